@@ -1,0 +1,41 @@
+# Everything runs in .venv, which `make install` makes from constraints.txt with every extra that can
+# be had on this machine.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help install demo test check format clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
+
+install: $(VENV)/installed  ## make .venv with every extra that can be had here
+
+$(VENV)/installed: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch  # first and alone: constraints.txt pins a build that other packages must not replace
+	$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[rtx]' || echo "note: tensorrt-rtx is not to be had here; what needs it is skipped"
+	@touch $@
+
+demo: install  ## train, export and run on the embedded data set, in build/demo
+	rm -rf build/demo && mkdir -p build/demo
+	cd build/demo && ../../$(BIN)/adar-deploy train
+	cd build/demo && ../../$(BIN)/adar-deploy export --opset 17
+	cd build/demo && ../../$(BIN)/adar-deploy run runs/minesweeper/graph.pt --max-steps 300
+
+test: install  ## all default tests
+	$(BIN)/pytest -n 2
+
+check: install  ## format, lint and types, as CI sees them
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: install  ## let ruff mend what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove everything that was made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

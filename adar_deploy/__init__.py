@@ -1,0 +1,1 @@
+"""The command line of adar-deploy: parses, calls, prints. No maths."""

@@ -1,0 +1,81 @@
+"""All that touches rich: where messages go, and what tables and bars look like."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_error(message: str) -> None:
+    """One line, unbroken however narrow the window, so that it can be searched for."""
+    err.print(f"[bold red]error:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
+
+
+def print_facts(title: str, facts: Mapping[str, Any]) -> None:
+    """A short two-column table."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        show_header=False,
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, escape(str(value)))
+    out.print(table)
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table with a heading; all but the first column are numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    out.print(table)
+
+
+def print_next(command: str) -> None:
+    """The command to go on with."""
+    out.print(f"[dim]next:[/] {escape(command)}", soft_wrap=True)
+
+
+class Bar:
+    """A progress bar on a terminal's stderr; gone when the work is done."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(compact=True),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,  # a log file wants none of it
+        )
+        self._task: TaskID = self._progress.add_task(title, total=total, status="")
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, completed: int, status: str) -> None:
+        self._progress.update(self._task, completed=completed, status=status)
+
+
+def percent(value: float) -> str:
+    """A share of one, as people read it."""
+    return f"{100 * value:.2f} %"

@@ -1,0 +1,16 @@
+"""Commands that need more than the base install say so, and what to install."""
+
+from importlib.util import find_spec
+
+PACKAGES = {
+    "train": ("torch", "torch_geometric"),
+    "export": ("torch", "torch_geometric", "onnx"),
+}
+
+
+def require(extra: str) -> None:
+    """Raise a MissingExtraError unless the packages of this extra are installed."""
+    if any(find_spec(package) is None for package in PACKAGES[extra]):
+        from adar_runtime.errors import MissingExtraError  # here, since it brings numpy along
+
+        raise MissingExtraError(f"adar-deploy {extra}", extra)

@@ -1,0 +1,203 @@
+"""The trained model as three ONNX graphs: encoder, cell and head.
+
+The graphs are written operator by operator instead of traced. So the opset is exactly the one asked
+for, two exports of one model are the same bytes, every value has a place one can point at, and the
+cell can be arranged for speed. That it is still the same function is what `validate` measures after
+every export, and what the tests compare with the training cell.
+
+How the cell is arranged (each exact up to rounding):
+
+* The messages M = [M_pn ‖ M_cn ‖ H] are never built: M = left @ right with `left` n × (p + c + d),
+  and `right` is small, so it meets the weights first.
+* The velocity's first layer moves inside the sum over neighbours, which then runs over d columns.
+* The relation H P^(c)ᵀ meets its weights first too: H (P^(c)ᵀ W), a d × d product.
+* The step encoding is one row, added where the bias is; Δt scales a d × d matrix, not the state.
+* 1/√d scales the small side of each product.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from adar_train.model import AdaR
+from numpy.typing import NDArray
+
+from adar_export.builder import GraphBuilder
+
+Weights = Mapping[str, NDArray[Any]]
+LAYER_NORM_EPSILON = 1e-5  # PyTorch's
+LEAKY_SLOPE = 0.01  # PyTorch's
+
+
+def build_graphs(model: AdaR, opset: int) -> dict[str, onnx.ModelProto]:
+    """The three graphs of a bundle."""
+    config = model.config
+    weights = {name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()}
+    metadata = {"adar.hidden": str(config.hidden), "adar.proxies": str(config.proxies)}
+    c: int | str = config.targets or "c"
+    graphs = {
+        "encoder": _encoder(weights, config.targets),
+        "cell": CellGraph(weights, c).graph,
+        "head": _head(config.hidden, c),
+    }
+    return {name: graph.build(opset, metadata) for name, graph in graphs.items()}
+
+
+def _encoder(weights: Weights, learned_targets: int | None) -> GraphBuilder:
+    """Features -> the four states at t = 0. Row by row, so that nodes can be encoded in blocks."""
+    g = GraphBuilder("adar_encoder")
+    d, f = weights["input.weight"].shape
+    p = len(weights["node_proxies"])
+    kernel, bias = (
+        g.weight("input.weight", weights["input.weight"]),
+        g.weight("input.bias", weights["input.bias"]),
+    )
+    features = g.input("features", ["n", f])
+    g.output("nodes", g.op("Gemm", features, kernel, bias, transB=1), ["n", d])
+    if learned_targets is None:
+        descriptions = g.input("target_features", ["c", f])
+        g.output("targets", g.op("Gemm", descriptions, kernel, bias, transB=1), ["c", d])
+    else:
+        g.output("targets", g.weight("learned_targets", weights["targets"]), [learned_targets, d])
+    for name in ("node_proxies", "target_proxies"):
+        g.output(name, g.weight(f"initial_{name}", weights[name]), [p, d])
+    return g
+
+
+def _head(d: int, c: int | str) -> GraphBuilder:
+    """Nodes and targets -> their scores Z Cᵀ before softmax, and the alignment of the state."""
+    g = GraphBuilder("adar_head")
+    nodes, targets = g.input("nodes", ["n", d]), g.input("targets", [c, d])
+    g.output("scores", g.op("Gemm", nodes, targets, transB=1), ["n", c])
+    g.output("alignment", _alignment(g, nodes, targets), [])
+    return g
+
+
+def _alignment(g: GraphBuilder, nodes: str, targets: str) -> str:
+    """Mean inner product of all nodes with all targets, which is that of their means."""
+    return g.op("MatMul", _mean_row(g, nodes), _mean_row(g, targets))
+
+
+def _mean_row(g: GraphBuilder, rows: str) -> str:
+    # ReduceMean takes its axes differently from opset 18 on; the sum has taken them as an input all along.
+    total = g.op("ReduceSum", rows, g.weight("first_axis", np.array([0])), keepdims=0)
+    count = g.op("Cast", g.op("Shape", rows, start=0, end=1), to=onnx.TensorProto.FLOAT)
+    return g.op("Div", total, count)
+
+
+class CellGraph:
+    """One step: the five lines of the appendix, as `adar_train.model.Cell` has them."""
+
+    def __init__(self, weights: Weights, c: int | str) -> None:
+        self._weights = {name.removeprefix("cell."): array for name, array in weights.items()}
+        self.graph = g = GraphBuilder("adar_cell")
+        p, d = weights["node_proxies"].shape
+        self._d = d
+        h, targets = g.input("nodes", ["n", d]), g.input("targets", [c, d])
+        pn, pc = g.input("node_proxies", [p, d]), g.input("target_proxies", [p, d])
+        self._source, self._target = (g.input(f"edge_{end}", ["m"], "int64") for end in ("source", "target"))
+        self._share = g.input("share", ["n", 1])
+        self._step, self._dt = g.input("step_code", [d]), g.input("step_size", [])
+
+        # Eq. pnode-graph, Eq. pnode-target, Eq. cnode
+        g_pn, pn_next = self._absorb("node_abstraction", h, pn, pn)
+        _, pc_next = self._absorb("target_abstraction", targets, pc, pc)
+        g_cn, targets_next = self._absorb("target_update", h, targets, pn_next)
+
+        # Eq. local: M = left @ right
+        left = g.op("Concat", self._attend(h, pn_next), self._attend(h, targets_next), h, axis=1)
+        parts = (
+            self._nonlinear("node_abstraction.refined", g_pn),
+            self._nonlinear("target_update.refined", g_cn),
+        )
+        local = self._local(left, *parts)
+
+        # Eq. gnode, the relation being with the updated target proxies
+        relation = self._matmul(self._scaled(pc_next), "velocity.relation.weight", transA=1)  # [d, d]
+        related = g.op("Gemm", h, relation, self._step_bias("velocity"))
+        h_next = self._advance("velocity", h, g.op("Add", local, related))
+
+        states = {
+            "nodes": h_next,
+            "targets": targets_next,
+            "node_proxies": pn_next,
+            "target_proxies": pc_next,
+        }
+        rows = {"nodes": "n", "targets": c, "node_proxies": p, "target_proxies": p}
+        for name, value in states.items():
+            g.output(f"next_{name}", value, [rows[name], d])
+        g.output("alignment", _alignment(g, h_next, targets_next), [])
+
+    def _absorb(self, name: str, x_in: str, x_sur: str, x_cond: str) -> tuple[str, str]:
+        """GlobMP's diffuse and refine: Ĝ, and the surrogates one step on."""
+        g = self.graph
+        spread = g.op("MatMul", self._attend(x_sur, x_in), self._nonlinear(f"{name}.value", x_in))
+        refined = g.op("MatMul", self._attend(x_sur, x_sur), spread)
+        relation = g.op("Gemm", self._scaled(x_sur), x_cond, transB=1)
+        related = self._matmul(
+            relation, f"{name}.velocity.relation.weight", self._step_bias(f"{name}.velocity")
+        )
+        mixed = self._matmul(refined, f"{name}.velocity.representation.weight", related)
+        return refined, self._advance(f"{name}.velocity", x_sur, mixed)
+
+    def _local(self, left: str, values_pn: str, values_cn: str) -> str:
+        """Eq. local-mp after the velocity's first layer, [n, d]."""
+        g = self.graph
+        message = self._factor("message.linear.weight", values_pn, values_cn)  # [p + c + d, 3d]
+        messages = self._leaky(g.op("Gemm", left, message, self._weight("message.linear.bias")))
+        projected = self._matmul(messages, "velocity.representation.weight")
+        own = g.op("MatMul", left, self._factor("velocity.representation.weight", values_pn, values_cn))
+        received = g.op("Gather", projected, self._source, axis=0)
+        index = g.op("Unsqueeze", self._target, g.weight("last_axis", np.array([1])))
+        summed = g.op("ScatterND", own, index, received, reduction="add")  # the own message starts the sum
+        return g.op("Mul", summed, self._share)
+
+    def _factor(self, name: str, values_pn: str, values_cn: str) -> str:
+        """Right @ Wᵀ for M = left @ right, right = diag(values_pn, values_cn, 1): [p + c + d, out]."""
+        g, d, weight = self.graph, self._d, self._weights[name].T
+        blocks = [
+            g.weight(f"{name}.{part}", weight[i * d : (i + 1) * d])
+            for i, part in enumerate(("pn", "cn", "h"))
+        ]
+        pn, cn = g.op("MatMul", values_pn, blocks[0]), g.op("MatMul", values_cn, blocks[1])
+        return g.op("Concat", pn, cn, blocks[2], axis=0)
+
+    def _advance(self, name: str, x: str, mixed: str) -> str:
+        """X + Δt · velocity, the velocity's layers after the first."""
+        g = self.graph
+        norm = [self._weight(f"{name}.norm.{part}") for part in ("weight", "bias")]
+        hidden = self._leaky(g.op("LayerNormalization", mixed, *norm, epsilon=LAYER_NORM_EPSILON))
+        out = g.op("Mul", self._transposed(f"{name}.out.weight"), self._dt)
+        return g.op("Gemm", hidden, out, x)
+
+    def _step_bias(self, name: str) -> str:
+        """The step's share of the velocity's first layer, one row."""
+        code = self.graph.op("MatMul", self._step, self._transposed(f"{name}.step.weight"))
+        return self.graph.op("Add", code, self._weight(f"{name}.step.bias"))
+
+    def _attend(self, a: str, b: str) -> str:
+        # The smaller side is scaled; proxies and targets are, nodes never.
+        scaled = (a, self._scaled(b)) if a == "nodes" else (self._scaled(a), b)
+        return self.graph.op("Softmax", self.graph.op("Gemm", *scaled, transB=1), axis=1)
+
+    def _scaled(self, x: str) -> str:
+        return self.graph.op(
+            "Mul", x, self.graph.weight("inverse_root_d", np.array(self._d**-0.5, np.float32))
+        )
+
+    def _nonlinear(self, name: str, x: str) -> str:
+        return self._leaky(self._matmul(x, f"{name}.linear.weight", self._weight(f"{name}.linear.bias")))
+
+    def _matmul(self, x: str, name: str, *bias: str, **attributes: int) -> str:
+        return self.graph.op("Gemm", x, self._transposed(name), *bias, **attributes)
+
+    def _leaky(self, x: str) -> str:
+        return self.graph.op("LeakyRelu", x, alpha=LEAKY_SLOPE)
+
+    def _weight(self, name: str) -> str:
+        return self.graph.weight(name, self._weights[name])
+
+    def _transposed(self, name: str) -> str:
+        """A layer's kernel as [in, out], the way a product from the right wants it."""
+        return self.graph.weight(f"{name}.T", self._weights[name].T)

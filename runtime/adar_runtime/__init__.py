@@ -1,0 +1,29 @@
+"""Run an exported AdaR bundle on any graph, for any budget, without PyTorch.
+
+>>> bundle = adar_runtime.load("bundle")  # doctest: +SKIP
+>>> bundle.run(adar_runtime.read_graph("graph.npz"), budget=300).predictions  # doctest: +SKIP
+"""
+
+from adar_runtime.bundle import Bundle, load
+from adar_runtime.errors import AdarError
+from adar_runtime.formats import read_graph, write_graph
+from adar_runtime.graph import Graph, SparseRows
+from adar_runtime.loop import Loop, Result, Step
+from adar_runtime.stopping import Final, Peak, StopReason, StopRule
+
+__all__ = [
+    "AdarError",
+    "Bundle",
+    "Final",
+    "Graph",
+    "Loop",
+    "Peak",
+    "Result",
+    "SparseRows",
+    "Step",
+    "StopReason",
+    "StopRule",
+    "load",
+    "read_graph",
+    "write_graph",
+]

@@ -1,0 +1,161 @@
+"""ONNX Runtime, on CPU or CUDA.
+
+Three sets of state buffers are enough for any budget: the cell reads one and writes another, and a
+state that is kept holds the third. Keeping is a change of roles, not a copy.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from adar_runtime.errors import BackendError
+from adar_runtime.graph import Floats, Graph
+from adar_runtime.neighbours import Neighbours
+
+STATE = ("nodes", "targets", "node_proxies", "target_proxies")
+ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+class OnnxBackend:
+    """The three graphs of a bundle as ONNX Runtime sessions."""
+
+    def __init__(self, graphs: Mapping[str, bytes], device: str) -> None:
+        self.name = f"onnxruntime-{device}"
+        self._device = device
+        self._sessions = {name: _session(content, device) for name, content in graphs.items()}
+
+    def start(self, graph: Graph) -> "OnnxRecurrence":
+        return OnnxRecurrence(self.name, self._device, self._sessions, graph)
+
+
+class OnnxRecurrence:
+    """The states of one graph."""
+
+    def __init__(
+        self, name: str, device: str, sessions: Mapping[str, ort.InferenceSession], graph: Graph
+    ) -> None:
+        self.name = name
+        self._device = device
+        self._cell, self._head = sessions["cell"], sessions["head"]
+        first = _encode(sessions["encoder"], graph)
+        self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
+        self._current = 0
+        self._kept: int | None = None
+        self._code = self._on_device(np.zeros(first[0].shape[1], np.float32))
+        self._size = self._on_device(np.zeros((), np.float32))
+        self._alignment = ort.OrtValue.ortvalue_from_numpy(np.zeros((), np.float32))
+        self._structure = {key: self._on_device(value) for key, value in _structure(graph).items()}
+        self._bindings: dict[tuple[int, int], Any] = {}
+        self._measure()
+
+    @property
+    def alignment(self) -> float:
+        return float(self._alignment.numpy())
+
+    def step(self, code: Floats, size: float) -> None:
+        self._code.update_inplace(code)
+        self._size.update_inplace(np.asarray(size, np.float32))
+        free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
+        self._cell.run_with_iobinding(self._binding(self._current, free))
+        self._current = free
+
+    def keep(self) -> None:
+        self._kept = self._current
+
+    def scores(self) -> Floats:
+        nodes, targets, *_ = self._buffers[self._current if self._kept is None else self._kept]
+        binding = self._head.io_binding()
+        binding.bind_ortvalue_input("nodes", nodes)
+        binding.bind_ortvalue_input("targets", targets)
+        binding.bind_output("scores")
+        binding.bind_output("alignment")
+        self._head.run_with_iobinding(binding)
+        scores: Floats = binding.copy_outputs_to_cpu()[0]
+        return scores
+
+    def _measure(self) -> None:
+        """The alignment of the state at t = 0; later ones come out of the cell."""
+        nodes, targets, *_ = self._buffers[0]
+        binding = self._head.io_binding()
+        binding.bind_ortvalue_input("nodes", nodes)
+        binding.bind_ortvalue_input("targets", targets)
+        binding.bind_output("scores")
+        binding.bind_ortvalue_output("alignment", self._alignment)
+        self._head.run_with_iobinding(binding)
+
+    def _binding(self, source: int, free: int) -> Any:
+        """Inputs from one set of buffers and outputs into another, bound once."""
+        if (source, free) not in self._bindings:
+            binding = self._cell.io_binding()
+            inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure
+            inputs |= {"step_code": self._code, "step_size": self._size}
+            for name, value in inputs.items():
+                binding.bind_ortvalue_input(name, value)
+            for name, value in zip(STATE, self._buffers[free], strict=True):
+                binding.bind_ortvalue_output(f"next_{name}", value)
+            binding.bind_ortvalue_output("alignment", self._alignment)
+            self._bindings[source, free] = binding
+        return self._bindings[source, free]
+
+    def _on_device(self, array: np.ndarray[Any, Any]) -> ort.OrtValue:
+        # A fresh copy each time: ONNX Runtime would otherwise share the memory of the array.
+        value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, self._device, 0)
+        if array.size:
+            value.update_inplace(np.ascontiguousarray(array))
+        return value
+
+
+def _encode(encoder: ort.InferenceSession, graph: Graph) -> list[Floats]:
+    """The four states at t = 0."""
+    feeds: dict[str, Floats] = {}
+    if len(encoder.get_inputs()) > 1:
+        assert graph.target_features is not None
+        feeds["target_features"] = graph.target_features
+    blocks = range(0, graph.nodes, ENCODER_ROWS)
+    first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, ENCODER_ROWS)})
+    rest = [
+        encoder.run(["nodes"], feeds | {"features": graph.rows(start, start + ENCODER_ROWS)})[0]
+        for start in islice(blocks, 1, None)
+    ]
+    return [np.concatenate([first[0], *rest]), *first[1:]]
+
+
+def _structure(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
+    """What the cell has to know about the edges; the same at every step."""
+    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets, "share": neighbours.share}
+
+
+def _session(content: bytes, device: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # ONNX Runtime's warnings are about its own choices, not the user's
+    provider = PROVIDERS[device]
+    try:
+        session = ort.InferenceSession(content, options, providers=[provider])
+    except Exception as error:  # its exceptions share no base class
+        raise BackendError(f"ONNX Runtime cannot load the graph: {str(error).splitlines()[0]}") from error
+    if session.get_providers()[0] != provider:
+        raise BackendError(
+            f"ONNX Runtime fell back to {session.get_providers()[0]}: {provider} does not work here"
+        )
+    return session
+
+
+@lru_cache
+def cuda_devices() -> int:
+    """How many CUDA devices the driver sees. ONNX Runtime lists CUDA whether or not there is one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value

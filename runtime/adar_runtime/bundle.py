@@ -1,0 +1,114 @@
+"""A bundle: a folder on disk -> something that runs."""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+from adar_runtime import manifest as manifests
+from adar_runtime import onnx_guard
+from adar_runtime.backends import Backend
+from adar_runtime.errors import BackendError, BundleError, GraphError
+from adar_runtime.graph import Graph
+from adar_runtime.loop import Loop, Result, check_budget
+from adar_runtime.manifest import GraphFile, Manifest
+from adar_runtime.stopping import StopRule, make_rule
+
+MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
+
+
+def load(path: str | Path, device: str = "auto") -> "Bundle":
+    """Open a bundle on "cpu", "cuda" or, with "auto", on the best that works."""
+    return Bundle(Path(path), device)
+
+
+class Bundle:
+    """An exported model, checked and ready to run any graph for any budget."""
+
+    def __init__(self, path: Path, device: str = "auto") -> None:
+        self.path = path
+        self.manifest = read_manifest(path)
+        graphs = {name: _read_graph_file(path, file) for name, file in self.manifest.graphs.items()}
+        self.backend = _open(graphs, device)
+
+    def run(self, graph: Graph, budget: int = 300, stop: StopRule | None = None) -> Result:
+        """Loop to the end that the rule chooses."""
+        loop = self.loop(graph, budget, stop)
+        for _ in loop:
+            pass
+        return loop.result()
+
+    def loop(self, graph: Graph, budget: int = 300, stop: StopRule | None = None) -> Loop:
+        """The same, to be driven step by step."""
+        started = time.perf_counter()
+        check_budget(budget)
+        self._check(graph)
+        stop = stop or self.stop_rule()
+        return Loop(self.backend.start(graph), self.manifest.hidden, budget, stop, started)
+
+    def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
+        """A new rule: the one that the bundle asks for, or another by its name."""
+        own = self.manifest.exit
+        chosen = own if name in (None, own.get("rule")) else {"rule": name}
+        return make_rule(chosen | settings)
+
+    def split_for(self, graph: Graph) -> int:
+        """The split to measure on: the one that the model was trained on, where the graph has it."""
+        trained_on, mask = self.manifest.training.get("split"), graph.test_mask
+        return (
+            trained_on if isinstance(trained_on, int) and mask is not None and trained_on < len(mask) else 0
+        )
+
+    def _check(self, graph: Graph) -> None:
+        if graph.width != self.manifest.features:
+            raise GraphError(
+                f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"
+            )
+        if self.manifest.targets is None and graph.target_features is None:
+            raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What the bundle in this folder says about itself."""
+    file = path / manifests.FILE_NAME
+    if not file.is_file():
+        raise BundleError(
+            f"{path} holds no bundle (no {manifests.FILE_NAME}): make one with adar-deploy export"
+        )
+    try:
+        return Manifest.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{file} cannot be read: {error}") from error
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from error
+
+
+def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
+    """The bytes of a graph, if they are the ones that the manifest speaks of and harmless."""
+    path = folder / expected.file
+    if path.is_symlink() or not path.is_file():
+        raise BundleError(f"{path}: the bundle has no such file; export it again")
+    if path.stat().st_size != expected.bytes or expected.bytes > MAX_BYTES:
+        raise BundleError(f"{path}: {path.stat().st_size} bytes where the manifest says {expected.bytes}")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected.sha256:
+        raise BundleError(f"{path} was changed after it was exported: its sha256 is not the manifest's")
+    onnx_guard.check(expected.file, content)
+    return content
+
+
+def _open(graphs: dict[str, bytes], device: str) -> Backend:
+    from adar_runtime.backends.onnx import PROVIDERS, OnnxBackend, cuda_devices
+
+    if device == "auto":
+        if cuda_devices():
+            try:
+                return OnnxBackend(graphs, "cuda")
+            except BackendError:
+                pass  # a driver without what ONNX Runtime needs; the result names what ran
+        return OnnxBackend(graphs, "cpu")
+    if device not in PROVIDERS:
+        raise BackendError(f"there is no device {device!r}: choose auto, {' or '.join(PROVIDERS)}")
+    if device == "cuda" and not cuda_devices():
+        raise BackendError("cuda was asked for, and the driver sees no CUDA device: use --device cpu")
+    return OnnxBackend(graphs, device)

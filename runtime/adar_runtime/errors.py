@@ -1,0 +1,51 @@
+"""Every error that a user can cause. The command line prints its message as one line and exits with 2.
+
+AdarError
+├── UsageError         an option or argument that cannot be
+├── MissingExtraError  a package that this command needs is not installed
+├── GraphError         a graph, or a file of one, that cannot be used
+├── RunFolderError     a folder that holds no training run
+├── BundleError        a folder that holds no bundle, or one that has been changed
+├── ExportError        a model that cannot be exported, or whose export does not agree with it
+├── BackendError       a device or provider that was asked for and does not work here
+└── DivergedError      numbers that stopped being finite
+"""
+
+
+class AdarError(Exception):
+    """Says what happened, on what, and what to do next."""
+
+
+class UsageError(AdarError):
+    """An option or argument that cannot be."""
+
+
+class MissingExtraError(AdarError):
+    """A package that this command needs is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs more than is installed: pip install 'adar-deploy[{extra}]'")
+
+
+class GraphError(AdarError):
+    """A graph, or a file of one, that cannot be used."""
+
+
+class RunFolderError(AdarError):
+    """A folder that holds no training run."""
+
+
+class BundleError(AdarError):
+    """A folder that holds no bundle, or one that has been changed since it was written."""
+
+
+class ExportError(AdarError):
+    """A model that cannot be exported, or whose export does not agree with it."""
+
+
+class BackendError(AdarError):
+    """A device or provider that was asked for and does not work here."""
+
+
+class DivergedError(AdarError):
+    """Numbers that stopped being finite."""

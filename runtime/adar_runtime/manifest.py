@@ -1,0 +1,119 @@
+"""What a bundle says about itself: `manifest.json`, its shape and its checks."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from adar_runtime.errors import BundleError
+
+SCHEMA = 1
+FILE_NAME = "manifest.json"
+GRAPHS = ("encoder", "cell", "head")
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of an ONNX graph; a side that is free has a name instead of a number."""
+
+    name: str
+    type: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """One ONNX graph of the bundle."""
+
+    file: str
+    sha256: str
+    bytes: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that a runtime needs to know, and all that is worth telling a person."""
+
+    features: int  # f
+    hidden: int  # d
+    proxies: int  # p
+    targets: int | None  # c where the targets were learned; None where a graph has to describe them
+    opset: int
+    precision: str
+    exit: dict[str, Any]  # the rule to stop by, and its settings
+    graphs: dict[str, GraphFile]
+    class_names: tuple[str, ...] | None = None
+    parity: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps({"schema": SCHEMA} | asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Parse and check; a BundleError says what is missing or wrong."""
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BundleError(f"{FILE_NAME} is not JSON ({error})") from error
+        schema = _take(raw, "schema", int)
+        if schema != SCHEMA:
+            raise BundleError(
+                f"{FILE_NAME} has schema {schema} and this version reads {SCHEMA}: export the run again"
+            )
+        graphs = _take(raw, "graphs", dict)
+        return cls(
+            features=_size(raw, "features"),
+            hidden=_size(raw, "hidden"),
+            proxies=_size(raw, "proxies"),
+            targets=None if raw.get("targets") is None else _size(raw, "targets"),
+            opset=_size(raw, "opset"),
+            precision=_take(raw, "precision", str),
+            exit=_take(raw, "exit", dict),
+            graphs={name: _graph_file(_take(graphs, name, dict)) for name in GRAPHS},
+            class_names=None
+            if raw.get("class_names") is None
+            else tuple(map(str, _take(raw, "class_names", list))),
+            parity=_take(raw, "parity", dict),
+            training=_take(raw, "training", dict),
+            versions=_take(raw, "versions", dict),
+        )
+
+
+def _graph_file(raw: Mapping[str, Any]) -> GraphFile:
+    name = _take(raw, "file", str)
+    if PurePosixPath(name).name != name or "\\" in name or name in ("", ".", ".."):
+        raise BundleError(f"{FILE_NAME} names a file outside the bundle: {name!r}")
+    return GraphFile(
+        file=name,
+        sha256=_take(raw, "sha256", str),
+        bytes=_size(raw, "bytes"),
+        inputs=_ports(raw, "inputs"),
+        outputs=_ports(raw, "outputs"),
+    )
+
+
+def _ports(raw: Mapping[str, Any], key: str) -> tuple[Port, ...]:
+    ports = _take(raw, key, list)
+    return tuple(
+        Port(_take(p, "name", str), _take(p, "type", str), tuple(_take(p, "shape", list))) for p in ports
+    )
+
+
+def _size(raw: Mapping[str, Any], key: str) -> int:
+    value: int = _take(raw, key, int)
+    if value < 1:
+        raise BundleError(f"{FILE_NAME} has {key} {value}, which has to be positive")
+    return value
+
+
+def _take(raw: Any, key: str, kind: type) -> Any:
+    if not isinstance(raw, dict) or key not in raw:
+        raise BundleError(f"{FILE_NAME} has no {key!r}")
+    if not isinstance(raw[key], kind) or isinstance(raw[key], bool):
+        raise BundleError(f"{FILE_NAME} has {key!r} as {type(raw[key]).__name__}, not {kind.__name__}")
+    return raw[key]

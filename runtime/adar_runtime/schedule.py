@@ -1,0 +1,16 @@
+"""Times of the steps, and what the cell is told about them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def times(budget: int) -> NDArray[np.float64]:
+    """t_s = s / S for s = 0 … S: the total time is 1 whatever the budget S."""
+    return np.arange(budget + 1) / budget
+
+
+def step_code(time: float, width: int) -> NDArray[np.float32]:
+    """Eq. sine: [sin ω_0 t, cos ω_0 t, sin ω_1 t, …], with ω_k = 10000^(-2k/width)."""
+    column = np.arange(width)
+    phase = time * 10000.0 ** (-2 * (column // 2) / width)
+    return np.where(column % 2 == 0, np.sin(phase), np.cos(phase)).astype(np.float32)

@@ -1,0 +1,99 @@
+"""When to stop, and which state to answer from.
+
+A rule watches the alignment of each state, the untouched input (step 0) included, and says whether
+that state is the best answer so far and whether to stop. A new rule is one class here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from adar_runtime.errors import UsageError
+
+
+class StopReason(Enum):
+    """Why a run stopped; the value is the sentence that people read."""
+
+    PEAK = "the alignment had passed its peak"
+    RISING = "the budget was used up with the alignment still at its highest"
+    NO_PEAK = "the alignment had no peak, so the answer is the state at t = 1"
+    BUDGET = "the budget was used up, as asked"
+    CANCELLED = "the caller stopped it"
+
+
+class Verdict(NamedTuple):
+    keep: bool  # answer from this state, unless a later one is kept
+    stop: StopReason | None
+
+
+class StopRule(Protocol):
+    """Sees each state once, in order."""
+
+    def watch(self, step: int, budget: int, alignment: float) -> Verdict: ...
+
+
+class Final:
+    """Use the whole budget and answer at t = 1."""
+
+    def watch(self, step: int, budget: int, alignment: float) -> Verdict:  # noqa: ARG002
+        return Verdict(keep=True, stop=StopReason.BUDGET if step == budget else None)
+
+
+@dataclass
+class Peak:
+    """Stop after `patience` steps without a new maximum, and answer from the maximum.
+
+    A peak has been climbed: it counts only if the alignment rose to it by at least `prominence`
+    of all that the curve has moved. A curve that only falls therefore has none, and noise on it
+    makes none; the run then goes on to the end instead of answering from the untouched input.
+    """
+
+    patience: int = 10
+    prominence: float = 0.01
+    _trace: list[float] = field(default_factory=list, init=False, repr=False)
+    _best: int = field(default=0, init=False, repr=False)  # step of the highest state that was climbed to
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise UsageError(f"patience is {self.patience}: wait for at least 1 step")
+
+    def watch(self, step: int, budget: int, alignment: float) -> Verdict:
+        self._trace.append(alignment)
+        climbing = step > 0 and alignment > self._trace[step - 1]
+        if climbing and (self._best == 0 or alignment > self._trace[self._best]):
+            self._best = step
+        if step == budget:
+            return self._at_the_end(step)
+        waited = step - self._best >= self.patience
+        stop = StopReason.PEAK if waited and self._has_peak() else None
+        return Verdict(keep=self._best == step, stop=stop)
+
+    def _at_the_end(self, step: int) -> Verdict:
+        if self._best == step:
+            return Verdict(keep=True, stop=StopReason.RISING)
+        if self._has_peak():
+            return Verdict(keep=False, stop=StopReason.PEAK)
+        return Verdict(keep=True, stop=StopReason.NO_PEAK)
+
+    def _has_peak(self) -> bool:
+        if self._best == 0:
+            return False
+        moved = max(self._trace) - min(self._trace)
+        climbed = self._trace[self._best] - min(self._trace[: self._best])
+        return climbed >= self.prominence * moved
+
+
+RULES: dict[str, type[StopRule]] = {"peak": Peak, "final": Final}
+"""The rules by the names that the command line and a manifest use."""
+
+
+def make_rule(settings: Mapping[str, Any]) -> StopRule:
+    """A new rule from {"rule": name, …settings}."""
+    name, rest = settings.get("rule"), {key: value for key, value in settings.items() if key != "rule"}
+    if name not in RULES:
+        raise UsageError(f"there is no exit rule {name!r}: choose {' or '.join(RULES)}")
+    try:
+        return RULES[name](**rest)
+    except TypeError as error:
+        raise UsageError(f"the exit rule {name!r} does not take {', '.join(rest)} like that") from error

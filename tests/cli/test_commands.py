@@ -1,0 +1,191 @@
+"""The three commands as a user types them, in process; what they print and what they leave."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from adar_runtime import Graph, write_graph
+from torch_geometric.data import Data
+
+from adar_deploy.cli import main
+from tests.helpers import random_graph
+
+
+@pytest.fixture
+def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Run `adar-deploy …` in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["adar-deploy", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_train_export_run_with_no_further_options(adar, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, _ = adar(
+        "train", "board.npz", "--epochs", 2, "--hidden", 8, "--proxies", 4, "--train-steps", 2
+    )
+    assert code == 0
+    assert "runs/board/graph.pt" in out
+    metrics = json.loads((tmp_path / "runs/board/metrics.json").read_text())
+    assert metrics["epochs"] == 2
+    code, out, _ = adar("export", "--opset", 17)
+    assert code == 0
+    assert "adar-deploy run runs/board/graph.pt" in out
+    code, out, _ = adar("run", "runs/board/graph.pt", "--max-steps", 30)
+    assert code == 0
+    assert "of 30" in out
+    assert "test roc_auc" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["board.npz", "bundle", "runs"]
+
+
+def test_a_second_run_does_not_replace_the_first(adar, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    for _ in range(2):
+        code, *_ = adar(
+            "train", "board.npz", "--epochs", 1, "--hidden", 4, "--proxies", 2, "--train-steps", 1
+        )
+        assert code == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"board", "board-2"}
+    code, out, _ = adar("export", "--json")
+    assert json.loads(out)["hidden"] == 4
+
+
+def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, err = adar(
+        "run", "board.npz", "--bundle", bundle_folder, "--max-steps", 12, "--exit", "final", "--json"
+    )
+    assert (code, err) == (0, "")
+    got = json.loads(out)
+    assert list(got) == [
+        "nodes", "classes", "max_steps", "steps", "cell_calls", "best_step", "stop_reason", "backend",
+        "seconds", "alignment", "metrics",
+    ]  # fmt: skip
+    assert (got["nodes"], got["classes"], got["max_steps"], got["steps"], got["best_step"]) == (
+        144,
+        2,
+        12,
+        12,
+        12,
+    )
+    assert len(got["alignment"]) == 13
+    assert got["stop_reason"] == "budget"
+    assert set(got["metrics"]) == {"metric", "train", "val", "test"}
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv", "json"])
+def test_predictions_are_written(adar, described_bundle: Path, tmp_path: Path, suffix: str) -> None:
+    write_graph(tmp_path / "g.npz", random_graph(20, 40, classes=4))
+    code, *_ = adar(
+        "run", "g.npz", "--bundle", described_bundle, "--max-steps", 3, "--output", f"out/p.{suffix}"
+    )
+    assert code == 0
+    assert (tmp_path / "out" / f"p.{suffix}").stat().st_size > 0
+    if suffix == "npz":
+        with np.load(tmp_path / "out" / "p.npz") as written:
+            assert written["prediction"].shape == (20,)
+            assert written["probability"].shape == (20, 4)
+
+
+def test_patience_and_exit_are_heard(adar, described_bundle: Path, tmp_path: Path) -> None:
+    write_graph(tmp_path / "g.npz", random_graph(20, 40))
+    options = ["run", "g.npz", "--bundle", described_bundle, "--max-steps", 40, "--json"]
+    final = json.loads(adar(*options, "--exit", "final")[1])
+    peak = json.loads(adar(*options, "--exit", "peak", "--patience", 1)[1])
+    assert final["steps"] == 40
+    assert peak["stop_reason"] in ("peak", "rising", "no_peak")
+    assert peak["alignment"] == final["alignment"][: len(peak["alignment"])]
+    code, _, err = adar(*options, "--exit", "final", "--patience", 3)
+    assert code == 2
+    assert "patience" in err
+
+
+class Bomb:
+    def __reduce__(self):
+        return (Path("gone-off").touch, ())
+
+
+def bad_graphs(folder: Path, board: Graph) -> None:
+    """Every file that the error tests name."""
+    write_graph(folder / "board.npz", board)
+    (folder / "graph.txt").write_text("hello")
+    (folder / "text.pt").write_text("hello")
+    (folder / "text.npz").write_text("hello")
+    torch.save(Bomb(), folder / "bomb.pt")
+    x, edges = torch.ones(3, 10), torch.tensor([[0, 1], [1, 2]])
+    torch.save(Data(x=x, edge_index=edges + 5), folder / "range.pt")
+    torch.save(Data(x=x * float("nan"), edge_index=edges), folder / "nan.pt")
+    torch.save(Data(x=torch.ones(3, 4), edge_index=edges), folder / "narrow.pt")
+    (folder / "occupied").mkdir()
+    (folder / "occupied" / "thesis.tex").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run missing.npz", "no such file"),
+        ("run graph.txt", "ends in .npz or .pt"),
+        ("run text.pt", "not a readable"),
+        ("run text.npz", "not a readable"),
+        ("run bomb.pt", "refused"),
+        ("run range.pt", "there are 3 nodes"),
+        ("run nan.pt", "no finite"),
+        ("run narrow.pt", "4 features and the bundle takes 10"),
+        ("run board.npz --max-steps 0", "at least 1"),
+        ("run board.npz --max-steps -3", "at least 1"),
+        ("run board.npz --patience 0", "at least 1"),
+        ("run board.npz --exit never", "never"),
+        ("run board.npz --output p.xlsx", ".npz, .csv or .json"),
+        ("run board.npz --device abacus", "abacus"),
+        ("run board.npz --bundle nowhere", "adar-deploy export"),
+        ("train chess", "no data set"),
+        ("train missing.pt", "no such file"),
+        ("train nan.pt", "no finite"),
+        ("train range.pt", "there are 3 nodes"),
+        ("train board.npz --split 7", "splits 0 to 0"),
+        ("train board.npz --epochs 0", "epochs"),
+        ("train board.npz --lr 0", "lr"),
+        ("train board.npz --out occupied", "already"),
+        ("export", "no run in runs"),
+        ("export nowhere", "adar-deploy train"),
+        ("export RUN --opset 16", "17 to"),
+        ("export RUN --out occupied", "already"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    adar, bundle_folder, run_folder, board, tmp_path, arguments: str, message: str
+) -> None:
+    bad_graphs(tmp_path, board)
+    before = sorted(tmp_path.rglob("*"))
+    words = [str(run_folder) if word == "RUN" else word for word in arguments.split()]
+    if words[0] == "run" and "--bundle" not in words:
+        words += ["--bundle", str(bundle_folder)]
+    code, out, err = adar(*words)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+    if "Usage:" not in err:  # typer's own complaints draw a box
+        assert len(err.strip().splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before  # nothing written, nothing gone off
+
+
+def test_help_and_version(adar) -> None:
+    for arguments in (["--help"], ["-h"], ["train", "-h"], ["export", "-h"], ["run", "-h"]):
+        code, out, _ = adar(*arguments)
+        assert code == 0
+        assert "adar-deploy" in out
+    assert adar("--version")[1].startswith("adar-deploy 0.")

@@ -1,0 +1,50 @@
+"""Small real things that many tests share: a graph, a trained run, the bundles made from it."""
+
+from pathlib import Path
+
+import pytest
+from adar_export import export_bundle
+from adar_runtime import Graph
+from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
+from adar_train.data.minesweeper import minesweeper
+
+from tests.helpers import awake, random_graph
+
+
+@pytest.fixture(scope="session")
+def board() -> Graph:
+    return minesweeper(side=12)
+
+
+@pytest.fixture(scope="session")
+def run_folder(board: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with learned targets, trained for a moment."""
+    path = tmp_path_factory.mktemp("runs") / "board"
+    training = TrainConfig(epochs=3, train_steps=3)
+    fitted = fit(board, ModelConfig(board.width, 2, hidden=16, proxies=4), training)
+    save_run(path, fitted, board, "board", training)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bundle_folder(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    export_bundle(load_run(run_folder), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def described_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose targets are given as features, so that it takes any number of classes."""
+    path = tmp_path_factory.mktemp("runs") / "described"
+    graph = random_graph(40, 120)
+    model = awake(ModelConfig(graph.width, None, hidden=16, proxies=4))
+    save_run(path, Fitted(model, {"split": 0}), graph, "random", TrainConfig())
+    return path
+
+
+@pytest.fixture(scope="session")
+def described_bundle(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "described"
+    export_bundle(load_run(described_run), path)
+    return path

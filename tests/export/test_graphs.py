@@ -1,0 +1,100 @@
+"""The exported step is the training cell, whatever the sizes."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from adar_export.graphs import build_graphs
+from adar_export.opsets import OLDEST, check_opset, newest
+from adar_runtime.backends.onnx import STATE
+from adar_runtime.errors import UsageError
+from adar_runtime.neighbours import Neighbours
+from adar_runtime.schedule import step_code
+from adar_train import AdaR, GraphTensors, ModelConfig
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import awake, random_graph
+
+
+def run(proto: onnx.ModelProto, feeds: dict) -> list[np.ndarray]:
+    return ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, feeds
+    )
+
+
+def one_step(model: AdaR, graph, opset: int = 17) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """States and alignment after one step from t = 0.25 to 0.375: of PyTorch, and of the graphs."""
+    with torch.no_grad():
+        _, after = model.trajectory(GraphTensors.of(graph), [0.25, 0.375])
+        expected = [*(part.numpy() for part in after), model.alignment(after).numpy()]
+    graphs = build_graphs(model, opset)
+    feeds = {"features": graph.features}
+    if model.config.targets is None:
+        feeds["target_features"] = graph.target_features
+    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+    states = dict(zip(STATE, run(graphs["encoder"], feeds), strict=True))
+    structure = {
+        "edge_source": neighbours.sources,
+        "edge_target": neighbours.targets,
+        "share": neighbours.share,
+    }
+    time = {"step_code": step_code(0.25, model.config.hidden), "step_size": np.array(0.125, np.float32)}
+    return expected, run(graphs["cell"], states | structure | time)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    nodes=st.integers(1, 30),
+    edges=st.integers(0, 90),
+    classes=st.integers(1, 9),
+    hidden=st.integers(2, 12),
+    proxies=st.integers(1, 7),
+    learned=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_step_is_the_training_cells(nodes, edges, classes, hidden, proxies, learned, seed) -> None:
+    graph = random_graph(nodes, edges, classes=classes, seed=seed)
+    model = awake(ModelConfig(graph.width, classes if learned else None, hidden, proxies), seed)
+    for expected, got in zip(*one_step(model, graph), strict=True):
+        assert np.abs(expected - got).max() <= 1e-5 * max(1, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("opset", range(OLDEST, newest() + 1))
+def test_every_opset_is_exactly_the_one_asked_for(opset: int) -> None:
+    graph = random_graph(12, 30)
+    model = awake(ModelConfig(graph.width, None, 8, 4))
+    for proto in build_graphs(model, opset).values():
+        onnx.checker.check_model(proto, full_check=True)
+        assert [(entry.domain, entry.version) for entry in proto.opset_import] == [("", opset)]
+    for expected, got in zip(*one_step(model, graph, opset), strict=True):
+        assert np.allclose(expected, got, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [16, 0, -1, newest() + 1])
+def test_an_opset_that_cannot_be_names_the_range(opset: int) -> None:
+    with pytest.raises(UsageError, match=f"{OLDEST} to {newest()}"):
+        check_opset(opset)
+
+
+def test_names_and_free_sides_are_readable() -> None:
+    graphs = build_graphs(awake(ModelConfig(6, None, 8, 4)), 17)
+    sides = {
+        value.name: [side.dim_param or side.dim_value for side in value.type.tensor_type.shape.dim]
+        for value in [*graphs["cell"].graph.input, *graphs["cell"].graph.output]
+    }
+    assert sides == {
+        "nodes": ["n", 8], "targets": ["c", 8], "node_proxies": [4, 8], "target_proxies": [4, 8],
+        "edge_source": ["m"], "edge_target": ["m"], "share": ["n", 1], "step_code": [8], "step_size": [],
+        "next_nodes": ["n", 8], "next_targets": ["c", 8], "next_node_proxies": [4, 8],
+        "next_target_proxies": [4, 8], "alignment": [],
+    }  # fmt: skip
+
+
+def test_two_exports_are_the_same_bytes() -> None:
+    first, second = (build_graphs(awake(ModelConfig(6, 3, 8, 4)), 17) for _ in range(2))
+    for name in first:
+        assert first[name].SerializeToString(deterministic=True) == second[name].SerializeToString(
+            deterministic=True
+        )

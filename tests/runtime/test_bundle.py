@@ -1,0 +1,226 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import adar_runtime
+import numpy as np
+import onnx
+import pytest
+from adar_runtime import Final, Graph, StopReason
+from adar_runtime.backends.onnx import cuda_devices
+from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
+from onnx import TensorProto, helper
+
+from tests.helpers import random_graph
+
+
+@pytest.fixture
+def copy(bundle_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(bundle_folder, tmp_path / "bundle")
+
+
+def edit(bundle: Path, change: Callable[[dict], object]) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    change(manifest)
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_run_says_how_it_went(bundle_folder: Path, board: Graph) -> None:
+    result = adar_runtime.load(bundle_folder).run(board, budget=20, stop=Final())
+    assert result.scores.shape == (board.nodes, 2)
+    assert result.steps == result.cell_calls == result.best_step == 20
+    assert len(result.alignment) == 21
+    assert result.stop_reason is StopReason.BUDGET
+    assert result.backend.startswith("onnxruntime-")
+    assert np.allclose(result.probabilities.sum(axis=1), 1, atol=1e-6)
+    assert np.array_equal(result.predictions, result.probabilities.argmax(axis=1))
+
+
+class KeepStep:
+    """Answers from one given step, whatever comes after."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def watch(self, step: int, budget: int, alignment: float) -> adar_runtime.stopping.Verdict:
+        return adar_runtime.stopping.Verdict(step == self.step, StopReason.BUDGET if step == budget else None)
+
+
+def test_a_kept_state_is_not_overwritten(bundle_folder: Path, board: Graph) -> None:
+    bundle = adar_runtime.load(bundle_folder)
+    for kept in (0, 1, 2, 6):
+        result = bundle.run(board, budget=12, stop=KeepStep(kept))
+        loop = bundle.loop(board, budget=12, stop=Final())
+        steps = iter(loop)
+        for _ in range(kept + 1):
+            next(steps)
+        by_hand = loop.result()
+        assert result.best_step == by_hand.best_step == kept
+        assert np.array_equal(result.scores, by_hand.scores)
+        assert by_hand.stop_reason is StopReason.CANCELLED
+
+
+def test_the_alignment_is_the_mean_inner_product(described_bundle: Path) -> None:
+    graph = random_graph(30, 90)
+    bundle = adar_runtime.load(described_bundle)
+    loop = bundle.loop(graph, budget=5, stop=Final())
+    for step in loop:
+        assert step.alignment == pytest.approx(float(loop.result().scores.mean()), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("nodes", [2, 500, 50_000])
+@pytest.mark.parametrize("classes", [2, 60])
+def test_one_bundle_serves_any_graph_and_number_of_classes(
+    described_bundle: Path, nodes: int, classes: int
+) -> None:
+    graph = random_graph(nodes, 4 * nodes, classes=classes)
+    result = adar_runtime.load(described_bundle).run(graph, budget=2)
+    assert result.scores.shape == (nodes, classes)
+    assert np.isfinite(result.scores).all()
+
+
+def test_sparse_features_give_what_dense_ones_do(described_bundle: Path) -> None:
+    dense = random_graph(50, 100)
+    x = np.where(dense.features > 0.5, dense.features, 0)
+    rows, columns = np.nonzero(x)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=50))])
+    sparse = adar_runtime.SparseRows(starts, columns, x[rows, columns], x.shape)
+    graphs = [Graph(f, dense.edge_index, target_features=dense.target_features) for f in (x, sparse)]
+    bundle = adar_runtime.load(described_bundle)
+    assert np.array_equal(*(bundle.run(graph, 3).scores for graph in graphs))
+
+
+def test_a_graph_that_does_not_fit(bundle_folder: Path, described_bundle: Path, board: Graph) -> None:
+    with pytest.raises(GraphError, match="6 features and the bundle takes 10"):
+        adar_runtime.load(bundle_folder).run(random_graph(5, 5))
+    bare = Graph(np.ones((3, 6)), np.zeros((2, 0), np.int64))
+    with pytest.raises(GraphError, match="no target_x"):
+        adar_runtime.load(described_bundle).run(bare)
+    with pytest.raises(UsageError, match="at least 1"):
+        adar_runtime.load(bundle_folder).run(board, budget=0)
+
+
+def test_a_state_that_is_not_finite_is_an_error(described_bundle: Path) -> None:
+    graph = random_graph(5, 5)
+    wild = Graph(np.full_like(graph.features, 3e38), graph.edge_index, target_features=graph.target_features)
+    with pytest.raises(DivergedError, match="step 0"):
+        adar_runtime.load(described_bundle).run(wild)
+
+
+@pytest.mark.skipif(cuda_devices() > 0, reason="there is a CUDA device here, so asking for one is right")
+def test_a_device_that_is_not_there_is_an_error(bundle_folder: Path) -> None:
+    with pytest.raises(BackendError, match="no CUDA device"):
+        adar_runtime.load(bundle_folder, "cuda")
+    assert adar_runtime.load(bundle_folder, "auto").backend.name == "onnxruntime-cpu"
+    with pytest.raises(BackendError, match="choose"):
+        adar_runtime.load(bundle_folder, "abacus")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.pop("schema"), "no 'schema'"),
+        (lambda m: m.update(schema=99), "schema 99"),
+        (lambda m: m.update(hidden="64"), "'hidden' as str"),
+        (lambda m: m.update(hidden=True), "'hidden' as bool"),
+        (lambda m: m.update(proxies=-1), "positive"),
+        (lambda m: m["graphs"].pop("cell"), "no 'cell'"),
+        (lambda m: m["graphs"]["cell"].update(file="../cell.onnx"), "outside the bundle"),
+        (lambda m: m["graphs"]["cell"].update(file="/etc/passwd"), "outside the bundle"),
+        (lambda m: m["graphs"]["cell"].update(file="other.onnx"), "no such file"),
+        (lambda m: m["graphs"]["cell"].update(sha256="0" * 64), "changed after it was exported"),
+        (lambda m: m["graphs"]["cell"].update(bytes=1), "where the manifest says 1"),
+        (lambda m: m["graphs"]["cell"].update(inputs=[{}]), "no 'name'"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(copy: Path, change: Callable[[dict], object], message: str) -> None:
+    edit(copy, change)
+    with pytest.raises(BundleError) as error:
+        adar_runtime.load(copy)
+    assert message in str(error.value)
+
+
+def test_folders_that_are_no_bundle(tmp_path: Path, copy: Path) -> None:
+    with pytest.raises(BundleError, match="adar-deploy export"):
+        adar_runtime.load(tmp_path)
+    (copy / "manifest.json").write_text("{")
+    with pytest.raises(BundleError, match="not JSON"):
+        adar_runtime.load(copy)
+
+
+def test_a_changed_graph_is_refused(copy: Path) -> None:
+    content = bytearray((copy / "cell.onnx").read_bytes())
+    content[-100] ^= 1
+    (copy / "cell.onnx").write_bytes(content)
+    with pytest.raises(BundleError, match="changed after"):
+        adar_runtime.load(copy)
+
+
+def external_data(model: onnx.ModelProto) -> None:
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="/etc/passwd")
+
+
+def custom_operator(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("Evil", ["nodes"], ["evil"], domain="com.evil"))
+
+
+def unknown_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[0].op_type = "Unheard"
+
+
+def function(model: onnx.ModelProto) -> None:
+    model.functions.add(name="Own", domain="own")
+
+
+def nested_external_data(model: onnx.ModelProto) -> None:
+    inner = onnx.ModelProto()
+    inner.CopyFrom(model)
+    external_data(inner)
+    branch = helper.make_node("If", ["nodes"], ["x"], then_branch=inner.graph, else_branch=inner.graph)
+    model.graph.node.append(branch)
+
+
+def constant_external_data(model: onnx.ModelProto) -> None:
+    inner = onnx.ModelProto()
+    inner.CopyFrom(model)
+    external_data(inner)
+    model.graph.node.append(helper.make_node("Constant", [], ["x"], value=inner.graph.initializer[0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (external_data, "another file"),
+        (nested_external_data, "another file"),
+        (constant_external_data, "another file"),
+        (custom_operator, "com.evil"),
+        (function, "operators of its own"),
+        (unknown_operator, "cannot load"),
+    ],
+)
+def test_onnx_that_is_more_than_a_plain_graph_is_refused(copy: Path, change, message: str) -> None:
+    """Even where the manifest vouches for it: a stranger writes both."""
+    import hashlib
+
+    model = onnx.load(copy / "cell.onnx")
+    change(model)
+    content = model.SerializeToString()
+    (copy / "cell.onnx").write_bytes(content)
+    edit(
+        copy,
+        lambda m: m["graphs"]["cell"].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()),
+    )
+    with pytest.raises((BundleError, BackendError)) as error:
+        adar_runtime.load(copy)
+    assert message in str(error.value)
+
+
+def test_a_link_in_place_of_a_graph_is_refused(copy: Path, bundle_folder: Path) -> None:
+    (copy / "cell.onnx").unlink()
+    (copy / "cell.onnx").symlink_to(bundle_folder / "cell.onnx")
+    with pytest.raises(BundleError, match="no such file"):
+        adar_runtime.load(copy)

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from adar_runtime import Graph, SparseRows
+from adar_runtime.errors import GraphError
+
+X = np.ones((3, 2), np.float32)
+EDGES = np.array([[0, 1], [1, 2]])
+
+
+def test_numbers_are_brought_to_float32_and_int64() -> None:
+    graph = Graph(
+        features=np.asfortranarray(np.ones((3, 2), ">f8")),
+        edge_index=np.array([[0, 1], [1, 2]], np.uint16),
+        labels=np.array([0, 1, -1], np.int8),
+        train_mask=np.array([True, False, True]),
+    )
+    assert graph.features.dtype == np.float32
+    assert graph.edge_index.dtype == graph.labels.dtype == np.int64
+    assert graph.train_mask.shape == (1, 3)
+    assert (graph.nodes, graph.edges, graph.width, graph.classes) == (3, 2, 2, 2)
+
+
+def test_a_graph_without_edges_is_a_graph() -> None:
+    assert Graph(X, np.zeros((2, 0), np.int64)).edges == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"features": np.ones((0, 2))}, "empty"),
+        ({"features": np.ones((3, 0))}, "no columns"),
+        ({"features": np.ones(3)}, "not [rows, columns]"),
+        ({"features": np.array([["a", "b"]] * 3)}, "not numbers"),
+        ({"features": np.array([[1, 2], [3, np.nan], [5, 6]])}, "first at [1, 1]"),
+        ({"features": np.full((3, 2), 1e300)}, "no finite 32-bit number"),
+        ({"edge_index": np.array([[0, 1], [1, 3]])}, "edge_index has 3, and there are 3 nodes (0 to 2)"),
+        ({"edge_index": np.array([[0, -1], [1, 2]])}, "edge_index has -1"),
+        ({"edge_index": np.array([[0.0, 1.0], [1.0, 2.0]])}, "not integers"),
+        ({"edge_index": np.array([0, 1])}, "not [2, edges]"),
+        ({"edge_index": np.array([[2**64 - 1], [0]], np.uint64)}, "beyond 64-bit"),
+        ({"labels": np.array([0, 1])}, "not one label for each of 3 nodes"),
+        ({"labels": np.array([0, 1, -2])}, "below -1"),
+        ({"labels": np.array([0.5, 1, 2])}, "not integers"),
+        ({"train_mask": np.array([True])}, "not [splits, 3]"),
+        ({"test_mask": np.array([0, 1, 1])}, "not booleans"),
+        ({"target_features": np.ones((2, 5))}, "of one space"),
+        ({"target_features": np.ones((0, 2))}, "at least one class"),
+    ],
+)
+def test_what_cannot_be_used_says_why(fields: dict, message: str) -> None:
+    with pytest.raises(GraphError) as error:
+        Graph(**({"features": X, "edge_index": EDGES} | fields))
+    assert message in str(error.value)
+
+
+def test_labelled_nodes_of_a_split() -> None:
+    graph = Graph(
+        X, EDGES, labels=np.array([0, 1, -1]), test_mask=np.array([[True, False, True], [False, False, True]])
+    )
+    assert graph.labelled("test").tolist() == [True, False, False]
+    assert graph.labelled("test", 1) is None  # its only node has no label
+    assert graph.labelled("val") is None
+    with pytest.raises(GraphError, match="splits 0 to 1"):
+        graph.labelled("test", 2)
+
+
+def sparse(dense: np.ndarray) -> SparseRows:
+    rows, columns = np.nonzero(dense)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(dense)))])
+    return SparseRows(starts, columns, dense[rows, columns], dense.shape)
+
+
+def test_sparse_features_give_their_rows_back() -> None:
+    dense = np.random.default_rng(0).integers(0, 2, (9, 5)).astype(np.float32)
+    graph = Graph(sparse(dense), np.zeros((2, 0), np.int64))
+    assert np.array_equal(graph.rows(2, 6), dense[2:6])
+    assert np.array_equal(graph.rows(6, 100), dense[6:])
+
+
+@pytest.mark.parametrize(
+    ("starts", "columns", "shape"),
+    [
+        ([0, 1], [0], (2, 2)),  # too few rows
+        ([0, 2, 1], [0], (2, 2)),  # falls
+        ([0, 1, 1], [5], (2, 2)),  # beyond the columns
+        ([0, 1, 1], [0], (-2, 2)),
+    ],
+)
+def test_sparse_features_that_lie(starts: list, columns: list, shape: tuple) -> None:
+    with pytest.raises(GraphError):
+        SparseRows(np.array(starts), np.array(columns), np.ones(len(columns)), shape)

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+from adar_runtime import Graph
+from adar_runtime.metrics import metric, metric_name, roc_auc, split_metrics
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))
+def test_roc_auc_is_scikit_learns(pairs: list[tuple[int, bool]]) -> None:
+    score, positive = (np.array(column) for column in zip(*pairs, strict=True))
+    if positive.all() or not positive.any():
+        assert np.isnan(roc_auc(score.astype(np.float32), positive))
+    else:
+        assert roc_auc(score.astype(np.float32), positive) == pytest.approx(roc_auc_score(positive, score))
+
+
+def test_accuracy_where_there_are_more_than_two_classes() -> None:
+    scores = np.eye(3, dtype=np.float32)
+    assert metric_name(3) == "accuracy"
+    assert metric(scores, np.array([0, 1, 1])) == pytest.approx(2 / 3)
+
+
+def test_splits_with_nothing_to_measure_are_left_out() -> None:
+    graph = Graph(
+        features=np.ones((4, 1)),
+        edge_index=np.zeros((2, 0), np.int64),
+        labels=np.array([0, 1, 0, -1]),
+        val_mask=np.array([True, False, False, False]),  # one class only
+        test_mask=np.array([True, True, False, True]),
+    )
+    assert split_metrics(graph, np.array([[1, 0], [0, 1], [0, 0], [0, 0]], np.float32)) == {"test": 1.0}

@@ -1,0 +1,62 @@
+import pytest
+from adar_runtime import Final, Peak, StopReason
+from adar_runtime.errors import UsageError
+from adar_runtime.stopping import StopRule, make_rule
+
+
+def play(rule: StopRule, curve: list[float]) -> tuple[int, int, StopReason]:
+    """The step that the rule answers from, the step at which it stops, and why."""
+    best = 0
+    for step, alignment in enumerate(curve):
+        verdict = rule.watch(step, len(curve) - 1, alignment)
+        if verdict.keep:
+            best = step
+        if verdict.stop:
+            return best, step, verdict.stop
+    raise AssertionError("a rule has to stop at the end of the budget")
+
+
+UP, DOWN = [0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("curve", "best", "stop", "reason"),
+    [
+        (UP + DOWN, 5, 8, StopReason.PEAK),
+        (UP, 5, 5, StopReason.RISING),
+        (DOWN, 5, 5, StopReason.NO_PEAK),
+        ([*UP, 4.9], 5, 6, StopReason.PEAK),  # passed, with the budget too short for the patience
+        ([1] * 6, 5, 5, StopReason.NO_PEAK),  # a plateau
+        ([0, 3, 3, 3, 3, 3], 1, 4, StopReason.PEAK),  # ties: the first
+        ([9, 1, 2, 3, 2, 1, 0], 3, 6, StopReason.PEAK),  # falls first, then climbs: the input is no peak
+        ([0, 5, 4, 6, 4, 5, 3], 3, 6, StopReason.PEAK),  # noise within the patience
+        ([100, 90, 80, 80.001, 70, 60, 50, 40], 7, 7, StopReason.NO_PEAK),  # noise on a falling curve
+        ([2, 1], 1, 1, StopReason.NO_PEAK),
+    ],
+)
+def test_peak(curve: list[float], best: int, stop: int, reason: StopReason) -> None:
+    assert play(Peak(patience=3), curve) == (best, stop, reason)
+
+
+def test_final_uses_the_whole_budget() -> None:
+    assert play(Final(), UP + DOWN) == (11, 11, StopReason.BUDGET)
+
+
+def test_rules_by_name() -> None:
+    assert make_rule({"rule": "peak", "patience": 4}) == Peak(patience=4)
+    assert isinstance(make_rule({"rule": "final"}), Final)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rule": "never"},
+        {},
+        {"rule": "final", "patience": 3},
+        {"rule": "peak", "patience": 0},
+        {"rule": "peak", "patience": "x"},
+    ],
+)
+def test_rules_that_cannot_be(settings: dict) -> None:
+    with pytest.raises(UsageError):
+        make_rule(settings)

@@ -1,0 +1,232 @@
+"""AdaR, in the order of the paper's appendix "Implementation of MP".
+
+Equation names in the comments are the labels of the paper. Shapes: n nodes, c targets, p proxies,
+d hidden columns, f features. n, c and the edges are free: the same weights serve any graph.
+
+Two things differ from a literal transcription, and both are the same function:
+
+* A linear layer over a concatenation [a ‖ b] is written as the sum of a layer over a and one over b.
+  The step encoding then is one bias row, not n copies of itself.
+* The node messages M = [M_pn ‖ M_cn ‖ H] are kept as two factors (see `Cell.forward`). All that is
+  ever done with M is linear, so the n × 3d matrix is never built, and the sum over neighbours runs
+  over d columns instead of 3d.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import torch
+from adar_runtime.schedule import step_code
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adar_train.tensors import GraphTensors
+
+
+class Matrix(Protocol):
+    """Anything that multiplies a tensor from the left, dense or sparse."""
+
+    def __matmul__(self, other: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What has to be known to build the model before its weights are loaded."""
+
+    features: int  # f, columns of the node features
+    targets: int | None  # c learned targets, or None where their descriptions are given as features
+    hidden: int = 64  # d
+    proxies: int = 32  # p, of each of the two kinds
+    dropout: float = 0.1
+
+
+class State(NamedTuple):
+    """All that one step hands to the next."""
+
+    nodes: Tensor  # H [n, d]
+    targets: Tensor  # C [c, d]
+    node_proxies: Tensor  # P^(n) [p, d]
+    target_proxies: Tensor  # P^(c) [p, d]
+
+
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products of all rows, scaled by 1/√d so that softmax does not saturate as d grows."""
+    return a @ b.T * a.shape[1] ** -0.5
+
+
+def attend(a: Tensor, b: Tensor) -> Tensor:
+    """ψ of the appendix: how much each row of a takes from each row of b."""
+    return inner(a, b).softmax(dim=1)
+
+
+class Nonlinear(nn.Module):
+    """NL where a message is transformed: linear, then LeakyReLU."""
+
+    def __init__(self, columns: int, out: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(columns, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activate(self.linear(x))
+
+    def of_product(self, left: Tensor, right: Tensor) -> Tensor:
+        """NL(left @ right), without building the product."""
+        return self.activate(left @ (right @ self.linear.weight.T) + self.linear.bias)
+
+    @staticmethod
+    def activate(x: Tensor) -> Tensor:
+        return functional.leaky_relu(x)
+
+
+class Velocity(nn.Module):
+    """NL of Eq. velocity: [current rep. ‖ relation ‖ step info.] -> a velocity.
+
+    The layer norm bounds it: the relations are quadratic in the state, and without it a model that
+    was trained for 8 steps overflows when it is run for more. The last layer gives it a sign and
+    starts at zero, so an untrained model leaves every state where the input transformation put it.
+    """
+
+    def __init__(self, representation: int, config: ModelConfig) -> None:
+        super().__init__()
+        d = config.hidden
+        self.representation = nn.Linear(representation, d, bias=False)
+        self.relation = nn.Linear(config.proxies, d, bias=False)
+        self.step = nn.Linear(d, d)
+        self.norm = nn.LayerNorm(d)
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(d, d, bias=False)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, projected: Tensor, relation: Tensor, step: Tensor) -> Tensor:
+        """`projected` is the current representation after `self.representation`."""
+        mixed = projected + self.relation(relation) + self.step(step)  # [k, d]
+        return self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+
+
+class GlobalMessages(nn.Module):
+    """GlobMP: X_in -> X_sur -> X_in, and the update of the surrogates X_sur on the way."""
+
+    def __init__(self, config: ModelConfig, *, collects: bool) -> None:
+        super().__init__()
+        d = config.hidden
+        self.value = Nonlinear(d, d)
+        self.velocity = Velocity(d, config)
+        self.refined = Nonlinear(d, d) if collects else None
+
+    def absorb(
+        self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Diffuse and refine: the surrogates' global features Ĝ [k, d], and the updated surrogates."""
+        g = attend(x_sur, x_in) @ self.value(x_in)  # Eq. glob-mp-np: [k, d]
+        g = attend(x_sur, x_sur) @ g  # Eq. glob-mp-agg: [k, d]
+        v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step)
+        return g, x_sur + v * dt  # Eq. glob-mp-update
+
+    def collect(self, x_in: Tensor, x_sur: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Eq. glob-mp-pn, as factors: M_glob [n, d] = weights [n, k] @ values [k, d]."""
+        assert self.refined is not None
+        return attend(x_in, x_sur), self.refined(g)
+
+
+class Cell(nn.Module):
+    """One step of the recurrence: the five lines of the appendix's "Velocity Computing"."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        d = config.hidden
+        self.node_abstraction = GlobalMessages(config, collects=True)
+        self.target_abstraction = GlobalMessages(config, collects=False)
+        self.target_update = GlobalMessages(config, collects=True)
+        self.message = Nonlinear(3 * d, 3 * d)
+        self.velocity = Velocity(3 * d, config)
+
+    def forward(
+        self,
+        state: State,
+        neighbours: Matrix,
+        share: Tensor,
+        step: Tensor,
+        dt: float | Tensor,
+    ) -> State:
+        """`neighbours` is A [n, n], `share` [n, 1] holds 1 / (|N(v)| + 1), `step` [d] encodes t_{s-1}."""
+        h, c, pn, pc = state
+
+        # Eq. pnode-graph (Graph-node Abs.)
+        g, pn_next = self.node_abstraction.absorb(h, pn, pn, step, dt)
+        weights_pn, values_pn = self.node_abstraction.collect(h, pn_next, g)  # [n, p], [p, d]
+
+        # Eq. pnode-target (Target Abs.)
+        _, pc_next = self.target_abstraction.absorb(c, pc, pc, step, dt)
+
+        # Eq. cnode (Target Rep. Update), conditioned on the updated node proxies
+        g, c_next = self.target_update.absorb(h, c, pn_next, step, dt)
+        weights_cn, values_cn = self.target_update.collect(h, c_next, g)  # [n, c], [c, d]
+
+        # Eq. local (Local MP.): M = [M_pn ‖ M_cn ‖ H] = left @ right
+        left = torch.cat([weights_pn, weights_cn, h], dim=1)  # [n, p + c + d]
+        right = torch.block_diag(  # type: ignore[no-untyped-call]
+            values_pn, values_cn, torch.eye(h.shape[1]).to(h)
+        )  # [p + c + d, 3d]
+        local = self.local(left, right, neighbours, share)  # [n, d]
+
+        # Eq. gnode (Node Rep. Update), the relation is with the updated target proxies
+        v = self.velocity(local, inner(h, pc_next), step)
+        return State(h + v * dt, c_next, pn_next, pc_next)
+
+    def local(self, left: Tensor, right: Tensor, neighbours: Matrix, share: Tensor) -> Tensor:
+        """Eq. local-mp and then the velocity's first layer W, which moves inside the sum.
+
+        W · (M + A NL(M)) / (|N| + 1) = (M Wᵀ + A (NL(M) Wᵀ)) / (|N| + 1), with M = left @ right.
+        """
+        project = self.velocity.representation
+        messages = self.message.of_product(left, right)  # NL(M) [n, 3d]
+        own = left @ project(right)  # M Wᵀ [n, d]
+        return (own + neighbours @ project(messages)) * share
+
+
+class AdaR(nn.Module):
+    """Input transformation, recurrent cell and inner-product head."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        d, p = config.hidden, config.proxies
+        self.input = nn.Linear(config.features, d)  # f_in, shared by nodes and target descriptions
+        self.dropout = nn.Dropout(config.dropout)
+        self.cell = Cell(config)
+        self.node_proxies = nn.Parameter(torch.randn(p, d))  # P^(n) at t = 0
+        self.target_proxies = nn.Parameter(torch.randn(p, d))  # P^(c) at t = 0
+        self.targets = (
+            None if config.targets is None else nn.Parameter(torch.randn(config.targets, d) / d**0.5)
+        )
+
+    def encode(self, features: Matrix, target_features: Tensor | None = None) -> State:
+        """f_in: the state at t = 0."""
+        nodes = self.dropout(features @ self.input.weight.T + self.input.bias)
+        if self.targets is None:
+            assert target_features is not None
+            targets = self.input(target_features)
+        else:
+            targets = self.targets
+        return State(nodes, targets, self.node_proxies, self.target_proxies)
+
+    def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
+        """The states at each of `times`, from the first, which is the input transformation's."""
+        state = self.encode(graph.features, graph.target_features)
+        yield state
+        for now, then in pairwise(times):
+            step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)
+            state = self.cell(state, graph.neighbours, graph.share, step, then - now)
+            yield state
+
+    @staticmethod
+    def scores(state: State) -> Tensor:
+        """Z Cᵀ of the problem setup, before softmax: [n, c]."""
+        return state.nodes @ state.targets.T
+
+    @staticmethod
+    def alignment(state: State) -> Tensor:
+        """Mean inner product of all nodes with all targets, which is that of their means."""
+        return state.nodes.mean(dim=0) @ state.targets.mean(dim=0)
