@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.neighbours import Neighbours
@@ -17,6 +18,7 @@ class GraphTensors:
     features: Tensor | SparseMatrix  # [n, f]
     neighbours: SparseMatrix  # A [n, n], A_ij = 1 where j sends to i
     share: Tensor  # [n, 1], 1 / (|N(v)| + 1)
+    edge_index: Tensor  # [2, m], source and target of each edge of A once, as PyG's layers take them
     labels: Tensor | None  # [n]
     target_features: Tensor | None  # [c, f]
 
@@ -29,6 +31,7 @@ class GraphTensors:
             features=SparseMatrix(x, device) if isinstance(x, SparseRows) else torch.from_numpy(x).to(device),
             neighbours=SparseMatrix(neighbours, device),
             share=torch.from_numpy(neighbours.share).to(device),
+            edge_index=torch.from_numpy(np.stack([neighbours.sources, neighbours.targets])).to(device),
             labels=None if y is None else torch.from_numpy(y).to(device),
             target_features=None if targets is None else torch.from_numpy(targets).to(device),
         )
