@@ -1,0 +1,178 @@
+"""Every trained baseline through the loop that AdaR goes through, and two against plain numpy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from adar_runtime import Graph
+from adar_runtime.errors import UsageError
+from adar_runtime.schedule import times
+from adar_train import GraphTensors, ModelConfig, State
+from adar_train.baselines import BASELINES, Baseline
+from adar_train.losses import losses
+
+from tests.helpers import random_graph
+from tests.runtime.test_graph import sparse
+
+
+def build(name: str, graph: Graph, *, described: bool = True, **options) -> Baseline:
+    torch.manual_seed(0)
+    targets = None if described else 3
+    return BASELINES[name](ModelConfig(graph.width, targets, hidden=16, proxies=4), **options)
+
+
+def run(model: Baseline, graph: Graph) -> list[State]:
+    with torch.no_grad():
+        return list(model.eval().trajectory(GraphTensors.of(graph), times(2)))
+
+
+def communities(nodes: int = 60, classes: int = 3) -> Graph:
+    """Nodes of a class are linked, and their features are its description under a lot of noise."""
+    random = np.random.default_rng(0)
+    labels = np.arange(nodes) % classes
+    pairs = random.integers(0, nodes, (2, 20 * nodes))
+    described = random.normal(size=(classes, 8))
+    return Graph(
+        features=described[labels] + 2 * random.normal(size=(nodes, 8)),
+        edge_index=pairs[:, labels[pairs[0]] == labels[pairs[1]]],
+        labels=labels,
+        target_features=described,
+    )
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("described", [True, False])
+def test_it_learns_from_the_task_term(name: str, described: bool) -> None:
+    graph = communities()
+    tensors, chosen = GraphTensors.of(graph), torch.arange(0, 60, 2)
+    model = build(name, graph, described=described)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    history = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = losses(list(model.trajectory(tensors, times(8))), tensors.labels, chosen).task
+        loss.backward()
+        optimizer.step()
+        history.append(loss.item())
+    assert history[-1] < 0.5 * history[0]
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
+    predictions = model.scores(run(model, graph)[-1]).argmax(dim=1)
+    assert (predictions == tensors.labels)[1::2].float().mean() > 0.8  # nodes it has not seen labels of
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("edges", [0, 3, 40])
+def test_any_graph_and_either_kind_of_features(name: str, edges: int) -> None:
+    """No edges, isolated nodes, loops, repeated edges; bag-of-words features give what dense ones do."""
+    graph = random_graph(11, edges)
+    model = build(name, graph)
+    states = run(model, graph)
+    assert states[0].nodes.shape == states[-1].nodes.shape == (11, 16)
+    assert states[-1].targets.shape == (3, 16)
+    assert states[-1].target_proxies.shape == (0, 16)
+    assert model.scores(states[-1]).isfinite().all()
+    again = run(model, replace(graph, features=sparse(graph.features)))
+    assert torch.allclose(again[-1].nodes, states[-1].nodes, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_messages_flow_from_source_to_target(name: str) -> None:
+    """A change at node 0 reaches 1 and 2 along 0 → 1 → 2; 3, which only sends to 0, feels none of it."""
+    graph = replace(random_graph(4, 0), edge_index=np.array([[0, 1, 3], [1, 2, 0]]))
+    changed = replace(graph, features=graph.features + np.array([[1], [0], [0], [0]]))
+    model = build(name, graph, layers=2)
+    if name == "n2":  # its pseudo nodes reach everyone: silence them to see the edges alone
+        torch.nn.init.zeros_(model.layer.refined.linear.weight)
+    moved = (run(model, changed)[-1].nodes - run(model, graph)[-1].nodes).abs().amax(dim=1)
+    assert (moved[:3] > 1e-4).all()
+    assert moved[3] < 1e-6
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_targets_are_any_number_where_they_are_described(name: str) -> None:
+    graph = random_graph(9, 20, classes=5)
+    model = build(name, graph)
+    state = run(model, graph)[-1]
+    assert model.scores(state).shape == (9, 5)
+    assert torch.allclose(state.targets, model.input(torch.from_numpy(graph.target_features)))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_depth_is_its_own(name: str) -> None:
+    graph = random_graph(9, 20)
+    with pytest.raises(UsageError, match="layers"):
+        build(name, graph, layers=0)
+    shallow, deep = (run(build(name, graph, layers=layers), graph)[-1].nodes for layers in (1, 3))
+    assert not torch.allclose(shallow, deep)
+
+
+def test_gat_finds_heads_for_any_width() -> None:
+    assert BASELINES["gat"](ModelConfig(6, 3, hidden=12)).convolutions[0].heads == 4
+
+
+def plain(model: Baseline) -> dict[str, np.ndarray]:
+    return {name: weight.double().numpy() for name, weight in model.state_dict().items()}
+
+
+def norm(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def adjacency(graph: Graph) -> np.ndarray:
+    """A_ij = 1 where j sends to i."""
+    dense = np.zeros((graph.nodes, graph.nodes))
+    dense[graph.edge_index[1], graph.edge_index[0]] = 1
+    return dense
+
+
+@pytest.mark.parametrize("edges", [0, 40])
+def test_gcn_is_kipfs_propagation_rule(edges: int) -> None:
+    graph = random_graph(11, edges)
+    model = build("gcn", graph, layers=2)
+    first, last = (state.nodes.double().numpy() for state in run(model, graph))
+    w = plain(model)
+    closed = adjacency(graph)
+    np.fill_diagonal(closed, 1)
+    degree = closed.sum(axis=1)
+    closed = closed / np.sqrt(np.outer(degree, degree))  # D^-1/2 (A + I) D^-1/2
+    x = graph.features @ w["input.weight"].T + w["input.bias"]
+    assert np.abs(x - first).max() < 1e-5
+    for layer in range(2):
+        name = f"convolutions.{layer}"
+        x = x + np.maximum(
+            closed @ norm(w, f"norms.{layer}", x) @ w[f"{name}.lin.weight"].T + w[f"{name}.bias"], 0
+        )
+    assert np.abs(norm(w, "last_norm", x) - last).max() < 1e-5
+
+
+def test_n2_is_the_appendix_without_steps_and_relations() -> None:
+    graph = random_graph(11, 40)
+    model = build("n2", graph, layers=3)
+    w = plain(model)
+
+    def psi(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        powers = np.exp(a @ b.T / np.sqrt(16))
+        return powers / powers.sum(axis=1, keepdims=True)
+
+    def leaky(x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, x, 0.01 * x)
+
+    def nl(name: str, x: np.ndarray) -> np.ndarray:
+        return leaky(x @ w[f"layer.{name}.linear.weight"].T + w[f"layer.{name}.linear.bias"])
+
+    def update(name: str, x: np.ndarray) -> np.ndarray:
+        x = x @ w[f"layer.{name}.representation.weight"].T + w[f"layer.{name}.representation.bias"]
+        return leaky(norm(w, f"layer.{name}.rest.0", x)) @ w[f"layer.{name}.rest.3.weight"].T
+
+    states = run(model, graph)
+    assert len(states) == 4  # times(2) or not
+    h, p, a = states[0].nodes.double().numpy(), w["pseudo_nodes"], adjacency(graph)
+    for state in states[1:]:
+        g = psi(p, p) @ psi(p, h) @ nl("value", h)
+        p = p + update("pseudo_update", g)
+        m = np.concatenate([psi(h, p) @ nl("refined", g), h], axis=1)
+        h = h + update("node_update", (m + a @ nl("message", m)) / (a.sum(axis=1, keepdims=True) + 1))
+        assert np.abs(state.nodes.numpy() - h).max() < 1e-4
+        assert np.abs(state.node_proxies.numpy() - p).max() < 1e-4

@@ -1,0 +1,74 @@
+"""N²: dynamic message passing with pseudo nodes, a fixed number of steps (Sun et al., 2024).
+
+Written after what the AdaR paper takes from it (appendix "Implementation of MP"): AdaR's cell
+without step information, without relations and without the recurrent update of the targets, and
+with a residual update in place of the velocity. Equation names are that appendix's.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from adar_train.baselines.base import Baseline
+from adar_train.model import Matrix, ModelConfig, Nonlinear, State, attend
+from adar_train.tensors import GraphTensors
+
+
+class Update(nn.Module):
+    """What is added to a representation after a step; bounded by its norm, as AdaR's velocity is."""
+
+    def __init__(self, representation: int, config: ModelConfig) -> None:
+        super().__init__()
+        d = config.hidden
+        self.representation = nn.Linear(representation, d)
+        self.rest = nn.Sequential(
+            nn.LayerNorm(d), nn.LeakyReLU(), nn.Dropout(config.dropout), nn.Linear(d, d, bias=False)
+        )
+
+    def forward(self, representation: Tensor) -> Tensor:
+        return self.rest(self.representation(representation))
+
+
+class Layer(nn.Module):
+    """GlobMP through the pseudo nodes, then LocalMP. One set of weights for every step."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        d = config.hidden
+        self.value = Nonlinear(d, d)
+        self.refined = Nonlinear(d, d)
+        self.message = Nonlinear(2 * d, 2 * d)
+        self.pseudo_update = Update(d, config)
+        self.node_update = Update(2 * d, config)
+
+    def forward(
+        self, nodes: Tensor, pseudo: Tensor, neighbours: Matrix, share: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Representations of the graph's nodes [n, d] and of the pseudo nodes [p, d] after a step."""
+        g = attend(pseudo, nodes) @ self.value(nodes)  # Eq. glob-mp-np (Diffuse): [p, d]
+        g = attend(pseudo, pseudo) @ g  # Eq. glob-mp-agg (Refine): [p, d]
+        pseudo = pseudo + self.pseudo_update(g)  # Eq. glob-mp-update
+        collected = attend(nodes, pseudo) @ self.refined(g)  # Eq. glob-mp-pn (Collect): [n, d]
+        messages = torch.cat([collected, nodes], dim=1)  # M [n, 2d]
+        local = (messages + neighbours @ self.message(messages)) * share  # Eq. local-mp: [n, 2d]
+        return nodes + self.node_update(local), pseudo  # Eq. gnode
+
+
+class N2(Baseline):
+    """The layer, repeated `layers` times in training and in use: 8 in the AdaR paper."""
+
+    def __init__(self, config: ModelConfig, layers: int = 8) -> None:
+        super().__init__(config, layers)
+        self.steps = layers
+        self.layer = Layer(config)
+        self.pseudo_nodes = nn.Parameter(torch.randn(config.proxies, config.hidden))
+
+    def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:  # noqa: ARG002
+        """The states after 0, 1, … steps. Their number is the model's own, whatever `times` says."""
+        state = self.encode(graph)._replace(node_proxies=self.pseudo_nodes)
+        yield state
+        for _ in range(self.steps):
+            nodes, pseudo = self.layer(state.nodes, state.node_proxies, graph.neighbours, graph.share)
+            state = state._replace(nodes=nodes, node_proxies=pseudo)
+            yield state
