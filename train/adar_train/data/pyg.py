@@ -1,0 +1,143 @@
+"""Data sets of PyTorch Geometric by name: `pyg:Planetoid/Cora`, `pyg:WikiCS`.
+
+PyG's own classes fetch, process and keep them, under $ADAR_DATA or ~/.cache/adar-deploy. What PyG
+processed it reads again from there, and the raw files of Planetoid are pickles, which run code when
+read: let nobody write to that folder whom you would not let run a program.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from adar_runtime.errors import GraphError
+from adar_runtime.formats import MASKS
+from adar_runtime.graph import Floats, Graph, Mask, SparseRows
+
+PREFIX = "pyg:"
+
+SETS: dict[str, tuple[str, ...]] = {
+    "Actor": (),
+    "Amazon": ("Computers", "Photo"),
+    "CitationFull": ("Cora", "Cora_ML", "CiteSeer", "DBLP", "PubMed"),
+    "Coauthor": ("CS", "Physics"),
+    "HeterophilousGraphDataset": ("Roman-empire", "Amazon-ratings", "Minesweeper", "Tolokers", "Questions"),
+    "Planetoid": ("Cora", "CiteSeer", "PubMed"),
+    "WebKB": ("Cornell", "Texas", "Wisconsin"),
+    "WikiCS": (),
+    "WikipediaNetwork": ("chameleon", "squirrel"),
+}
+"""PyG's classes of one graph with labelled nodes, and the names that each takes.
+
+A list, and not whatever PyG has: PyG downloads without checking certificates, and of the classes that
+do so only those are here whose files it reads without unpickling. (Planetoid unpickles, but checks.)
+"""
+
+RANDOM_SPLITS = 10
+SPARSE_BELOW = 0.1  # share of non-zero entries under which features are kept by those alone
+
+
+def load_pyg(name: str) -> Graph:
+    """The set of that name, downloaded if it is not there yet.
+
+    A set without masks gets ten random splits of 60/20/20, the same ones each time.
+    """
+    class_name, set_name = _parse(name)
+    data = _open(name, class_name, set_name)[0]
+    masks = _masks(data) or random_splits(data.num_nodes)
+    return Graph(
+        features=_features(data.x.numpy()),
+        edge_index=data.edge_index.numpy(),
+        labels=data.y.numpy(),
+        train_mask=masks["train_mask"],
+        val_mask=masks["val_mask"],
+        test_mask=masks["test_mask"],
+    )
+
+
+def _parse(name: str) -> tuple[str, str | None]:
+    """Class and set as PyG spells them, from `pyg:Class/Set` or `pyg:Class` in any case."""
+    wanted, _, wanted_set = name.removeprefix(PREFIX).partition("/")
+    class_name = _match(wanted, SETS)
+    if class_name is None:
+        raise GraphError(f"{name}: there is no such set; write {PREFIX} and one of {', '.join(SETS)}")
+    set_name = _match(wanted_set, SETS[class_name])
+    if set_name is None and (wanted_set or SETS[class_name]):
+        choices = [f"{PREFIX}{class_name}/{each}" for each in SETS[class_name]] or [PREFIX + class_name]
+        raise GraphError(f"{name}: {class_name} has no such set; choose {', '.join(choices)}")
+    return class_name, set_name
+
+
+def _match(name: str, names: Iterable[str]) -> str | None:
+    return next((each for each in names if each.lower() == name.lower()), None)
+
+
+def _open(name: str, class_name: str, set_name: str | None) -> Any:
+    from torch_geometric import datasets
+
+    plain = getattr(datasets, class_name)
+    # The same class but for its download, which says what to do when there is no network.
+    careful = type(class_name, (plain,), {"download": _careful_download(name, plain.download)})
+    root = Path(os.environ.get("ADAR_DATA") or Path.home() / ".cache" / "adar-deploy") / "pyg" / class_name
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # PyG says this just before it unpickles a file freely that the restricted way refused.
+            warnings.filterwarnings("error", message="Weights only load failed")
+            return careful(str(root), *([] if set_name is None else [set_name]))
+    except GraphError:
+        raise
+    except Exception as error:  # whatever PyG makes of damaged files
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise GraphError(
+            f"{name}: its files cannot be read ({reason}); delete {root} to download them again"
+        ) from error
+
+
+def _careful_download(name: str, download: Callable[[Any], None]) -> Callable[[Any], None]:
+    def careful(dataset: Any) -> None:
+        folder = Path(dataset.raw_dir)
+        before = set(folder.iterdir())
+        try:
+            download(dataset)
+        except BaseException as error:
+            for file in set(folder.iterdir()) - before:
+                file.unlink()  # half a file would be taken for a whole one the next time
+            if not isinstance(error, Exception):
+                raise
+            reason = str(getattr(error, "reason", error)).split("\n")[0] or type(error).__name__
+            files = ", ".join(Path(path).name for path in dataset.raw_paths)
+            raise GraphError(
+                f"{name} could not be downloaded ({reason}): put {files} into {folder}, "
+                "or give the graph as a .npz file"
+            ) from error
+
+    return careful
+
+
+def _features(x: Floats) -> Floats | SparseRows:
+    rows, columns = x.nonzero()
+    if len(rows) >= SPARSE_BELOW * x.size:
+        return x
+    starts = np.searchsorted(rows, np.arange(len(x) + 1))
+    return SparseRows(starts, columns, x[rows, columns], (x.shape[0], x.shape[1]))
+
+
+def _masks(data: Any) -> dict[str, Mask]:
+    """PyG's masks, [n] or [n, splits], as ours, [splits, n]; empty where it has none."""
+    if "train_mask" not in data:
+        return {}
+    masks = [np.atleast_2d(data[name].numpy().T) for name in MASKS]
+    # WikiCS has twenty splits of the training nodes, and one test mask for them all.
+    return dict(zip(MASKS, np.broadcast_arrays(*masks), strict=True))
+
+
+def random_splits(nodes: int, seed: int = 0) -> dict[str, Mask]:
+    """Ten random splits of 60/20/20: three masks [10, n]."""
+    random = np.random.default_rng(seed)
+    train, val = nodes * 6 // 10, nodes * 2 // 10
+    part = np.repeat([0, 1, 2], [train, val, nodes - train - val])
+    parts = random.permuted(np.tile(part, (RANDOM_SPLITS, 1)), axis=1)
+    return {"train_mask": parts == 0, "val_mask": parts == 1, "test_mask": parts == 2}
