@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+
 from adar_export import export_bundle
 from adar_runtime import Graph
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.minesweeper import minesweeper
-
 from tests.helpers import awake, random_graph
 
 
@@ -20,9 +20,9 @@ def board() -> Graph:
 def run_folder(board: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with learned targets, trained for a moment."""
     path = tmp_path_factory.mktemp("runs") / "board"
-    training = TrainConfig(epochs=3, train_steps=3)
-    fitted = fit(board, ModelConfig(board.width, 2, hidden=16, proxies=4), training)
-    save_run(path, fitted, board, "board", training)
+    training = TrainConfig(epochs=3, train_steps=3, select_budgets=(3,), exit_budgets=(3, 5))
+    fitted = fit([board], ModelConfig(board.width, 2, hidden=16, proxies=4), training)
+    save_run(path, fitted, board, ["board"], training)
     return path
 
 
@@ -39,7 +39,7 @@ def described_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "described"
     graph = random_graph(40, 120)
     model = awake(ModelConfig(graph.width, None, hidden=16, proxies=4))
-    save_run(path, Fitted(model, {"split": 0}), graph, "random", TrainConfig())
+    save_run(path, Fitted(model, {"metric": "accuracy", "split": 0}, []), graph, ["random"], TrainConfig())
     return path
 
 

@@ -4,20 +4,26 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from adar_runtime import Graph
 from adar_train import AdaR, ModelConfig
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
-def random_graph(nodes: int, edges: int, *, features: int = 6, classes: int = 3, seed: int = 0) -> Graph:
+def random_graph(
+    nodes: int, edges: int, *, features: int = 6, classes: int = 3, seed: int = 0, level: str = "node"
+) -> Graph:
     """Any graph: directed, with repeated edges, loops and, often, isolated nodes."""
     random = np.random.default_rng(seed)
+    outputs = {"node": nodes, "edge": 15, "graph": 1}[level]
     return Graph(
         features=random.normal(size=(nodes, features)),
         edge_index=random.integers(0, nodes, (2, edges)),
-        labels=random.integers(0, classes, nodes),
+        labels=random.integers(0, classes, outputs),
         target_features=random.normal(size=(classes, features)),
+        pairs=random.integers(0, nodes, (2, outputs)) if level == "edge" else None,
+        level=level,
     )
 
 

@@ -11,7 +11,7 @@ def test_public_names() -> None:
         "StopRule", "load", "read_graph", "write_graph",
     ]  # fmt: skip
     assert sorted(adar_train.__all__) == [
-        "AdaR", "Epoch", "Fitted", "GraphTensors", "ModelConfig", "Run", "State", "TrainConfig", "fit",
-        "load", "load_run", "save_run",
+        "AdaR", "Epoch", "Fitted", "GraphTensors", "ModelConfig", "Run", "State", "TrainConfig", "Trainer",
+        "fit", "load", "load_run", "save_run",
     ]  # fmt: skip
     assert sorted(adar_export.__all__) == ["Check", "export_bundle"]

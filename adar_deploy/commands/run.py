@@ -12,6 +12,7 @@ from adar_deploy.console import Bar, percent, print_facts
 
 class Exit(StrEnum):
     peak = "peak"
+    time = "time"
     final = "final"
 
 
@@ -59,7 +60,7 @@ def run(
     if output and write:
         write_file(output, write(result.predictions, result.probabilities))
 
-    name = metric_name(result.scores.shape[1])
+    name = metric_name(result.scores.shape[1], regression=result.regression)
     metrics = split_metrics(loaded, result.scores, opened.split_for(loaded))
     if as_json:
         summary: dict[str, Any] = {

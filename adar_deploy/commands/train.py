@@ -1,8 +1,9 @@
 """The command `adar-deploy train`."""
 
 import json
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,59 +11,155 @@ from adar_deploy.console import Bar, percent, print_facts, print_next
 from adar_deploy.extras import require
 
 RUNS = Path("runs")
+SPLITS = ("train", "val", "test")
+OURS = "our own recipe"
+
+
+class Preset(StrEnum):
+    transductive = "transductive"
+    zero_shot = "zero-shot"
+
+
+class Task(StrEnum):
+    node = "node"
+    edge = "edge"
+    graph = "graph"
+
+
+class Ablation(StrEnum):
+    step_info = "step-info"
+    relation = "relation"
+    total_time = "total-time"
+    step_loss = "step-loss"
+    full_loss = "full-loss"
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
 
 
 def train(
     data: Annotated[
-        str, typer.Argument(help="An embedded data set (minesweeper), or a .npz or .pt graph file.")
-    ] = "minesweeper",
+        list[str] | None,
+        typer.Argument(
+            help="Graphs: minesweeper (embedded), pyg:CLASS/NAME, or .npz and .pt files.",
+            show_default="minesweeper",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the run.", show_default="runs/NAME, a free one")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the graph.")] = 200,
-    train_steps: Annotated[int, typer.Option(min=1, help="Recurrent steps while training (S).")] = 8,
+    preset: Annotated[
+        Preset | None, typer.Option(help="The paper's settings, to start from.", show_default=OURS)
+    ] = None,
+    task: Annotated[
+        Task | None, typer.Option(help="What to predict.", show_default="what the labels are of")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the graphs.", show_default=OURS)
+    ] = None,
+    train_steps: Annotated[
+        int | None, typer.Option(min=1, help="Recurrent steps while training (S).", show_default=OURS)
+    ] = None,
     hidden: Annotated[int, typer.Option(min=2, help="Columns of every representation (d).")] = 64,
     proxies: Annotated[int, typer.Option(min=1, help="Proxies of nodes, and of targets (p).")] = 32,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 2e-3,
-    dropout: Annotated[float, typer.Option(min=0.0, max=0.99, help="Dropout probability.")] = 0.1,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=OURS)] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(min=0.0, help="Weight decay.", show_default=OURS)
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(min=0.0, max=0.99, help="Dropout of nodes.", show_default=OURS)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     split: Annotated[int, typer.Option(min=0, help="Which of the graph's splits.")] = 0,
+    without: Annotated[
+        list[Ablation] | None,
+        typer.Option(help="Leave a part of the model out (repeatable), as the paper does."),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Train gcn, gat, sage, gcnii, appnp or n2 instead.")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="What to train on.")] = Device.auto,
+    gradient_checkpoints: Annotated[
+        bool, typer.Option("--gradient-checkpoints", help="Less memory for more time.")
+    ] = False,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 50,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
-    """Train AdaR on a graph with labels.
+    """Train AdaR on graphs with labels.
+
+    One graph trains a model for that graph's classes. Graphs that describe their classes (target_x)
+    train one model for any classes: it is then run on graphs it has never seen.
 
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
     """
     require("train")
-    from adar_runtime.files import check_replaceable
-    from adar_train import Epoch, ModelConfig, TrainConfig, fit, load, save_run
-    from adar_train.runs import CONFIG, GRAPH, free_name
+    from adar_train import distributed
+    from adar_train.config import preset as settings
+    from adar_train.job import Job
+    from adar_train.prepare import model_config, prepare
+    from adar_train.runs import free_name
 
-    out = out or free_name(RUNS, Path(data).stem)
-    check_replaceable(out, marker=CONFIG)
-    graph = load(data)
-    targets = None if graph.target_features is not None else graph.classes
-    model = ModelConfig(graph.width, targets, hidden, proxies, dropout)
-    training = TrainConfig(epochs=epochs, train_steps=train_steps, lr=lr, seed=seed, split=split)
-    with Bar("train", epochs) as bar:
+    names = data or ["minesweeper"]
+    given = {"epochs": epochs, "train_steps": train_steps, "lr": lr, "weight_decay": weight_decay}
+    left_out = set(without or ())
+    graphs = prepare(names, task, seed)
+    job = Job(
+        names=names,
+        graphs=graphs,
+        model=model_config(
+            graphs,
+            hidden=hidden,
+            proxies=proxies,
+            step_info=Ablation.step_info not in left_out,
+            relation=Ablation.relation not in left_out,
+            unit_step=Ablation.total_time in left_out,
+            **({} if dropout is None else {"dropout": dropout}),
+        ),
+        training=settings(
+            preset,
+            seed=seed,
+            split=split,
+            gradient_checkpoints=gradient_checkpoints,
+            **{name: value for name, value in given.items() if value is not None},
+            **({"grid": "unit"} if Ablation.total_time in left_out else {}),
+            **({"step_weight": 0.0} if Ablation.step_loss in left_out else {}),
+            **({"full_weight": 0.0} if Ablation.full_loss in left_out else {}),
+        ),
+        baseline=baseline,
+        out=out or free_name(RUNS, Path(names[0]).stem),
+    )
+    with (
+        distributed.process_group(distributed.choose_device(device)),
+        Bar("train", job.training.epochs) as bar,
+    ):
 
-        def show(epoch: Epoch) -> None:
+        def show(epoch: Any) -> None:
             val = "" if epoch.val is None else f"  best val {percent(epoch.val)}"
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}")
 
-        fitted = fit(graph, model, training, show)
-    save_run(out, fitted, graph, data, training)
+        metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
+    if distributed.rank() == 0:
+        _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 
-    metrics = fitted.metrics
+
+def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
+    graph = out / "graph.pt"
     if as_json:
-        typer.echo(json.dumps(metrics | {"run": str(out), "graph": str(out / GRAPH)}))
+        typer.echo(json.dumps(metrics | {"run": str(out), "graph": str(graph)}))
         return
+    rule = metrics["exit"]
     facts = {
-        "nodes, edges": f"{graph.nodes:,}, {graph.edges:,}",
+        "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s",
-        **{f"{name} {metrics['metric']}": percent(metrics[name]) for name in ("train", "val", "test")},
+        **{f"{part} {metrics['metric']}": percent(metrics[part]) for part in SPLITS if part in metrics},
+        "exit": " ".join(f"{name} {value}" for name, value in rule.items()),
         "run": out,
-        "graph": out / GRAPH,
+        "graph": graph,
     }
     print_facts("trained", facts)
-    print_next(f"adar-deploy export {out} --opset 17")
+    if exportable:
+        print_next(f"adar-deploy export {out} --opset 17")

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from adar_train.model import AdaR
 from numpy.typing import NDArray
 
 from adar_export.builder import GraphBuilder
+from adar_runtime.graph import EDGE, GRAPH, NODE
+from adar_train.model import AdaR
 
 Weights = Mapping[str, NDArray[Any]]
 LAYER_NORM_EPSILON = 1e-5  # PyTorch's
@@ -37,41 +38,50 @@ def build_graphs(model: AdaR, opset: int) -> dict[str, onnx.ModelProto]:
     metadata = {"adar.hidden": str(config.hidden), "adar.proxies": str(config.proxies)}
     c: int | str = config.targets or "c"
     graphs = {
-        "encoder": _encoder(weights, config.targets),
+        "encoder": _encoder(model, weights),
         "cell": CellGraph(weights, c).graph,
-        "head": _head(config.hidden, c),
+        "head": _head(config.hidden, c, config.level),
     }
     return {name: graph.build(opset, metadata) for name, graph in graphs.items()}
 
 
-def _encoder(weights: Weights, learned_targets: int | None) -> GraphBuilder:
+def _encoder(model: AdaR, weights: Weights) -> GraphBuilder:
     """Features -> the four states at t = 0. Row by row, so that nodes can be encoded in blocks."""
     g = GraphBuilder("adar_encoder")
-    d, f = weights["input.weight"].shape
-    p = len(weights["node_proxies"])
-    kernel, bias = (
-        g.weight("input.weight", weights["input.weight"]),
-        g.weight("input.bias", weights["input.bias"]),
-    )
-    features = g.input("features", ["n", f])
-    g.output("nodes", g.op("Gemm", features, kernel, bias, transB=1), ["n", d])
-    if learned_targets is None:
-        descriptions = g.input("target_features", ["c", f])
-        g.output("targets", g.op("Gemm", descriptions, kernel, bias, transB=1), ["c", d])
+    p, d, f = model.config.proxies, model.config.hidden, model.config.features
+    affine = [
+        g.weight(f"input.{name}", tensor.detach().cpu().numpy())
+        for name, tensor in zip(("kernel", "bias"), model.input_map(), strict=True)
+    ]
+    g.output("nodes", g.op("Gemm", g.input("features", ["n", f]), *affine), ["n", d])
+    if model.config.targets is None:
+        g.output("targets", g.op("Gemm", g.input("target_features", ["c", f]), *affine), ["c", d])
     else:
-        g.output("targets", g.weight("learned_targets", weights["targets"]), [learned_targets, d])
+        g.output("targets", g.weight("learned_targets", weights["targets"]), [model.config.targets, d])
     for name in ("node_proxies", "target_proxies"):
         g.output(name, g.weight(f"initial_{name}", weights[name]), [p, d])
     return g
 
 
-def _head(d: int, c: int | str) -> GraphBuilder:
-    """Nodes and targets -> their scores Z Cᵀ before softmax, and the alignment of the state."""
+def _head(d: int, c: int | str, level: str) -> GraphBuilder:
+    """Nodes and targets -> the scores Z Cᵀ before softmax, and the alignment of the state."""
     g = GraphBuilder("adar_head")
     nodes, targets = g.input("nodes", ["n", d]), g.input("targets", [c, d])
-    g.output("scores", g.op("Gemm", nodes, targets, transB=1), ["n", c])
+    outputs: dict[str, int | str] = {NODE: "n", EDGE: "k", GRAPH: 1}
+    g.output("scores", g.op("Gemm", _readout(g, nodes, level), targets, transB=1), [outputs[level], c])
     g.output("alignment", _alignment(g, nodes, targets), [])
     return g
+
+
+def _readout(g: GraphBuilder, nodes: str, level: str) -> str:
+    """Z [k, d]: the nodes, the products of pairs of them, or their mean."""
+    if level == EDGE:
+        pairs = g.input("pairs", [2, "k"], "int64")
+        ends = [g.op("Gather", pairs, g.weight(f"row_{i}", np.array(i)), axis=0) for i in (0, 1)]
+        return g.op("Mul", *(g.op("Gather", nodes, end, axis=0) for end in ends))
+    if level == GRAPH:
+        return g.op("Unsqueeze", _mean_row(g, nodes), g.weight("first_axis", np.array([0])))
+    return nodes
 
 
 def _alignment(g: GraphBuilder, nodes: str, targets: str) -> str:

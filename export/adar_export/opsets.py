@@ -4,9 +4,9 @@ from functools import lru_cache
 
 import onnx
 import onnxruntime as ort
-from adar_runtime.errors import UsageError
 
 from adar_export.builder import GraphBuilder
+from adar_runtime.errors import UsageError
 
 OLDEST = 17  # the first with LayerNormalization
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from adar_runtime.bundle import Bundle
 from adar_runtime.errors import ExportError
-from adar_runtime.graph import Graph
+from adar_runtime.graph import EDGE, Graph
 from adar_runtime.schedule import times
 from adar_runtime.stopping import Final
-from adar_train.model import AdaR
+from adar_train.model import AdaR, ModelConfig
 from adar_train.tensors import GraphTensors
 
 STEPS = (1, 10, 100)
@@ -63,22 +64,25 @@ def report(checks: Iterable[Check]) -> dict[str, Any]:
     return {"reference": "PyTorch", "tolerance": TOLERANCE, "checks": [asdict(check) for check in checks]}
 
 
-def random_graph(features: int, targets: int | None, seed: int = 0) -> Graph:
+def random_graph(config: ModelConfig, seed: int = 0) -> Graph:
     """A small graph unlike any that a model was trained on: directed, with isolated nodes, hubs and loops."""
+    features = config.features
     random = np.random.default_rng(seed)
     nodes, edges = 60, 240
     target = np.minimum(random.geometric(0.1, edges) - 1, nodes - 10)  # many edges end at the first nodes
     return Graph(
         features=random.normal(size=(nodes, features)).astype(np.float32),
         edge_index=np.stack([random.integers(0, nodes - 5, edges), target]),
-        target_features=None if targets else random.normal(size=(4, features)).astype(np.float32),
+        target_features=None if config.targets else random.normal(size=(4, features)).astype(np.float32),
+        pairs=random.integers(0, nodes, (2, 30)) if config.level == EDGE else None,
+        level=config.level,
     )
 
 
 @torch.no_grad()
 def _torch_scores(model: AdaR, tensors: GraphTensors, steps: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    *_, last = model.trajectory(tensors, times(steps))
-    return model.scores(last).numpy()
+    *_, last = model.trajectory(tensors, times(steps, unit_step=model.config.unit_step))
+    return model.scores(last, tensors).numpy()
 
 
 def _check(name: str, steps: int, expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> Check:

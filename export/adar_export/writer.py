@@ -10,16 +10,18 @@ from pathlib import Path
 import onnx
 import onnxruntime
 import torch
-from adar_runtime import manifest as manifests
-from adar_runtime.bundle import Bundle
-from adar_runtime.files import new_folder
-from adar_runtime.manifest import GraphFile, Manifest, Port
-from adar_train.runs import Run
 
 from adar_export.builder import TYPES
 from adar_export.graphs import build_graphs
 from adar_export.opsets import check_opset
 from adar_export.validate import Check, compare, random_graph, report
+from adar_runtime import manifest as manifests
+from adar_runtime.bundle import Bundle
+from adar_runtime.errors import ExportError
+from adar_runtime.files import new_folder
+from adar_runtime.manifest import GraphFile, Manifest, Port
+from adar_train.model import AdaR
+from adar_train.runs import Run
 
 EXIT = {"rule": "peak", "patience": 10}
 TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
@@ -30,10 +32,13 @@ def export_bundle(
 ) -> Manifest:
     """Write a bundle that agrees with PyTorch, or none at all."""
     check_opset(opset)
+    model = run.model
+    if not isinstance(model, AdaR):
+        raise ExportError(f"{run.path} holds a baseline ({run.config['kind']}): only AdaR is exported")
     with new_folder(out, marker=manifests.FILE_NAME) as folder:
         graph = run.graph()
-        files = {name: _write(folder, name, proto) for name, proto in build_graphs(run.model, opset).items()}
-        config = run.model.config
+        files = {name: _write(folder, name, proto) for name, proto in build_graphs(model, opset).items()}
+        config = model.config
         manifest = Manifest(
             features=config.features,
             hidden=config.hidden,
@@ -41,15 +46,18 @@ def export_bundle(
             targets=config.targets,
             opset=opset,
             precision="fp32",
-            exit=EXIT,
+            level=config.level,
+            regression=config.regression,
+            unit_step=config.unit_step,
+            exit=run.metrics.get("exit", EXIT),
             graphs=files,
             class_names=graph.class_names if config.targets else None,
             training={"data": run.config["data"], **run.metrics},
             versions=_versions(),
         )
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
-        graphs = {"the run's graph": graph, "a random graph": random_graph(config.features, config.targets)}
-        checks = compare(run.model, Bundle(folder, "cpu"), graphs, on_check)
+        graphs = {"the run's graph": graph, "a random graph": random_graph(config)}
+        checks = compare(model, Bundle(folder, "cpu"), graphs, on_check)
         manifest = replace(manifest, parity=report(checks))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest

@@ -8,8 +8,8 @@ from typing import Any
 from adar_runtime import manifest as manifests
 from adar_runtime import onnx_guard
 from adar_runtime.backends import Backend
-from adar_runtime.errors import BackendError, BundleError, GraphError
-from adar_runtime.graph import Graph
+from adar_runtime.errors import BackendError, BundleError, GraphError, UsageError
+from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
 from adar_runtime.stopping import StopRule, make_rule
@@ -44,12 +44,16 @@ class Bundle:
         check_budget(budget)
         self._check(graph)
         stop = stop or self.stop_rule()
-        return Loop(self.backend.start(graph), self.manifest.hidden, budget, stop, started)
+        return Loop(self.backend.start(graph), self.manifest, budget, stop, started)
 
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
         """A new rule: the one that the bundle asks for, or another by its name."""
         own = self.manifest.exit
-        chosen = own if name in (None, own.get("rule")) else {"rule": name}
+        chosen: dict[str, Any] = own if name in (None, own.get("rule")) else {"rule": name}
+        if name == "time" and "t" not in chosen:
+            chosen["t"] = self.manifest.training.get("exit_time")
+            if chosen["t"] is None:
+                raise UsageError("the bundle has no calibrated exit time: use --exit peak or final")
         return make_rule(chosen | settings)
 
     def split_for(self, graph: Graph) -> int:
@@ -60,6 +64,8 @@ class Bundle:
         )
 
     def _check(self, graph: Graph) -> None:
+        if self.manifest.level == EDGE and graph.pairs is None:
+            raise GraphError("the bundle judges links, and the graph has no pairs of nodes to judge")
         if graph.width != self.manifest.features:
             raise GraphError(
                 f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"

@@ -44,12 +44,12 @@ def new_folder(path: Path, marker: str) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def check_replaceable(path: Path, marker: str) -> None:
-    """Refuse to replace what does not look like an older one of ours."""
+def check_replaceable(path: Path, *markers: str) -> None:
+    """Refuse to replace what does not look like an older one of ours: it holds none of the markers."""
     empty = path.is_dir() and not any(path.iterdir())
-    if path.exists() and not empty and not (path / marker).is_file():
+    if path.exists() and not empty and not any((path / marker).exists() for marker in markers):
         raise UsageError(
-            f"{path} is there already and holds no {marker}: choose another --out, or move it away"
+            f"{path} is there already and holds no {markers[0]}: choose another --out, or move it away"
         )
 
 

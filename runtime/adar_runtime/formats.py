@@ -19,7 +19,7 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, MissingExtraError, UsageError
 from adar_runtime.files import write_file
-from adar_runtime.graph import Floats, Graph, Integers, SparseRows
+from adar_runtime.graph import NODE, Floats, Graph, Integers, SparseRows
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -143,8 +143,8 @@ def _pt_bytes(graph: Graph) -> io.BytesIO:
         tensors = {"x": torch.from_numpy(x)}
     tensors["edge_index"] = torch.from_numpy(graph.edge_index)
     for name, value in _optional(graph).items():
-        if name == "class_names":
-            tensors[name] = list(graph.class_names or ())
+        if name in ("class_names", "level"):
+            tensors[name] = value.tolist()
         else:
             tensors[name] = torch.from_numpy(np.ascontiguousarray(value.T) if name in MASKS else value)
     buffer = io.BytesIO()
@@ -170,6 +170,8 @@ def _graph(arrays: Mapping[str, Any]) -> Graph:
         **{name: arrays.get(name) for name in MASKS},
         target_features=arrays.get("target_x"),
         class_names=arrays.get("class_names"),
+        pairs=arrays.get("pairs"),
+        level=str(arrays.get("level", NODE)),
     )
 
 
@@ -182,13 +184,15 @@ def _key(arrays: Mapping[str, Any], name: str) -> Any:
 
 def _optional(graph: Graph) -> dict[str, Any]:
     names = None if graph.class_names is None else np.array(graph.class_names)
-    values = {"y": graph.labels, "target_x": graph.target_features, "class_names": names}
+    level = None if graph.level == NODE else np.array(graph.level)
+    values = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
+    values |= {"class_names": names, "level": level}
     values |= {name: getattr(graph, name) for name in MASKS}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def prediction_writer(path: Path) -> Callable[[Integers, Floats], bytes]:
-    """How predictions [n] and probabilities [n, c] become a file of this suffix."""
+def prediction_writer(path: Path) -> Callable[[Integers | Floats, Floats | None], bytes]:
+    """How predictions [k] or [k, c] and, for classes, probabilities [k, c] become a file of this suffix."""
     writers = {".npz": _predictions_npz, ".csv": _predictions_csv, ".json": _predictions_json}
     if path.suffix not in writers:
         raise UsageError(
@@ -197,20 +201,29 @@ def prediction_writer(path: Path) -> Callable[[Integers, Floats], bytes]:
     return writers[path.suffix]
 
 
-def _predictions_npz(prediction: Integers, probability: Floats) -> bytes:
+def _predictions_npz(prediction: Integers | Floats, probability: Floats | None) -> bytes:
+    arrays = {"prediction": prediction} | ({} if probability is None else {"probability": probability})
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, prediction=prediction, probability=probability)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def _predictions_csv(prediction: Integers, probability: Floats) -> bytes:
+def _predictions_csv(prediction: Integers | Floats, probability: Floats | None) -> bytes:
+    columns = {"prediction": prediction} if prediction.ndim == 1 else _numbered("prediction", prediction)
+    if probability is not None:
+        columns |= _numbered("probability", probability)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["node", "prediction", *(f"probability_{j}" for j in range(probability.shape[1]))])
-    rows = zip(prediction.tolist(), probability.astype(str).tolist(), strict=True)
-    writer.writerows([node, label, *shares] for node, (label, shares) in enumerate(rows))
+    writer.writerow(["output", *columns])
+    rows = zip(*(column.astype(str).tolist() for column in columns.values()), strict=True)
+    writer.writerows([index, *row] for index, row in enumerate(rows))
     return buffer.getvalue().encode()
 
 
-def _predictions_json(prediction: Integers, probability: Floats) -> bytes:
-    return json.dumps({"prediction": prediction.tolist(), "probability": probability.tolist()}).encode()
+def _numbered(name: str, matrix: Integers | Floats) -> dict[str, Any]:
+    return {f"{name}_{j}": column for j, column in enumerate(matrix.T)}
+
+
+def _predictions_json(prediction: Integers | Floats, probability: Floats | None) -> bytes:
+    lists = {"prediction": prediction.tolist()}
+    return json.dumps(lists | ({} if probability is None else {"probability": probability.tolist()})).encode()

@@ -12,6 +12,9 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+NODE, EDGE, GRAPH = LEVELS = ("node", "edge", "graph")
+"""What predictions are made for."""
+
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
@@ -53,36 +56,34 @@ class Graph:
 
     Numbers are brought to float32 and int64; a value that does not fit, an index beyond the graph or
     a NaN is a GraphError that says where.
+
+    What is predicted is counted by `outputs` (k): each of the nodes, each of the `pairs` of nodes
+    (level "edge"), or the graph itself (level "graph").
     """
 
     features: Floats | SparseRows  # [n, f]
     edge_index: Integers  # [2, m], row 0 source, row 1 target
-    labels: Integers | None = None  # [n], -1 where unknown
-    train_mask: Mask | None = None  # [splits, n], as are the other two
+    labels: Integers | Floats | None = None  # [k] classes, -1 where unknown; or [k, c] numbers (regression)
+    train_mask: Mask | None = None  # [splits, k], as are the other two
     val_mask: Mask | None = None
     test_mask: Mask | None = None
     target_features: Floats | None = None  # [c, f], descriptions of the classes
     class_names: tuple[str, ...] | None = None  # [c]
+    pairs: Integers | None = None  # [2, k], nodes whose link is to be judged
+    level: str = NODE
 
     def __post_init__(self) -> None:
         if not isinstance(self.features, SparseRows):
             _set(self, features=_matrix("x", self.features))
         _require(self.nodes > 0, "the graph is empty: x has no rows")
         _require(self.width > 0, "x has no columns: every node needs at least one feature")
-        edges = _integers("edge_index", self.edge_index)
-        _require(
-            edges.ndim == 2 and len(edges) == 2, f"edge_index has shape {list(edges.shape)}, not [2, edges]"
-        )
-        _within("edge_index", edges, self.nodes, "nodes")
-        _set(self, edge_index=edges)
+        _set(self, edge_index=self._node_pairs("edge_index", self.edge_index))
+        if self.pairs is not None:
+            _set(self, pairs=self._node_pairs("pairs", self.pairs), level=EDGE)
+        _require(self.level in LEVELS, f"level is {self.level!r}, not one of {', '.join(LEVELS)}")
+        _require(self.level != EDGE or self.pairs is not None, "level is 'edge', and there are no pairs")
         if self.labels is not None:
-            labels = _integers("y", self.labels)
-            _require(
-                labels.shape == (self.nodes,),
-                f"y has shape {list(labels.shape)}, not one label for each of {self.nodes} nodes",
-            )
-            _require(int(labels.min()) >= -1, "y has a label below -1; -1 stands for unknown")
-            _set(self, labels=labels)
+            _set(self, labels=self._labels(self.labels))
         for name in ("train_mask", "val_mask", "test_mask"):
             mask = getattr(self, name)
             if mask is not None:
@@ -112,11 +113,25 @@ class Graph:
         return self.features.shape[1]
 
     @property
-    def classes(self) -> int:
-        """How many classes the descriptions name or, without any, the labels show."""
+    def outputs(self) -> int:
+        """k, how many things are predicted."""
+        if self.pairs is not None:
+            return self.pairs.shape[1]
+        return self.nodes if self.level == NODE else 1
+
+    @property
+    def regression(self) -> bool:
+        """Whether the labels are numbers to come close to, not classes."""
+        return self.labels is not None and self.labels.dtype == np.float32
+
+    @property
+    def targets(self) -> int:
+        """c: how many classes or attributes the descriptions name or, without any, the labels show."""
         if self.target_features is not None:
             return len(self.target_features)
-        return 0 if self.labels is None else int(self.labels.max()) + 1
+        if self.labels is None or not self.labels.size:
+            return 0
+        return self.labels.shape[1] if self.regression else int(self.labels.max()) + 1
 
     def rows(self, start: int, stop: int) -> Floats:
         """Features of the nodes start to stop, dense."""
@@ -125,21 +140,41 @@ class Graph:
         return self.features[start:stop]
 
     def labelled(self, name: str, split: int = 0) -> Mask | None:
-        """Nodes of a split ("train", "val", "test") whose label is known, or None if there is none."""
+        """Which outputs of a split ("train", "val", "test") have a known label; None if there are none."""
         masks: Mask | None = getattr(self, f"{name}_mask")
         if masks is None or self.labels is None:
             return None
         if not 0 <= split < len(masks):
             raise GraphError(f"there is no split {split}: the graph has splits 0 to {len(masks) - 1}")
-        chosen: Mask = masks[split] & (self.labels >= 0)
+        chosen: Mask = masks[split] if self.regression else masks[split] & (self.labels >= 0)
         return chosen if chosen.any() else None
+
+    def _node_pairs(self, name: str, value: Any) -> Integers:
+        pairs = _integers(name, value)
+        _require(pairs.ndim == 2 and len(pairs) == 2, f"{name} has shape {list(pairs.shape)}, not [2, edges]")
+        _within(name, pairs, self.nodes, "nodes")
+        return pairs
+
+    def _labels(self, value: Any) -> Integers | Floats:
+        value, what = np.asarray(value), {NODE: "nodes", EDGE: "pairs", GRAPH: "graph"}[self.level]
+        labels = _floats("y", value) if value.dtype.kind == "f" else _integers("y", value)
+        _require(
+            labels.ndim in (1, 2) and len(labels) == self.outputs,
+            f"y has shape {list(labels.shape)}, not one label for each of {self.outputs} {what}",
+        )
+        if labels.dtype == np.float32:
+            return labels.reshape(self.outputs, -1)
+        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        _require(labels.ndim == 1, "y has several columns of integers; numbers to come close to are floats")
+        _require(not labels.size or int(labels.min()) >= -1, "y has a label below -1; -1 stands for unknown")
+        return labels
 
     def _mask(self, name: str, mask: Any) -> Mask:
         mask = np.atleast_2d(np.asarray(mask))
         _require(mask.dtype == np.bool_, f"{name} holds {mask.dtype}, not booleans")
         _require(
-            mask.ndim == 2 and mask.shape[1] == self.nodes,
-            f"{name} has shape {list(mask.shape)}, not [splits, {self.nodes}]",
+            mask.ndim == 2 and mask.shape[1] == self.outputs,
+            f"{name} has shape {list(mask.shape)}, not [splits, {self.outputs}]",
         )
         return np.ascontiguousarray(mask)
 

@@ -43,6 +43,9 @@ class Manifest:
     targets: int | None  # c where the targets were learned; None where a graph has to describe them
     opset: int
     precision: str
+    level: str  # what predictions are made for: node, edge or graph
+    regression: bool  # scores are numbers, not weights of classes
+    unit_step: bool  # every step takes a time of 1, whatever the budget
     exit: dict[str, Any]  # the rule to stop by, and its settings
     graphs: dict[str, GraphFile]
     class_names: tuple[str, ...] | None = None
@@ -73,6 +76,9 @@ class Manifest:
             targets=None if raw.get("targets") is None else _size(raw, "targets"),
             opset=_size(raw, "opset"),
             precision=_take(raw, "precision", str),
+            level=_take(raw, "level", str),
+            regression=_take(raw, "regression", bool),
+            unit_step=_take(raw, "unit_step", bool),
             exit=_take(raw, "exit", dict),
             graphs={name: _graph_file(_take(graphs, name, dict)) for name in GRAPHS},
             class_names=None
@@ -114,6 +120,6 @@ def _size(raw: Mapping[str, Any], key: str) -> int:
 def _take(raw: Any, key: str, kind: type) -> Any:
     if not isinstance(raw, dict) or key not in raw:
         raise BundleError(f"{FILE_NAME} has no {key!r}")
-    if not isinstance(raw[key], kind) or isinstance(raw[key], bool):
+    if not isinstance(raw[key], kind) or (isinstance(raw[key], bool) and kind is not bool):
         raise BundleError(f"{FILE_NAME} has {key!r} as {type(raw[key]).__name__}, not {kind.__name__}")
     return raw[key]

@@ -1,4 +1,6 @@
-"""How good the scores are: ROC-AUC for two classes, accuracy for more."""
+"""How good the scores are: ROC-AUC for two classes, accuracy for more, R² for numbers. More is better."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,25 +10,48 @@ SPLITS = ("train", "val", "test")
 
 
 def split_metrics(graph: Graph, scores: Floats, split: int = 0) -> dict[str, float]:
-    """The metric of scores [n, c] on each part of a split that has known labels worth measuring."""
+    """The metric of scores [k, c] on each part of a split that has known labels worth measuring."""
+    return pooled_metrics([graph], [scores], split)
+
+
+def pooled_metrics(graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0) -> dict[str, float]:
+    """The same over the outputs of several graphs together, as if they were one."""
     measured = {}
     for name in SPLITS:
-        mask = graph.labelled(name, split)
-        if mask is not None and graph.labels is not None:
-            measured[name] = metric(scores[mask], graph.labels[mask])
+        masks = [graph.labelled(name, split) for graph in graphs]
+        parts = [
+            (score[mask], graph.labels[mask])
+            for graph, score, mask in zip(graphs, scores, masks, strict=True)
+            if mask is not None and graph.labels is not None
+        ]
+        if parts:
+            measured[name] = metric(*(np.concatenate(side) for side in zip(*parts, strict=True)))
     return {name: value for name, value in measured.items() if not np.isnan(value)}
 
 
-def metric_name(classes: int) -> str:
-    """What `metric` measures for this many classes."""
-    return "roc_auc" if classes == 2 else "accuracy"
+def metric_name(targets: int, *, regression: bool = False) -> str:
+    """What `metric` measures for this many targets."""
+    if regression:
+        return "r2"
+    return "roc_auc" if targets == 2 else "accuracy"
 
 
-def metric(scores: Floats, labels: Integers) -> float:
-    """ROC-AUC of scores [k, 2], accuracy of scores [k, c]; NaN where there is nothing to measure."""
+def metric(scores: Floats, labels: Integers | Floats) -> float:
+    """R² for labels that are numbers [k, c], ROC-AUC of scores [k, 2], accuracy of scores [k, c].
+
+    NaN where there is nothing to measure.
+    """
+    if labels.dtype == np.float32:
+        return r_squared(scores, labels.astype(np.float32, copy=False))
     if scores.shape[1] == 2:
         return roc_auc(scores[:, 1] - scores[:, 0], labels == 1)
     return float(np.mean(scores.argmax(axis=1) == labels)) if len(labels) else float("nan")
+
+
+def r_squared(scores: Floats, values: Floats) -> float:
+    """Share of the variance that is explained, of all columns together."""
+    spread = float(((values - values.mean(axis=0)) ** 2).sum())
+    return 1 - float(((scores - values) ** 2).sum()) / spread if spread else float("nan")
 
 
 def roc_auc(score: Floats, positive: Mask) -> float:

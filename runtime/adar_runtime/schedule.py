@@ -4,9 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def times(budget: int) -> NDArray[np.float64]:
-    """t_s = s / S for s = 0 … S: the total time is 1 whatever the budget S."""
-    return np.arange(budget + 1) / budget
+def times(budget: int, *, unit_step: bool = False) -> NDArray[np.float64]:
+    """t_s = s / S for s = 0 … S: the total time is 1 whatever the budget S.
+
+    With `unit_step`, t_s = s: every step takes a time of 1, which is the paper's ablation.
+    """
+    return np.arange(budget + 1) / (1 if unit_step else budget)
 
 
 def step_code(time: float, width: int) -> NDArray[np.float32]:

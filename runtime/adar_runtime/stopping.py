@@ -4,7 +4,7 @@ A rule watches the alignment of each state, the untouched input (step 0) include
 that state is the best answer so far and whether to stop. A new rule is one class here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,7 @@ class StopReason(Enum):
     PEAK = "the alignment had passed its peak"
     RISING = "the budget was used up with the alignment still at its highest"
     NO_PEAK = "the alignment had no peak, so the answer is the state at t = 1"
+    TIME = "the time that was found best on validation data was reached"
     BUDGET = "the budget was used up, as asked"
     CANCELLED = "the caller stopped it"
 
@@ -38,6 +39,21 @@ class Final:
 
     def watch(self, step: int, budget: int, alignment: float) -> Verdict:  # noqa: ARG002
         return Verdict(keep=True, stop=StopReason.BUDGET if step == budget else None)
+
+
+@dataclass
+class AtTime:
+    """Stop at a given share of the whole time, which calibration on a validation split found best."""
+
+    t: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.t <= 1:
+            raise UsageError(f"the exit time is {self.t}: it lies above 0 and at most at 1")
+
+    def watch(self, step: int, budget: int, alignment: float) -> Verdict:  # noqa: ARG002
+        reached = step >= max(1, round(self.t * budget))
+        return Verdict(keep=reached, stop=StopReason.TIME if reached else None)
 
 
 @dataclass
@@ -84,7 +100,18 @@ class Peak:
         return climbed >= self.prominence * moved
 
 
-RULES: dict[str, type[StopRule]] = {"peak": Peak, "final": Final}
+def answer_step(rule: StopRule, trace: Sequence[float]) -> int:
+    """The step that a rule would have answered from, given the alignment of every step of a budget."""
+    best = 0
+    for step, alignment in enumerate(trace):
+        verdict = rule.watch(step, len(trace) - 1, alignment)
+        best = step if verdict.keep else best
+        if verdict.stop is not None:
+            break
+    return best
+
+
+RULES: dict[str, type[StopRule]] = {"peak": Peak, "time": AtTime, "final": Final}
 """The rules by the names that the command line and a manifest use."""
 
 

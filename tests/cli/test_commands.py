@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from adar_runtime import Graph, write_graph
 from torch_geometric.data import Data
 
 from adar_deploy.cli import main
+from adar_runtime import Graph, write_graph
 from tests.helpers import random_graph
 
 
@@ -146,7 +146,7 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run narrow.pt", "4 features and the bundle takes 10"),
         ("run board.npz --max-steps 0", "at least 1"),
         ("run board.npz --max-steps -3", "at least 1"),
-        ("run board.npz --patience 0", "at least 1"),
+        ("run board.npz --exit peak --patience 0", "at least 1"),
         ("run board.npz --exit never", "never"),
         ("run board.npz --output p.xlsx", ".npz, .csv or .json"),
         ("run board.npz --device abacus", "abacus"),

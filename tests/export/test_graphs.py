@@ -5,6 +5,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from adar_export.graphs import build_graphs
 from adar_export.opsets import OLDEST, check_opset, newest
 from adar_runtime.backends.onnx import STATE
@@ -12,9 +15,6 @@ from adar_runtime.errors import UsageError
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.helpers import awake, random_graph
 
 

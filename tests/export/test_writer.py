@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from adar_export import Check, export_bundle
 from adar_export.validate import STEPS
 from adar_runtime.bundle import read_manifest

@@ -3,15 +3,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import adar_runtime
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
+
+import adar_runtime
 from adar_runtime import Final, Graph, StopReason
 from adar_runtime.backends.onnx import cuda_devices
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
-from onnx import TensorProto, helper
-
 from tests.helpers import random_graph
 
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from adar_runtime.errors import UsageError
 from adar_runtime.files import new_folder, write_file
 

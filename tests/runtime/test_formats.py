@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
+
 from adar_runtime import Graph, SparseRows, read_graph, write_graph
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.formats import prediction_writer
-from torch_geometric.data import Data
 
 
 def full_graph(*, sparse: bool) -> Graph:
@@ -140,7 +141,7 @@ def test_predictions_in_every_format(tmp_path: Path) -> None:
         assert np.array_equal(written["prediction"], prediction)
         assert np.array_equal(written["probability"], probability)
     assert prediction_writer(Path("p.csv"))(prediction, probability).decode().splitlines() == [
-        "node,prediction,probability_0,probability_1",
+        "output,prediction,probability_0,probability_1",
         "0,1,0.25,0.75",
         "1,0,0.5,0.5",
     ]

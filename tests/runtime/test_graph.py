@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from adar_runtime import Graph, SparseRows
 from adar_runtime.errors import GraphError
 
@@ -17,7 +18,7 @@ def test_numbers_are_brought_to_float32_and_int64() -> None:
     assert graph.features.dtype == np.float32
     assert graph.edge_index.dtype == graph.labels.dtype == np.int64
     assert graph.train_mask.shape == (1, 3)
-    assert (graph.nodes, graph.edges, graph.width, graph.classes) == (3, 2, 2, 2)
+    assert (graph.nodes, graph.edges, graph.width, graph.targets) == (3, 2, 2, 2)
 
 
 def test_a_graph_without_edges_is_a_graph() -> None:
@@ -40,7 +41,7 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"edge_index": np.array([[2**64 - 1], [0]], np.uint64)}, "beyond 64-bit"),
         ({"labels": np.array([0, 1])}, "not one label for each of 3 nodes"),
         ({"labels": np.array([0, 1, -2])}, "below -1"),
-        ({"labels": np.array([0.5, 1, 2])}, "not integers"),
+        ({"labels": np.array(["a", "b", "c"])}, "not integers"),
         ({"train_mask": np.array([True])}, "not [splits, 3]"),
         ({"test_mask": np.array([0, 1, 1])}, "not booleans"),
         ({"target_features": np.ones((2, 5))}, "of one space"),

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from adar_runtime import Graph
-from adar_runtime.metrics import metric, metric_name, roc_auc, split_metrics
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
+
+from adar_runtime import Graph
+from adar_runtime.metrics import metric, metric_name, roc_auc, split_metrics
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from adar_runtime.neighbours import Neighbours
 
 

@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+
 from adar_runtime.schedule import step_code, times
 
 

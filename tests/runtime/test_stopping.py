@@ -1,4 +1,5 @@
 import pytest
+
 from adar_runtime import Final, Peak, StopReason
 from adar_runtime.errors import UsageError
 from adar_runtime.stopping import StopRule, make_rule

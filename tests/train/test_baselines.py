@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from adar_runtime import Graph
 from adar_runtime.errors import UsageError
 from adar_runtime.schedule import times
 from adar_train import GraphTensors, ModelConfig, State
 from adar_train.baselines import BASELINES, Baseline
-from adar_train.losses import losses
-
+from adar_train.losses import task_loss
 from tests.helpers import random_graph
 from tests.runtime.test_graph import sparse
 
@@ -51,13 +51,13 @@ def test_it_learns_from_the_task_term(name: str, described: bool) -> None:
     history = []
     for _ in range(40):
         optimizer.zero_grad()
-        loss = losses(list(model.trajectory(tensors, times(8))), tensors.labels, chosen).task
+        loss = task_loss(list(model.trajectory(tensors, times(8)))[-1], tensors, chosen)
         loss.backward()
         optimizer.step()
         history.append(loss.item())
     assert history[-1] < 0.5 * history[0]
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
-    predictions = model.scores(run(model, graph)[-1]).argmax(dim=1)
+    predictions = model.scores(run(model, graph)[-1], tensors).argmax(dim=1)
     assert (predictions == tensors.labels)[1::2].float().mean() > 0.8  # nodes it has not seen labels of
 
 
@@ -71,7 +71,7 @@ def test_any_graph_and_either_kind_of_features(name: str, edges: int) -> None:
     assert states[0].nodes.shape == states[-1].nodes.shape == (11, 16)
     assert states[-1].targets.shape == (3, 16)
     assert states[-1].target_proxies.shape == (0, 16)
-    assert model.scores(states[-1]).isfinite().all()
+    assert model.scores(states[-1], GraphTensors.of(graph)).isfinite().all()
     again = run(model, replace(graph, features=sparse(graph.features)))
     assert torch.allclose(again[-1].nodes, states[-1].nodes, atol=1e-5)
 
@@ -94,7 +94,7 @@ def test_targets_are_any_number_where_they_are_described(name: str) -> None:
     graph = random_graph(9, 20, classes=5)
     model = build(name, graph)
     state = run(model, graph)[-1]
-    assert model.scores(state).shape == (9, 5)
+    assert model.scores(state, GraphTensors.of(graph)).shape == (9, 5)
     assert torch.allclose(state.targets, model.input(torch.from_numpy(graph.target_features)))
 
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from adar_runtime.errors import GraphError
 from adar_train import load
 from adar_train.data.minesweeper import minesweeper

@@ -4,29 +4,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from adar_runtime import Graph
 from adar_runtime.errors import GraphError, RunFolderError, UsageError
 from adar_train import Epoch, ModelConfig, TrainConfig, fit, load_run
 from adar_train.runs import free_name, newest_run
-
 from tests.helpers import random_graph
+
+SHORT = {"select_budgets": (2,), "exit_budgets": (2, 4)}
 
 
 def test_training_learns(board: Graph) -> None:
     epochs: list[Epoch] = []
-    training = TrainConfig(epochs=60, train_steps=2, lr=1e-2)
-    fitted = fit(board, ModelConfig(board.width, 2, 16, 4), training, epochs.append)
+    training = TrainConfig(epochs=60, train_steps=2, **SHORT)
+    fitted = fit([board], ModelConfig(board.width, 2, 16, 4), training, epochs.append)
     assert [epoch.number for epoch in epochs] == list(range(1, 61))
     assert epochs[-1].loss < 0.8 * epochs[0].loss
     assert fitted.metrics["train"] > 0.75
-    assert fitted.metrics["val"] == pytest.approx(epochs[-1].val)
+    assert fitted.metrics["val"] >= epochs[-1].val - 0.05
     assert set(fitted.metrics) >= {"metric", "train", "val", "test", "epochs", "seconds", "seed", "split"}
 
 
 def test_a_seed_fixes_the_outcome(board: Graph) -> None:
     def weights(seed: int) -> torch.Tensor:
         fitted = fit(
-            board, ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=2, train_steps=2, seed=seed)
+            [board],
+            ModelConfig(board.width, 2, 8, 4),
+            TrainConfig(epochs=2, train_steps=2, seed=seed, **SHORT),
         )
         return fitted.model.input.weight
 
@@ -36,7 +40,7 @@ def test_a_seed_fixes_the_outcome(board: Graph) -> None:
 
 def test_described_targets_are_learned_from(board: Graph) -> None:
     graph = replace(board, target_features=np.random.default_rng(0).normal(size=(2, board.width)))
-    fitted = fit(graph, ModelConfig(graph.width, None, 8, 4), TrainConfig(epochs=2, train_steps=2))
+    fitted = fit([graph], ModelConfig(graph.width, None, 8, 4), TrainConfig(epochs=2, train_steps=2, **SHORT))
     assert fitted.model.targets is None
 
 
@@ -50,7 +54,7 @@ def test_described_targets_are_learned_from(board: Graph) -> None:
 )
 def test_a_graph_with_nothing_to_learn_says_so(board: Graph, change: dict, message: str) -> None:
     with pytest.raises(GraphError, match=message):
-        fit(replace(board, **change), ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=1))
+        fit([replace(board, **change)], ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=1))
 
 
 def test_settings_that_cannot_be() -> None:
@@ -69,6 +73,8 @@ def test_a_run_survives_the_trip(run_folder: Path, board: Graph) -> None:
         "config.json",
         "metrics.json",
         "graph.pt",
+        "history.json",
+        "learning.png",
     }
 
 
@@ -95,4 +101,4 @@ def test_a_run_never_takes_the_name_of_another(tmp_path: Path) -> None:
 def test_a_graph_without_masks_cannot_be_trained_on() -> None:
     graph = random_graph(10, 10)
     with pytest.raises(GraphError, match="train_mask"):
-        fit(graph, ModelConfig(graph.width, None, 8, 4), TrainConfig(epochs=1))
+        fit([graph], ModelConfig(graph.width, None, 8, 4), TrainConfig(epochs=1))

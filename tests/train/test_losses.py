@@ -1,9 +1,10 @@
+import pytest
 import torch
-from adar_runtime.schedule import times
-from adar_train import AdaR, GraphTensors, ModelConfig
-from adar_train.losses import losses, task_gradient
 from torch.nn import functional
 
+from adar_runtime.schedule import times
+from adar_train import GraphTensors, ModelConfig
+from adar_train.losses import full_loss, step_loss, task_gradient, task_loss
 from tests.helpers import awake, random_graph
 
 
@@ -12,24 +13,27 @@ def test_the_three_terms_are_eq_loss() -> None:
     tensors = GraphTensors.of(graph)
     states = list(awake(ModelConfig(graph.width, None, 8, 4)).trajectory(tensors, times(4)))
     chosen = torch.tensor([0, 3, 7])
-    got = losses(states, tensors.labels, chosen)
 
     def gradient(s: int) -> torch.Tensor:
         """(softmax − one-hot) C, the derivative of cross-entropy by each node's row."""
-        shares = AdaR.scores(states[s]).softmax(1)[chosen]
+        shares = (states[s].nodes @ states[s].targets.T).softmax(1)[chosen]
         return (shares - functional.one_hot(tensors.labels[chosen], 3)) @ states[s].targets
 
     h = [state.nodes[chosen] for state in states]
     step = sum((gradient(s - 1) + (h[s] - h[s - 1])).abs().mean() for s in range(1, 5)) / 4
     full = (gradient(0) - (h[0] - h[4])).abs().mean()
-    task = -AdaR.scores(states[4]).log_softmax(1)[chosen, tensors.labels[chosen]].mean()
-    for ours, theirs in zip(got, (step, full, task), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-6)
-    assert torch.allclose(got.total, step + full + task, atol=1e-6)
+    task = -(h[4] @ states[4].targets.T).log_softmax(1)[range(3), tensors.labels[chosen]].mean()
+    assert torch.allclose(step_loss(states, tensors, chosen), step, atol=1e-6)
+    assert torch.allclose(full_loss(states, tensors, chosen), full, atol=1e-6)
+    assert torch.allclose(task_loss(states[-1], tensors, chosen), task, atol=1e-6)
 
 
-def test_the_task_gradient_is_a_target_and_carries_none() -> None:
-    graph = random_graph(12, 30)
+@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+def test_the_task_gradient_is_a_target_and_carries_none(level: str) -> None:
+    graph = random_graph(12, 30, level=level)
     tensors = GraphTensors.of(graph)
     *_, state = awake(ModelConfig(graph.width, None, 8, 4)).trajectory(tensors, times(2))
-    assert not task_gradient(state, tensors.labels[:3], torch.arange(3)).requires_grad
+    gradient = task_gradient(state, tensors, torch.tensor([0]))
+    assert not gradient.requires_grad
+    touched = gradient.abs().sum(dim=1).nonzero()[:, 0]
+    assert set(touched.tolist()) == set(tensors.touched(torch.tensor([0])).tolist())

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+
 from adar_runtime import Graph
 from adar_runtime.schedule import step_code, times
 from adar_train import AdaR, GraphTensors, ModelConfig
-
 from tests.helpers import awake, random_graph
 
 
@@ -106,8 +106,9 @@ def test_nodes_and_descriptions_share_the_input_transformation() -> None:
 
 def test_the_alignment_is_the_mean_of_all_inner_products() -> None:
     graph = random_graph(9, 20)
-    *_, state = awake(ModelConfig(graph.width, None, 8, 4)).trajectory(GraphTensors.of(graph), times(2))
-    assert torch.allclose(AdaR.alignment(state), AdaR.scores(state).mean(), atol=1e-6)
+    tensors, model = GraphTensors.of(graph), awake(ModelConfig(graph.width, None, 8, 4))
+    *_, state = model.trajectory(tensors, times(2))
+    assert torch.allclose(model.alignment(state), model.scores(state, tensors).mean(), atol=1e-6)
 
 
 def test_velocities_stay_bounded_for_any_budget() -> None:

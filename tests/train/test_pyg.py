@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from adar_runtime import SparseRows
 from adar_runtime.errors import GraphError
 from adar_train import load

@@ -2,43 +2,49 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adar_train.model import AdaR, State
+from adar_train.model import State
+from adar_train.tensors import GraphTensors
 
 
-class Losses(NamedTuple):
-    """The three terms of Eq. loss."""
-
-    step: Tensor
-    full: Tensor
-    task: Tensor
-
-    @property
-    def total(self) -> Tensor:
-        return self.step + self.full + self.task
+def task_loss(state: State, graph: GraphTensors, chosen: Tensor, reduction: str = "mean") -> Tensor:
+    """L_task of the outputs with index `chosen`: cross-entropy with classes, squared distance to numbers."""
+    assert graph.labels is not None
+    scores, labels = graph.readout(state.nodes, chosen) @ state.targets.T, graph.labels[chosen]
+    if labels.is_floating_point():
+        return functional.mse_loss(scores, labels, reduction=reduction)
+    return functional.cross_entropy(scores, labels, reduction=reduction)
 
 
-def losses(states: Sequence[State], labels: Tensor, chosen: Tensor) -> Losses:
-    """The terms for the trajectory `states` (t_0 … t_S), over the nodes with index `chosen`."""
-    nodes = [state.nodes[chosen] for state in states]  # H^(t_s) of the labelled nodes
-    gradients = [task_gradient(state, labels[chosen], chosen) for state in states[:-1]]
-    moves = [after - before for before, after in pairwise(nodes)]  # ΔH^(t_s)
-    # ‖·‖₁ is taken as the mean over entries, so that no term depends on how many nodes there are.
-    step = torch.stack([(g + move).abs().mean() for g, move in zip(gradients, moves, strict=True)]).mean()
-    full = (gradients[0] - (nodes[0] - nodes[-1])).abs().mean()
-    task = functional.cross_entropy(AdaR.scores(states[-1])[chosen], labels[chosen])
-    return Losses(step, full, task)
+def step_loss(states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
+    """L_step: each step's move against the task's gradient where it started."""
+    touched = graph.touched(chosen)
+    terms = [
+        _distance(task_gradient(before, graph, chosen), before.nodes - after.nodes, touched)
+        for before, after in pairwise(states)
+    ]
+    return torch.stack(terms).mean()
 
 
-def task_gradient(state: State, labels: Tensor, chosen: Tensor) -> Tensor:
-    """∇H^(t_s) of each labelled node's own task loss: what a step should descend, not learn to change."""
-    nodes = state.nodes.detach()[chosen].requires_grad_()
+def full_loss(states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
+    """L_full: the move of the whole trajectory against the task's gradient at its start."""
+    moved = states[0].nodes - states[-1].nodes
+    return _distance(task_gradient(states[0], graph, chosen), moved, graph.touched(chosen))
+
+
+def task_gradient(state: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
+    """∇H^(t_s) [n, d], each output's own loss counting whole: what a step should descend, not change."""
+    nodes = state.nodes.detach().requires_grad_()
     with torch.enable_grad():
-        loss = functional.cross_entropy(nodes @ state.targets.detach().T, labels, reduction="sum")
-        (gradient,) = torch.autograd.grad(loss, nodes)
+        at = state._replace(nodes=nodes, targets=state.targets.detach())
+        (gradient,) = torch.autograd.grad(task_loss(at, graph, chosen, reduction="sum"), nodes)
     return gradient
+
+
+def _distance(gradient: Tensor, moved: Tensor, touched: Tensor) -> Tensor:
+    # ‖·‖₁ is taken as the mean over entries, so that no term depends on how many nodes there are.
+    return (gradient - moved)[touched].abs().mean()

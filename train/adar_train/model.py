@@ -15,20 +15,17 @@ Two things differ from a literal transcription, and both are the same function:
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
-from adar_runtime.schedule import step_code
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
+from adar_runtime.graph import NODE
+from adar_runtime.schedule import step_code
+from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
-
-
-class Matrix(Protocol):
-    """Anything that multiplies a tensor from the left, dense or sparse."""
-
-    def __matmul__(self, other: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,14 @@ class ModelConfig:
     targets: int | None  # c learned targets, or None where their descriptions are given as features
     hidden: int = 64  # d
     proxies: int = 32  # p, of each of the two kinds
-    dropout: float = 0.1
+    dropout: float = 0.2  # of the nodes
+    input_dropout: float = 0.0  # of the features
+    level: str = NODE  # what predictions are made for
+    regression: bool = False  # scores are numbers, not weights of classes
+    # The paper's ablations:
+    step_info: bool = True  # whether a velocity depends on the time
+    relation: bool = True  # whether it depends on the relations with targets
+    unit_step: bool = False  # whether every step takes a time of 1, whatever the budget
 
 
 class State(NamedTuple):
@@ -69,15 +73,32 @@ class Nonlinear(nn.Module):
         self.linear = nn.Linear(columns, out)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.activate(self.linear(x))
+        return functional.leaky_relu(self.linear(x))
 
     def of_product(self, left: Tensor, right: Tensor) -> Tensor:
         """NL(left @ right), without building the product."""
-        return self.activate(left @ (right @ self.linear.weight.T) + self.linear.bias)
+        kernel = right @ self.linear.weight.T
+        return functional.leaky_relu(torch.addmm(self.linear.bias, left, kernel))
 
-    @staticmethod
-    def activate(x: Tensor) -> Tensor:
-        return functional.leaky_relu(x)
+
+class TrajectoryDropout(nn.Module):
+    """Dropout whose mask is drawn once a trajectory, so that the velocity stays one field all along it."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self._mask: Tensor | None = None
+
+    def redraw(self) -> None:
+        """Forget the mask: a new trajectory begins."""
+        self._mask = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.p:
+            return x
+        if self._mask is None:
+            self._mask = functional.dropout(torch.ones_like(x), self.p)
+        return x * self._mask
 
 
 class Velocity(nn.Module):
@@ -88,16 +109,20 @@ class Velocity(nn.Module):
     starts at zero, so an untrained model leaves every state where the input transformation put it.
     """
 
-    def __init__(self, representation: int, config: ModelConfig) -> None:
+    def __init__(self, representation: int, config: ModelConfig, dropout: float = 0.0) -> None:
         super().__init__()
         d = config.hidden
         self.representation = nn.Linear(representation, d, bias=False)
         self.relation = nn.Linear(config.proxies, d, bias=False)
         self.step = nn.Linear(d, d)
         self.norm = nn.LayerNorm(d)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = TrajectoryDropout(dropout)
         self.out = nn.Linear(d, d, bias=False)
         nn.init.zeros_(self.out.weight)
+        if not config.step_info:
+            _freeze_at_zero(self.step.weight)
+        if not config.relation:
+            _freeze_at_zero(self.relation.weight)
 
     def forward(self, projected: Tensor, relation: Tensor, step: Tensor) -> Tensor:
         """`projected` is the current representation after `self.representation`."""
@@ -116,7 +141,7 @@ class GlobalMessages(nn.Module):
         self.refined = Nonlinear(d, d) if collects else None
 
     def absorb(
-        self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float | Tensor
+        self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float
     ) -> tuple[Tensor, Tensor]:
         """Diffuse and refine: the surrogates' global features Ĝ [k, d], and the updated surrogates."""
         g = attend(x_sur, x_in) @ self.value(x_in)  # Eq. glob-mp-np: [k, d]
@@ -140,15 +165,11 @@ class Cell(nn.Module):
         self.target_abstraction = GlobalMessages(config, collects=False)
         self.target_update = GlobalMessages(config, collects=True)
         self.message = Nonlinear(3 * d, 3 * d)
-        self.velocity = Velocity(3 * d, config)
+        # Only nodes are dropped: noise on the few proxies or targets would be noise on all nodes at once.
+        self.velocity = Velocity(3 * d, config, config.dropout)
 
     def forward(
-        self,
-        state: State,
-        neighbours: Matrix,
-        share: Tensor,
-        step: Tensor,
-        dt: float | Tensor,
+        self, state: State, neighbours: SparseMatrix, share: Tensor, step: Tensor, dt: float
     ) -> State:
         """`neighbours` is A [n, n], `share` [n, 1] holds 1 / (|N(v)| + 1), `step` [d] encodes t_{s-1}."""
         h, c, pn, pc = state
@@ -166,16 +187,14 @@ class Cell(nn.Module):
 
         # Eq. local (Local MP.): M = [M_pn ‖ M_cn ‖ H] = left @ right
         left = torch.cat([weights_pn, weights_cn, h], dim=1)  # [n, p + c + d]
-        right = torch.block_diag(  # type: ignore[no-untyped-call]
-            values_pn, values_cn, torch.eye(h.shape[1]).to(h)
-        )  # [p + c + d, 3d]
+        right = block_diag(values_pn, values_cn, torch.eye(h.shape[1]).to(h))  # [p + c + d, 3d]
         local = self.local(left, right, neighbours, share)  # [n, d]
 
         # Eq. gnode (Node Rep. Update), the relation is with the updated target proxies
         v = self.velocity(local, inner(h, pc_next), step)
         return State(h + v * dt, c_next, pn_next, pc_next)
 
-    def local(self, left: Tensor, right: Tensor, neighbours: Matrix, share: Tensor) -> Tensor:
+    def local(self, left: Tensor, right: Tensor, neighbours: SparseMatrix, share: Tensor) -> Tensor:
         """Eq. local-mp and then the velocity's first layer W, which moves inside the sum.
 
         W · (M + A NL(M)) / (|N| + 1) = (M Wᵀ + A (NL(M) Wᵀ)) / (|N| + 1), with M = left @ right.
@@ -186,14 +205,38 @@ class Cell(nn.Module):
         return (own + neighbours @ project(messages)) * share
 
 
-class AdaR(nn.Module):
+class Model(nn.Module):
+    """What the trainer and the evaluation ask of any model: states over time, and one head for all tasks."""
+
+    config: ModelConfig
+    gradient_checkpoints = False  # keep one state a step and compute the rest again: less memory
+
+    def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
+        """The states at each of `times`."""
+        raise NotImplementedError
+
+    def scores(self, state: State, graph: GraphTensors) -> Tensor:
+        """Z Cᵀ of the problem setup, before softmax: [k, c]."""
+        return graph.readout(state.nodes) @ state.targets.T
+
+    def alignment(self, state: State) -> Tensor:
+        """Mean inner product of all nodes with all targets, which is that of their means."""
+        return state.nodes.mean(dim=0) @ state.targets.mean(dim=0)
+
+
+class AdaR(Model):
     """Input transformation, recurrent cell and inner-product head."""
+
+    feature_offset: Tensor  # [f], and
+    feature_scale: Tensor  # [f]: what is done to the features before all else; `start` finds them
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        d, p = config.hidden, config.proxies
-        self.input = nn.Linear(config.features, d)  # f_in, shared by nodes and target descriptions
+        d, p, f = config.hidden, config.proxies, config.features
+        self.register_buffer("feature_offset", torch.zeros(f))
+        self.register_buffer("feature_scale", torch.ones(f))
+        self.input = nn.Linear(f, d)  # f_in, shared by nodes and target descriptions
         self.dropout = nn.Dropout(config.dropout)
         self.cell = Cell(config)
         self.node_proxies = nn.Parameter(torch.randn(p, d))  # P^(n) at t = 0
@@ -202,31 +245,48 @@ class AdaR(nn.Module):
             None if config.targets is None else nn.Parameter(torch.randn(config.targets, d) / d**0.5)
         )
 
-    def encode(self, features: Matrix, target_features: Tensor | None = None) -> State:
+    def input_map(self) -> tuple[Tensor, Tensor]:
+        """Scaling and f_in as one affine map: kernel [f, d] and bias [d]."""
+        kernel = self.feature_scale[:, None] * self.input.weight.T
+        return kernel, self.input.bias - self.feature_offset @ kernel
+
+    def encode(self, features: Tensor | SparseMatrix, target_features: Tensor | None = None) -> State:
         """f_in: the state at t = 0."""
-        nodes = self.dropout(features @ self.input.weight.T + self.input.bias)
+        kernel, bias = self.input_map()
+        nodes = self.dropout(self._drop(features) @ kernel + bias)
         if self.targets is None:
             assert target_features is not None
-            targets = self.input(target_features)
+            targets = target_features @ kernel + bias
         else:
             targets = self.targets
         return State(nodes, targets, self.node_proxies, self.target_proxies)
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """The states at each of `times`, from the first, which is the input transformation's."""
+        self.cell.velocity.dropout.redraw()
         state = self.encode(graph.features, graph.target_features)
         yield state
         for now, then in pairwise(times):
             step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)
-            state = self.cell(state, graph.neighbours, graph.share, step, then - now)
+            inputs = (state, graph.neighbours, graph.share, step, then - now)
+            if self.gradient_checkpoints and self.training:
+                state = checkpoint(self.cell, *inputs, use_reentrant=False)
+            else:
+                state = self.cell(*inputs)
             yield state
 
-    @staticmethod
-    def scores(state: State) -> Tensor:
-        """Z Cᵀ of the problem setup, before softmax: [n, c]."""
-        return state.nodes @ state.targets.T
+    def _drop(self, features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
+        if not self.training:
+            return features
+        p = self.config.input_dropout
+        return features.dropped(p) if isinstance(features, SparseMatrix) else functional.dropout(features, p)
 
-    @staticmethod
-    def alignment(state: State) -> Tensor:
-        """Mean inner product of all nodes with all targets, which is that of their means."""
-        return state.nodes.mean(dim=0) @ state.targets.mean(dim=0)
+
+def block_diag(*blocks: Tensor) -> Tensor:
+    """Blocks along the diagonal, zeros elsewhere."""
+    return torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
+
+
+def _freeze_at_zero(weight: Tensor) -> None:
+    nn.init.zeros_(weight)
+    weight.requires_grad_(False)

@@ -1,21 +1,29 @@
-"""A training run on disk: weights, how they were made, how good they are, and the graph."""
+"""A training run on disk: weights, how they were made, how good they are, and the first graph."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from adar_runtime.errors import RunFolderError
-from adar_runtime.files import new_folder
-from adar_runtime.formats import read_graph, write_graph
-from adar_runtime.graph import Graph
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from adar_train.fit import Fitted, TrainConfig
-from adar_train.model import AdaR, ModelConfig
+from adar_runtime.errors import RunFolderError
+from adar_runtime.files import check_replaceable, write_file
+from adar_runtime.formats import read_graph, write_graph
+from adar_runtime.graph import Graph
+from adar_train import checkpoints
+from adar_train.baselines import BASELINES
+from adar_train.config import TrainConfig
+from adar_train.fit import Fitted
+from adar_train.model import AdaR, Model, ModelConfig
+from adar_train.plots import plot_learning
 
 WEIGHTS, CONFIG, METRICS, GRAPH = "model.safetensors", "config.json", "metrics.json", "graph.pt"
+HISTORY, LEARNING_CURVE, TENSORBOARD = "history.json", "learning.png", "tensorboard"
+ADAR = "adar"
+MODELS: dict[str, type[Model]] = {ADAR: AdaR, **BASELINES}
+"""What can be trained, by the name that a run keeps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,23 +31,37 @@ class Run:
     """A run as it was read back."""
 
     path: Path
-    model: AdaR
+    model: Model
     config: dict[str, Any]
     metrics: dict[str, Any]
 
     def graph(self) -> Graph:
-        """The graph that it was trained on."""
+        """The graph that it was trained on, the first of several."""
         return read_graph(self.path / GRAPH)
 
 
-def save_run(path: Path, fitted: Fitted, graph: Graph, data: str, training: TrainConfig) -> None:
-    """Write the run's folder in one move."""
-    config = {"data": data, "model": asdict(fitted.model.config), "training": asdict(training)}
-    with new_folder(path, marker=CONFIG) as folder:
-        (folder / WEIGHTS).write_bytes(save(fitted.model.state_dict()))
-        write_graph(folder / GRAPH, graph)
-        (folder / METRICS).write_text(json.dumps(fitted.metrics, indent=2) + "\n")
-        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
+    """Write the run into its folder; `config.json`, by which a run is known, comes last."""
+    name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
+    config = {
+        "data": data,
+        "kind": name,
+        "model": asdict(fitted.model.config),
+        "training": asdict(training),
+    }
+    (path / CONFIG).unlink(missing_ok=True)  # without it the folder is no run; it comes back last
+    write_file(path / WEIGHTS, save(fitted.model.state_dict()))
+    write_graph(path / GRAPH, graph)
+    plot_learning(fitted.history, fitted.metrics["metric"], path / LEARNING_CURVE)
+    write_file(path / HISTORY, json.dumps(fitted.history).encode())
+    write_file(path / METRICS, json.dumps(fitted.metrics, indent=2).encode())
+    write_file(path / CONFIG, json.dumps(config, indent=2).encode())
+    (path / checkpoints.FILE_NAME).unlink(missing_ok=True)
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that holds something else than a run, finished or not."""
+    check_replaceable(path, CONFIG, checkpoints.FILE_NAME, TENSORBOARD)
 
 
 def load_run(path: Path) -> Run:
@@ -47,7 +69,7 @@ def load_run(path: Path) -> Run:
     try:
         config = json.loads((path / CONFIG).read_text())
         metrics = json.loads((path / METRICS).read_text())
-        model = AdaR(ModelConfig(**config["model"]))
+        model = MODELS[config["kind"]](ModelConfig(**config["model"]))
         model.load_state_dict(load_file(path / WEIGHTS))
     except FileNotFoundError as error:
         missing = Path(error.filename or path).name

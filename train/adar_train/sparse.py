@@ -1,13 +1,16 @@
 """Products with a sparse matrix that never changes: neighbour sums, and bag-of-words features."""
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
-from adar_runtime.graph import SparseRows
-from adar_runtime.neighbours import Neighbours
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+
+from adar_runtime.graph import SparseRows
+from adar_runtime.neighbours import Neighbours
 
 Layout = tuple[
     Tensor, Tensor, Tensor | None
@@ -26,13 +29,27 @@ class SparseMatrix:
         if isinstance(rows, Neighbours):
             self.shape = (rows.nodes, rows.nodes)
             forward, backward = _of(rows), _of(rows.reversed())
+            self._order = None  # all values are 1, so none are kept
         else:
+            order = np.argsort(rows.columns, kind="stable")
             self.shape = rows.shape
-            forward, backward = _of(rows), _of(_transposed(rows))
-        self._layouts = tuple(None if part is None else part.to(device) for part in (*forward, *backward))
+            forward, backward = _of(rows), _of(_transposed(rows, order))
+            self._order = torch.from_numpy(order).to(device)
+        self._forward, self._backward = _to(forward, device), _to(backward, device)
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        return _Product.apply(x, *self._layouts)  # type: ignore[no-untyped-call]
+        return _Product.apply(x, *self._forward, *self._backward)  # type: ignore[no-untyped-call]
+
+    def dropped(self, p: float) -> "SparseMatrix":
+        """The same with a share p of the values at zero and the rest scaled up: dropout."""
+        columns, starts, values = self._forward
+        if not p or values is None:
+            return self
+        values = functional.dropout(values, p)
+        dropped = copy(self)
+        dropped._forward = (columns, starts, values)
+        dropped._backward = (*self._backward[:2], values[self._order])
+        return dropped
 
 
 class _Product(torch.autograd.Function):
@@ -60,8 +77,12 @@ def _of(rows: SparseRows | Neighbours) -> Layout:
     return torch.from_numpy(rows.columns), torch.from_numpy(rows.starts[:-1]), torch.from_numpy(rows.values)
 
 
-def _transposed(rows: SparseRows) -> SparseRows:
-    order = np.argsort(rows.columns, kind="stable")
+def _to(layout: Layout, device: torch.device | str) -> Layout:
+    columns, starts, values = layout
+    return columns.to(device), starts.to(device), None if values is None else values.to(device)
+
+
+def _transposed(rows: SparseRows, order: NDArray[np.int64]) -> SparseRows:
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.starts))
     counts = np.bincount(rows.columns, minlength=rows.shape[1])
     starts = np.concatenate([[0], np.cumsum(counts)])

@@ -23,8 +23,8 @@ class Recurrence(Protocol):
         """Remember the current state as the one to answer from."""
         ...
 
-    def scores(self) -> Floats:
-        """Scores [n, c] of the kept state (of the current one if none was kept)."""
+    def scores(self, *, kept: bool) -> Floats:
+        """Scores [k, c] of the kept state or of the current one (also where none was kept)."""
         ...
 
 

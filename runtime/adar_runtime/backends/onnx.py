@@ -53,6 +53,7 @@ class OnnxRecurrence:
         self._alignment = ort.OrtValue.ortvalue_from_numpy(np.zeros((), np.float32))
         self._structure = {key: self._on_device(value) for key, value in _structure(graph).items()}
         self._bindings: dict[tuple[int, int], Any] = {}
+        self._pairs = None if graph.pairs is None else self._on_device(graph.pairs)
         self._measure()
 
     @property
@@ -69,12 +70,9 @@ class OnnxRecurrence:
     def keep(self) -> None:
         self._kept = self._current
 
-    def scores(self) -> Floats:
-        nodes, targets, *_ = self._buffers[self._current if self._kept is None else self._kept]
-        binding = self._head.io_binding()
-        binding.bind_ortvalue_input("nodes", nodes)
-        binding.bind_ortvalue_input("targets", targets)
-        binding.bind_output("scores")
+    def scores(self, *, kept: bool) -> Floats:
+        slot = self._kept if kept and self._kept is not None else self._current
+        binding = self._head_binding(slot)
         binding.bind_output("alignment")
         self._head.run_with_iobinding(binding)
         scores: Floats = binding.copy_outputs_to_cpu()[0]
@@ -82,13 +80,19 @@ class OnnxRecurrence:
 
     def _measure(self) -> None:
         """The alignment of the state at t = 0; later ones come out of the cell."""
-        nodes, targets, *_ = self._buffers[0]
+        binding = self._head_binding(0)
+        binding.bind_ortvalue_output("alignment", self._alignment)
+        self._head.run_with_iobinding(binding)
+
+    def _head_binding(self, slot: int) -> Any:
+        nodes, targets, *_ = self._buffers[slot]
         binding = self._head.io_binding()
         binding.bind_ortvalue_input("nodes", nodes)
         binding.bind_ortvalue_input("targets", targets)
+        if any(port.name == "pairs" for port in self._head.get_inputs()):
+            binding.bind_ortvalue_input("pairs", self._pairs)
         binding.bind_output("scores")
-        binding.bind_ortvalue_output("alignment", self._alignment)
-        self._head.run_with_iobinding(binding)
+        return binding
 
     def _binding(self, source: int, free: int) -> Any:
         """Inputs from one set of buffers and outputs into another, bound once."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 
 from adar_runtime.graph import Floats, Graph
-
 from adar_train.baselines.appnp import APPNP
 from adar_train.baselines.base import Baseline
 from adar_train.baselines.cosine import cosine, smoothed_cosine

@@ -3,21 +3,19 @@
 from collections.abc import Iterable, Iterator
 
 import torch
-from adar_runtime.errors import UsageError
 from torch import Tensor, nn
 
-from adar_train.model import AdaR, ModelConfig, State
+from adar_runtime.errors import UsageError
+from adar_train.model import Model, ModelConfig, State
 from adar_train.tensors import GraphTensors
 
 
-class Baseline(nn.Module):
+class Baseline(Model):
     """Input transformation, then whatever `propagate` does, then inner products with the targets.
 
     The first layer is the same linear map as AdaR's, so that dense features, sparse features and
     target descriptions all enter one space, and a comparison is of what comes after it.
     """
-
-    scores = staticmethod(AdaR.scores)  # Z Cᵀ: the head is not what is compared
 
     def __init__(self, config: ModelConfig, layers: int) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """Zero-shot without a model: the cosine of what a node says with what each target says."""
 
 import numpy as np
+
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.neighbours import Neighbours

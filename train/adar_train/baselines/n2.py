@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from adar_train.baselines.base import Baseline
-from adar_train.model import Matrix, ModelConfig, Nonlinear, State, attend
+from adar_train.model import ModelConfig, Nonlinear, State, attend
+from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
 
 
@@ -43,7 +44,7 @@ class Layer(nn.Module):
         self.node_update = Update(2 * d, config)
 
     def forward(
-        self, nodes: Tensor, pseudo: Tensor, neighbours: Matrix, share: Tensor
+        self, nodes: Tensor, pseudo: Tensor, neighbours: SparseMatrix, share: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Representations of the graph's nodes [n, d] and of the pseudo nodes [p, d] after a step."""
         g = attend(pseudo, nodes) @ self.value(nodes)  # Eq. glob-mp-np (Diffuse): [p, d]

@@ -6,7 +6,6 @@ from pathlib import Path
 from adar_runtime.errors import GraphError
 from adar_runtime.formats import read_graph
 from adar_runtime.graph import Graph
-
 from adar_train.data.minesweeper import minesweeper
 from adar_train.data.pyg import PREFIX, load_pyg
 

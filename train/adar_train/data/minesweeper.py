@@ -5,6 +5,7 @@ generated here so that the first command needs no network.
 """
 
 import numpy as np
+
 from adar_runtime.graph import Graph, Integers
 
 COUNTS = 9  # a cell has 0 to 8 neighbouring mines

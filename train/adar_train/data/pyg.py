@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from adar_runtime.errors import GraphError
 from adar_runtime.formats import MASKS
 from adar_runtime.graph import Floats, Graph, Mask, SparseRows

@@ -1,0 +1,64 @@
+"""One training from start to folder: build, go on where it was left, train, write."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adar_runtime.errors import RunFolderError, UsageError
+from adar_runtime.graph import Graph
+from adar_train import checkpoints, distributed
+from adar_train.baselines import BASELINES
+from adar_train.config import TrainConfig
+from adar_train.fit import Epoch, Trainer, build
+from adar_train.logs import Log
+from adar_train.model import Model, ModelConfig
+from adar_train.runs import TENSORBOARD, check_free, save_run
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What to train, on what, and where to put it."""
+
+    names: list[str]
+    graphs: Sequence[Graph]
+    model: ModelConfig
+    training: TrainConfig
+    out: Path
+    baseline: str | None = None
+
+    def run(
+        self,
+        device: str = "auto",
+        on_epoch: Callable[[Epoch], None] = lambda _: None,
+        checkpoint_every: int = 50,
+        resume: bool = False,
+    ) -> dict[str, Any]:
+        """Train and write the run; what is known of it is returned."""
+        checkpoint = self.out / checkpoints.FILE_NAME
+        if resume and not checkpoint.is_file():
+            raise RunFolderError(f"{checkpoint} is not there: there is nothing to resume")
+        check_free(self.out)
+        trainer = Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))
+        if resume:
+            trainer.resume(checkpoint)
+        with Log(self.out / TENSORBOARD) as log:
+
+            def tell(epoch: Epoch) -> None:
+                log.epoch(epoch)
+                on_epoch(epoch)
+
+            fitted = trainer.run(tell, checkpoint, checkpoint_every)
+        if distributed.rank() == 0:
+            save_run(self.out, fitted, self.graphs[0], self.names, self.training)
+        return fitted.metrics
+
+    def _build(self) -> Model:
+        if self.baseline is None:
+            return build(self.graphs, self.model, self.training.seed)
+        if self.baseline not in BASELINES:
+            raise UsageError(f"there is no baseline {self.baseline!r}: choose {', '.join(BASELINES)}")
+        torch.manual_seed(self.training.seed)
+        return BASELINES[self.baseline](self.model)  # type: ignore[call-arg]

@@ -1,0 +1,33 @@
+"""TensorBoard, for those who have it installed."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from adar_train.fit import Epoch
+
+
+class Log:
+    """Loss and validation metric of every epoch under `folder`; nothing where TensorBoard is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._writer: Any = None
+        if find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(folder)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def epoch(self, epoch: Epoch) -> None:
+        """Write one epoch down."""
+        if self._writer is None:
+            return
+        self._writer.add_scalar("loss", epoch.loss, epoch.number)
+        if epoch.val is not None:
+            self._writer.add_scalar("best val", epoch.val, epoch.number)

@@ -1,0 +1,56 @@
+"""From names of data to graphs that can be trained on together, and the model that fits them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.graph import EDGE, GRAPH, Graph
+from adar_train.data import load
+from adar_train.data.splits import link_graph, split_graphs, with_split
+from adar_train.model import ModelConfig
+
+
+def prepare(names: Sequence[str], task: str | None = None, seed: int = 0) -> list[Graph]:
+    """Load the graphs, give them splits and, for links, pairs to judge, and check that they go together."""
+    graphs = [load(name) for name in names]
+    if task == EDGE:
+        graphs = [graph if graph.pairs is not None else link_graph(graph, seed) for graph in graphs]
+    elif task is not None:
+        wrong = next((name for name, graph in zip(names, graphs, strict=True) if graph.level != task), None)
+        if wrong is not None:
+            raise GraphError(f"{wrong}: its labels are not of each {task}")
+    graphs = [with_split(graph, seed) for graph in graphs]
+    if graphs[0].level == GRAPH:
+        graphs = split_graphs(graphs, seed)
+    _check_together(names, graphs)
+    return graphs
+
+
+def model_config(graphs: Sequence[Graph], **settings: Any) -> ModelConfig:
+    """A model for these graphs: targets as they are described or, where they are not, learned."""
+    first = graphs[0]
+    described = first.target_features is not None
+    return ModelConfig(
+        features=first.width,
+        targets=None if described else max(graph.targets for graph in graphs),
+        level=first.level,
+        regression=first.regression,
+        **settings,
+    )
+
+
+def _check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
+    first = graphs[0]
+    for name, graph in zip(names, graphs, strict=True):
+        if graph.width != first.width:
+            raise GraphError(
+                f"{name} has {graph.width} features and {names[0]} has {first.width}: they have to agree"
+            )
+        if (graph.level, graph.regression) != (first.level, first.regression):
+            raise GraphError(f"{name} and {names[0]} have different tasks")
+        if (graph.target_features is None) != (first.target_features is None):
+            raise GraphError(
+                f"of {name} and {names[0]} one describes its classes (target_x) and one does not"
+            )
+    if len(graphs) > 1 and first.target_features is None and first.level != GRAPH:
+        raise UsageError("several graphs train together only if they describe their classes (target_x)")

@@ -1,0 +1,84 @@
+"""A start that knows the data: features on one scale, every term of a velocity heard from the first step."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from adar_runtime.graph import Graph, SparseRows
+from adar_train.model import AdaR, Velocity
+from adar_train.tensors import GraphTensors
+
+LONGEST_ROW = 16.0  # root mean square length of a row of features; longer ones make Adam's steps too coarse
+MANY = 200  # rows from which the spread of each column is worth measuring by itself
+
+
+def start(model: AdaR, graph: Graph, tensors: GraphTensors) -> None:
+    """Set scales and offsets by one look at the graph. Only features and edges are looked at, no label."""
+    with torch.no_grad():
+        _scale_features(model, graph)
+        _centre_input(model, tensors)
+        _balance_velocities(model, tensors)
+
+
+def _scale_features(model: AdaR, graph: Graph) -> None:
+    """Zero mean and unit spread for every column, and rows of about √f, at most `LONGEST_ROW`."""
+    mean, variance = _moments(graph.features)
+    spread = np.sqrt(variance)
+    if isinstance(graph.features, SparseRows):  # a rare word is no louder for being rare
+        spread = np.maximum(spread, 0.3 * np.sqrt(variance.mean()))
+    scale = 1 / np.maximum(spread, 1e-6)
+    length = np.sqrt((variance * scale**2).sum())
+    wanted = min(np.sqrt(graph.width), LONGEST_ROW)
+    scale *= wanted / max(length, 1e-6)
+    model.feature_offset.copy_(torch.from_numpy(mean))
+    model.feature_scale.copy_(torch.from_numpy(scale))
+    nn.init.normal_(model.input.weight, std=1 / wanted)
+    nn.init.zeros_(model.input.bias)
+
+
+def _moments(features: NDArray[np.float32] | SparseRows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of every column."""
+    if isinstance(features, SparseRows):
+        rows, width = features.shape
+        mean = np.bincount(features.columns, features.values, width) / rows
+        square = np.bincount(features.columns, features.values.astype(np.float64) ** 2, width) / rows
+        return mean, np.maximum(square - mean**2, 0)
+    return features.mean(axis=0, dtype=np.float64), features.var(axis=0, dtype=np.float64)
+
+
+def _centre_input(model: AdaR, tensors: GraphTensors) -> None:
+    """Nodes with zero mean and unit spread in every column of H at t = 0."""
+    model.eval()
+    nodes = model.encode(tensors.features, tensors.target_features).nodes
+    spread = nodes.std(dim=0).mean().clamp_min(1e-6)
+    model.input.weight.div_(spread)
+    model.input.bias.copy_((model.input.bias - nodes.mean(dim=0)) / spread)
+
+
+def _balance_velocities(model: AdaR, tensors: GraphTensors) -> None:
+    """Representation and relation enter each velocity with unit spread and no common offset."""
+    velocities = [module for module in model.modules() if isinstance(module, Velocity)]
+    seen: dict[Velocity, tuple[Tensor, Tensor]] = {}
+    hooks = [
+        v.register_forward_pre_hook(lambda module, args: seen.update({module: args[:2]})) for v in velocities
+    ]
+    for _ in model.trajectory(tensors, [0.0, 1e-3]):
+        pass
+    for hook in hooks:
+        hook.remove()
+    for velocity, (projected, relation) in seen.items():
+        for layer, term in (
+            (velocity.representation, projected),
+            (velocity.relation, velocity.relation(relation)),
+        ):
+            spread = _spread(term)
+            layer.weight.div_(spread[:, None])
+            velocity.step.bias.sub_(term.mean(dim=0) / spread)
+
+
+def _spread(term: Tensor) -> Tensor:
+    """Of every column, [d]; of all of them together where there are few rows."""
+    if len(term) >= MANY:
+        return term.std(dim=0).clamp_min(1e-4)
+    return term.var(dim=0, correction=0).mean().sqrt().clamp_min(1e-2).expand(term.shape[1])
