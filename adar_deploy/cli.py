@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, export, run):
+for command in (train, evaluate, export, run):
     app.command()(command)
 
 

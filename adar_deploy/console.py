@@ -44,6 +44,11 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     out.print(table)
 
 
+def print_note(message: str) -> None:
+    """Something that the reader should not miss."""
+    out.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
+
+
 def print_next(command: str) -> None:
     """The command to go on with."""
     out.print(f"[dim]next:[/] {escape(command)}", soft_wrap=True)

@@ -12,6 +12,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+ALL = "all"  # the part of a split that is all of it
 NODE, EDGE, GRAPH = LEVELS = ("node", "edge", "graph")
 """What predictions are made for."""
 
@@ -140,9 +141,12 @@ class Graph:
         return self.features[start:stop]
 
     def labelled(self, name: str, split: int = 0) -> Mask | None:
-        """Which outputs of a split ("train", "val", "test") have a known label; None if there are none."""
-        masks: Mask | None = getattr(self, f"{name}_mask")
-        if masks is None or self.labels is None:
+        """Which outputs of a part ("train", "val", "test", "all") have a known label; None if none has."""
+        if self.labels is None:
+            return None
+        everything = np.ones((split + 1, self.outputs), np.bool_)
+        masks: Mask | None = everything if name == ALL else getattr(self, f"{name}_mask")
+        if masks is None:
             return None
         if not 0 <= split < len(masks):
             raise GraphError(f"there is no split {split}: the graph has splits 0 to {len(masks) - 1}")

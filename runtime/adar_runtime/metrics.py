@@ -9,23 +9,26 @@ from adar_runtime.graph import Floats, Graph, Integers, Mask
 SPLITS = ("train", "val", "test")
 
 
-def split_metrics(graph: Graph, scores: Floats, split: int = 0) -> dict[str, float]:
+def split_metrics(
+    graph: Graph, scores: Floats, split: int = 0, parts: Sequence[str] = SPLITS
+) -> dict[str, float]:
     """The metric of scores [k, c] on each part of a split that has known labels worth measuring."""
-    return pooled_metrics([graph], [scores], split)
+    return pooled_metrics([graph], [scores], split, parts)
 
 
-def pooled_metrics(graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0) -> dict[str, float]:
+def pooled_metrics(
+    graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0, parts: Sequence[str] = SPLITS
+) -> dict[str, float]:
     """The same over the outputs of several graphs together, as if they were one."""
     measured = {}
-    for name in SPLITS:
-        masks = [graph.labelled(name, split) for graph in graphs]
-        parts = [
+    for name in parts:
+        known = [
             (score[mask], graph.labels[mask])
-            for graph, score, mask in zip(graphs, scores, masks, strict=True)
-            if mask is not None and graph.labels is not None
+            for graph, score in zip(graphs, scores, strict=True)
+            if (mask := graph.labelled(name, split)) is not None and graph.labels is not None
         ]
-        if parts:
-            measured[name] = metric(*(np.concatenate(side) for side in zip(*parts, strict=True)))
+        if known:
+            measured[name] = metric(*(np.concatenate(side) for side in zip(*known, strict=True)))
     return {name: value for name, value in measured.items() if not np.isnan(value)}
 
 

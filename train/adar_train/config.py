@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from adar_runtime.curves import PAPER_BUDGETS
 from adar_runtime.errors import UsageError
-from adar_train.evaluate import PAPER_BUDGETS
 from adar_train.grids import GRIDS
 
 
@@ -15,7 +15,7 @@ class TrainConfig:
 
     epochs: int = 200
     train_steps: int = 8  # S while training
-    grid: str = "drawn"  # which times the steps are at: see grids.py
+    grid: str = "budget"  # which times the steps are at: see grids.py
     lr: float = 1e-2
     warmup: int = 20  # epochs until the learning rate is reached
     decay: bool = True  # then let it fall to zero along a cosine

@@ -1,55 +1,14 @@
-"""How good a model is at every step of every budget, and which exit that calls for."""
+"""PyTorch models at every step of every budget."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 
-from adar_runtime.graph import GRAPH, Floats, Graph
-from adar_runtime.metrics import pooled_metrics, split_metrics
+from adar_runtime.curves import Curve, Moment, measure, measure_together
+from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.schedule import times
-from adar_runtime.stopping import AtTime, Final, Peak, StopRule, answer_step
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
-
-PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
-
-
-class Moment(NamedTuple):
-    """One step of a run, whoever ran it."""
-
-    time: float
-    alignment: float
-    scores: Floats  # [k, c]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What a budget gives at each of its steps, from the untouched input (step 0) to t = 1."""
-
-    budget: int
-    times: list[float] = field(default_factory=list)
-    alignment: list[float] = field(default_factory=list)
-    metrics: list[dict[str, float]] = field(default_factory=list)  # of each part of the split
-
-    def step_at(self, time: float) -> int:
-        """The step that `AtTime` answers from."""
-        return answer_step(AtTime(time), self.alignment)
-
-    def metric(self, part: str) -> list[float]:
-        return [metrics[part] for metrics in self.metrics]
-
-
-def measure(moments: Iterable[Moment], graph: Graph, budget: int, split: int = 0) -> Curve:
-    """Score every step of one budget."""
-    curve = Curve(budget)
-    for moment in moments:
-        curve.times.append(moment.time)
-        curve.alignment.append(moment.alignment)
-        curve.metrics.append(split_metrics(graph, moment.scores, split))
-    return curve
 
 
 def curves(
@@ -62,18 +21,6 @@ def curves(
     return [measure_together(runs, graphs, budget, split)]
 
 
-def measure_together(
-    runs: Sequence[Iterable[Moment]], graphs: Sequence[Graph], budget: int, split: int = 0
-) -> Curve:
-    """Score every step of one budget over all graphs at once."""
-    curve = Curve(budget)
-    for now in zip(*runs, strict=True):
-        curve.times.append(now[0].time)
-        curve.alignment.append(float(np.mean([moment.alignment for moment in now])))
-        curve.metrics.append(pooled_metrics(graphs, [moment.scores for moment in now], split))
-    return curve
-
-
 @torch.no_grad()
 def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment]:
     """Run a PyTorch model and tell of every step."""
@@ -81,38 +28,3 @@ def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment
     clock = times(budget, unit_step=model.config.unit_step)
     for time, state in zip(clock, model.trajectory(tensors, clock), strict=False):
         yield Moment(float(time), float(model.alignment(state)), model.scores(state, tensors).cpu().numpy())
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How to stop, and what each way of stopping costs against the best step on validation data."""
-
-    rule: dict[str, Any]  # the one with the least regret, as a manifest has it
-    time: float  # the best calibrated time
-    regret: dict[str, float]  # of each rule, the mean over budgets of (best step's metric - the rule's)
-
-
-def calibrate(curves: Sequence[Curve], part: str = "val") -> Exit:
-    """Choose the exit by the validation metric: no other label is looked at."""
-    time = _best_time(curves, part)
-    rules: dict[str, tuple[dict[str, Any], Callable[[], StopRule]]] = {
-        "time": ({"t": time}, lambda: AtTime(time)),
-        "peak": ({"patience": Peak.patience}, Peak),
-        "final": ({}, Final),
-    }
-    regret = {name: _regret(curves, part, make) for name, (_, make) in rules.items()}
-    least = min(regret, key=lambda name: regret[name])
-    return Exit({"rule": least} | rules[least][0], time, regret)
-
-
-def _best_time(curves: Sequence[Curve], part: str) -> float:
-    """The time whose worst metric over the budgets is highest; the later one of equals."""
-    candidates = np.unique(np.concatenate([curve.times[1:] for curve in curves]))
-    worst = [min(c.metric(part)[c.step_at(t)] for c in curves) for t in candidates]
-    return float(candidates[len(worst) - 1 - int(np.argmax(worst[::-1]))])
-
-
-def _regret(curves: Sequence[Curve], part: str, make: Callable[[], StopRule]) -> float:
-    """Mean over the budgets of what the rule loses against the best step."""
-    lost = [max(c.metric(part)) - c.metric(part)[answer_step(make(), c.alignment)] for c in curves]
-    return float(np.mean(lost))

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from adar_runtime.curves import Curve, calibrate
 from adar_runtime.errors import DivergedError, GraphError, UsageError
-from adar_runtime.graph import Graph
-from adar_runtime.metrics import SPLITS, metric_name
+from adar_runtime.graph import GRAPH, Graph
+from adar_runtime.metrics import SPLITS, metric_name, pooled_metrics
 from adar_train import distributed
 from adar_train.checkpoints import load_checkpoint, save_checkpoint
 from adar_train.config import TrainConfig
-from adar_train.evaluate import Curve, calibrate, curves
+from adar_train.evaluate import curves
 from adar_train.grids import GRIDS
 from adar_train.losses import full_loss, step_loss, task_loss
 from adar_train.model import AdaR, Model, ModelConfig
@@ -68,8 +69,7 @@ class Trainer:
     def __init__(
         self, graphs: Sequence[Graph], model: Model, config: TrainConfig, device: torch.device | str = "cpu"
     ) -> None:
-        for graph in graphs:
-            _check_trainable(graph, config.split)
+        _check_trainable(graphs, config.split)
         self.graphs = graphs
         self.trained_on = [
             i for i, graph in enumerate(graphs) if graph.labelled("train", config.split) is not None
@@ -184,9 +184,9 @@ class Trainer:
         found = {budget: self._curves(budget) for budget in self.config.exit_budgets}
         chosen = calibrate([curve for group in found.values() for curve in group])
         by_budget = {budget: _at_exit(group, chosen.time) for budget, group in found.items()}
-        graph = self.graphs[0]
+        targets = self.model.config.targets or self.graphs[0].targets
         return {
-            "metric": metric_name(graph.targets, regression=graph.regression),
+            "metric": metric_name(targets, regression=self.graphs[0].regression),
             **by_budget[max(by_budget)],
             "epochs": len(self.history),
             "seconds": round(self.seconds, 2),
@@ -228,14 +228,26 @@ def _at_exit(group: Sequence[Curve], time: float) -> dict[str, float]:
     }
 
 
-def _check_trainable(graph: Graph, split: int) -> None:
-    if graph.labels is None:
+def _check_trainable(graphs: Sequence[Graph], split: int) -> None:
+    if any(graph.labels is None for graph in graphs):
         raise GraphError("the graph has no labels (y), so there is nothing to learn")
-    if graph.level != "graph":
-        for name in ("train", "val"):
-            if graph.labelled(name, split) is None:
-                raise GraphError(
-                    f"the graph has no labelled nodes in {name}_mask: training needs train and val"
-                )
-    if graph.targets < 2 and not graph.regression:
+    for name in ("train", "val"):
+        masks = [graph.labelled(name, split) for graph in graphs]
+        # Graphs that are labelled as wholes are divided among the parts; others have some of each.
+        if all(mask is None for mask in masks) or (
+            graphs[0].level != GRAPH and any(mask is None for mask in masks)
+        ):
+            raise GraphError(f"the graph has no labels in its {name}_mask: training needs train and val")
+    _check_measurable(graphs, split)
+    if max(graph.targets for graph in graphs) < 2 and not graphs[0].regression:
         raise GraphError("all labels are of one class, so there is nothing to learn")
+
+
+def _check_measurable(graphs: Sequence[Graph], split: int) -> None:
+    """Two classes are told apart by ROC-AUC, which needs both of them among the validation labels."""
+    groups = [graphs] if graphs[0].level == GRAPH else [[graph] for graph in graphs]
+    for group in groups:
+        targets = max(graph.targets for graph in group)
+        zeros = [np.zeros((graph.outputs, targets), np.float32) for graph in group]
+        if "val" not in pooled_metrics(group, zeros, split):
+            raise GraphError("the labels in val_mask are all of one class: a model cannot be chosen by them")

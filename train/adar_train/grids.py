@@ -15,10 +15,14 @@ def fixed(steps: int, random: np.random.Generator) -> Times:  # noqa: ARG001
     return times(steps)
 
 
-def drawn(steps: int, random: np.random.Generator) -> Times:
-    """A budget around S and its times drawn anew: all of [0, 1] is seen, and no grid is learned by heart."""
-    budget = int(random.integers(max(1, steps // 2), steps + steps // 2 + 1))
-    return np.concatenate([[0.0], np.sort(random.random(budget - 1)), [1.0]])
+def budget(steps: int, random: np.random.Generator) -> Times:
+    """t_s = s / S for a budget S drawn anew around `steps`, so that no grid is learned by heart."""
+    return times(int(random.integers(max(1, steps // 2), steps + steps // 2 + 1)))
+
+
+def scattered(steps: int, random: np.random.Generator) -> Times:
+    """`steps` times anywhere in [0, 1]: every time is seen in training, also the last moments before 1."""
+    return np.concatenate([[0.0], np.sort(random.random(steps - 1)), [1.0]])
 
 
 def unit(steps: int, random: np.random.Generator) -> Times:  # noqa: ARG001
@@ -26,4 +30,9 @@ def unit(steps: int, random: np.random.Generator) -> Times:  # noqa: ARG001
     return times(steps, unit_step=True)
 
 
-GRIDS: dict[str, Callable[[int, np.random.Generator], Times]] = {"drawn": drawn, "fixed": fixed, "unit": unit}
+GRIDS: dict[str, Callable[[int, np.random.Generator], Times]] = {
+    "budget": budget,
+    "fixed": fixed,
+    "scattered": scattered,
+    "unit": unit,
+}

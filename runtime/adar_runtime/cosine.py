@@ -1,5 +1,8 @@
 """Zero-shot without a model: the cosine of what a node says with what each target says."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from adar_runtime.errors import GraphError
@@ -59,3 +62,11 @@ def _unit(rows: Floats) -> Floats:
     length: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
     length[length == 0] = 1
     return rows / length
+
+
+TRAINING_FREE: dict[str, Callable[[Graph], Floats]] = {
+    "cosine": cosine,
+    "smoothed-cosine": smoothed_cosine,
+    "centred-smoothed-cosine": partial(smoothed_cosine, centred=True),
+}
+"""Scores that cost nothing, for graphs with described targets. A model has to beat them to be of use."""

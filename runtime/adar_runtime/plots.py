@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adar_train.evaluate import Curve
+from adar_runtime.curves import Curve
+from adar_runtime.errors import MissingExtraError
 
 
 def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
@@ -55,8 +56,10 @@ def _stacked() -> tuple[Any, Any]:
 
 
 def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure  # without pyplot there is no screen to look for
-
+    try:
+        from matplotlib.figure import Figure  # without pyplot there is no screen to look for
+    except ImportError as error:
+        raise MissingExtraError("drawing a plot", "plot") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -1,0 +1,126 @@
+"""The command `adar-deploy evaluate`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adar_deploy.console import Bar, percent, print_facts, print_note, print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adar_runtime import StopRule
+    from adar_runtime.evaluation import Evaluation, Runner
+
+BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
+    graphs: Annotated[
+        list[Path], typer.Argument(help="Graphs with labels (.npz or .pt), seen before or not.")
+    ],
+    budgets: Annotated[str, typer.Option(help="Budgets to try, with commas between.")] = BUDGETS,
+    split: Annotated[int, typer.Option(min=0, help="Which of a graph's splits.")] = 0,
+    output: Annotated[Path | None, typer.Option(help="Every step of every budget: .csv or .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Metric and alignment against t: .png or .svg.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Score a model on graphs at every step of every budget.
+
+    The exit is the model's own. Labels are used for the score and nothing else. Where a graph has a
+    test mask, its test part is scored, otherwise all of its labels.
+
+    Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
+    """
+    from adar_runtime import evaluation, read_graph
+    from adar_runtime.files import write_file
+    from adar_runtime.plots import plot_curves
+
+    sizes = _budgets(budgets)
+    write = evaluation.table_writer(output) if output else None
+    run, make_rule = _open(model)
+    done: list[Evaluation] = []
+    for path in graphs:
+        with Bar(f"evaluate {path.name}", sum(sizes)) as bar:
+            spent = 0
+
+            def show(budget: int) -> None:
+                nonlocal spent
+                spent += budget
+                bar.update(spent, f"budget {budget}")
+
+            done.append(evaluation.evaluate(str(path), read_graph(path), run, make_rule, sizes, split, show))
+        if plot:
+            picture = plot if len(graphs) == 1 else plot.with_stem(f"{plot.stem}-{path.stem}")
+            plot_curves(done[-1].curves, done[-1].part, done[-1].metric, picture)
+        if not as_json:
+            _show(done[-1])
+    if output and write:
+        write_file(output, write(done))
+    if as_json:
+        reports = [one.to_dict() for one in done]
+        typer.echo(json.dumps(reports[0] if len(reports) == 1 else reports))
+
+
+def _budgets(text: str) -> list[int]:
+    from adar_runtime.errors import UsageError
+    from adar_runtime.loop import check_budget
+
+    try:
+        sizes = [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"budgets are whole numbers with commas between, such as 8,50,300, not {text!r}"
+        ) from error
+    for size in sizes:
+        check_budget(size)
+    return sizes
+
+
+def _open(path: Path) -> tuple["Runner", "Callable[[], StopRule]"]:
+    """How to run the model in this folder, and its own rule to stop by. A bundle needs no PyTorch."""
+    from adar_runtime import load
+    from adar_runtime.curves import run_moments
+    from adar_runtime.manifest import FILE_NAME
+    from adar_runtime.stopping import make_rule
+
+    if (path / FILE_NAME).is_file():
+        bundle = load(path)
+        return lambda graph, budget: run_moments(bundle, graph, budget), bundle.stop_rule
+    from adar_deploy.extras import require
+
+    require("train")
+    from adar_train.evaluate import moments
+    from adar_train.runs import load_run
+    from adar_train.tensors import GraphTensors
+
+    run = load_run(path)
+    settings = run.metrics["exit"]
+    return lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget), lambda: make_rule(
+        settings
+    )
+
+
+def _show(done: "Evaluation") -> None:
+    print_facts("evaluated", {"graph": done.graph, "metric": f"{done.metric} on {done.part} labels"})
+    rows = [
+        (
+            row["budget"],
+            f"{row['exit_step']} (t = {row['exit_step'] / row['budget']:.2f})",
+            percent(row["at_exit"]),
+            percent(row["at_end"]),
+            percent(row["best"]),
+            f"{row['alignment_at_exit']:.4g}",
+        )
+        for row in done.budgets()
+    ]
+    print_rows(["budget", "exit step", "at exit", "at t = 1", "best step", "alignment"], rows)
+    if done.free:
+        print_rows(
+            ["without any model", done.metric], [(name, percent(value)) for name, value in done.free.items()]
+        )
+    for name, value in done.better_for_free().items():
+        print_note(f"{name} alone gives {percent(value)}: on this graph the model is not worth its cost")

@@ -1,0 +1,79 @@
+"""A training that is cut short goes on to the same end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from adar_runtime import Graph, write_graph
+from adar_runtime.errors import RunFolderError
+from adar_train import ModelConfig, TrainConfig, Trainer
+from adar_train.fit import build
+
+CONFIG = TrainConfig(epochs=12, train_steps=2, evaluate_every=3, select_budgets=(2,), exit_budgets=(2,))
+
+
+def trainer(board: Graph) -> Trainer:
+    return Trainer([board], build([board], ModelConfig(board.width, 2, 8, 4), CONFIG.seed), CONFIG)
+
+
+def test_a_resumed_training_has_the_same_losses_and_weights(board: Graph, tmp_path: Path) -> None:
+    whole = trainer(board).run()
+    first = trainer(board)
+    with pytest.raises(KeyboardInterrupt):
+
+        def stop(epoch) -> None:
+            if epoch.number == 7:
+                raise KeyboardInterrupt
+
+        first.run(stop, tmp_path / "checkpoint")
+    torch.manual_seed(99)  # whatever happened in between
+    second = trainer(board)
+    second.resume(tmp_path / "checkpoint")
+    assert len(second.history) == 7
+    resumed = second.run()
+    assert resumed.history == whole.history
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, resumed.model.state_dict()[name]), name
+
+
+def test_a_checkpoint_of_another_model_is_refused(board: Graph, tmp_path: Path) -> None:
+    trainer(board).save(tmp_path / "checkpoint")
+    other = Trainer([board], build([board], ModelConfig(board.width, 2, 16, 4), 0), CONFIG)
+    with pytest.raises(RunFolderError, match="cannot be resumed"):
+        other.resume(tmp_path / "checkpoint")
+    (tmp_path / "checkpoint").write_bytes(b"nonsense")
+    with pytest.raises(RunFolderError, match="cannot be resumed"):
+        trainer(board).resume(tmp_path / "checkpoint")
+
+
+def test_a_killed_process_goes_on_where_it_was(board: Graph, tmp_path: Path) -> None:
+    """kill -9 in the middle; --resume then gives the losses and weights of an undisturbed run."""
+    write_graph(tmp_path / "board.npz", board)
+    command = [sys.executable, "-m", "adar_deploy", "train", "board.npz", "--epochs", "60", "--hidden", "8"]
+    command += ["--proxies", "4", "--train-steps", "2", "--checkpoint-every", "1", "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen([*command, "--out", "killed"], cwd=tmp_path, env=environment)
+    checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert checkpoint.exists()
+    assert not (tmp_path / "killed" / "config.json").exists()
+    for name in ("killed", "whole"):
+        resume = ["--resume"] if name == "killed" else []
+        subprocess.run([*command, "--out", name, *resume], cwd=tmp_path, check=True, env=environment)
+    history = [json.loads((tmp_path / name / "history.json").read_text()) for name in ("killed", "whole")]
+    assert history[0] == history[1]
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not checkpoint.exists()

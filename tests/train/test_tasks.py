@@ -1,0 +1,138 @@
+"""Every task of the problem setup, trained, exported and run: one head, o(Z Cᵀ)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import adar_runtime
+from adar_export import export_bundle
+from adar_runtime import Graph, read_graph, write_graph
+from adar_runtime.errors import GraphError, UsageError
+from adar_train import TrainConfig, fit, load_run, save_run
+from adar_train.data.splits import link_graph, split_graphs, with_split
+from adar_train.prepare import model_config, prepare
+from tests.helpers import random_graph
+
+SHORT = TrainConfig(epochs=60, train_steps=3, select_budgets=(3,), exit_budgets=(3, 6))
+
+
+def node_numbers() -> list[Graph]:
+    """Regression: each node's first feature, averaged with its neighbours'."""
+    graph = random_graph(120, 400, seed=1)
+    total = np.zeros(120)
+    np.add.at(total, graph.edge_index[1], graph.features[graph.edge_index[0], 0])
+    values = (graph.features[:, :1] + total[:, None] / 4).astype(np.float32)
+    return [with_split(replace(graph, labels=values, target_features=None))]
+
+
+def links() -> list[Graph]:
+    """Two communities: nodes are linked within them, and features tell, faintly, which is which."""
+    random = np.random.default_rng(0)
+    side = np.arange(80) % 2
+    pairs = random.integers(0, 80, (2, 1200))
+    features = np.eye(2)[side] + 0.3 * random.normal(size=(80, 2))
+    return [link_graph(Graph(features, pairs[:, side[pairs[0]] == side[pairs[1]]]))]
+
+
+def whole_graphs(numbers: bool) -> list[Graph]:
+    """Graphs with many or few nodes of a kind, labelled as wholes."""
+    random = np.random.default_rng(0)
+    graphs = []
+    for index in range(24):
+        share = 0.2 if index % 2 else 0.8
+        features = np.eye(2)[(random.random(20) < share).astype(int)]
+        label = features[:, :1].mean(axis=0, keepdims=True) if numbers else np.array([index % 2])
+        graphs.append(Graph(features, random.integers(0, 20, (2, 50)), labels=label, level="graph"))
+    return split_graphs(graphs)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "metric", "outputs"),
+    [
+        (node_numbers(), "r2", 120),
+        (links(), "roc_auc", links()[0].outputs),
+        (whole_graphs(numbers=False), "roc_auc", 1),
+        (whole_graphs(numbers=True), "r2", 1),
+    ],
+    ids=["node regression", "link classification", "graph classification", "graph regression"],
+)
+def test_a_task_is_trained_exported_and_run(
+    graphs: list[Graph], metric: str, outputs: int, tmp_path: Path
+) -> None:
+    fitted = fit(graphs, model_config(graphs, hidden=16, proxies=4, dropout=0.0), SHORT)
+    assert fitted.metrics["metric"] == metric
+    assert fitted.metrics["val"] > 0.6
+    save_run(tmp_path / "run", fitted, graphs[0], ["graphs"], SHORT)
+    export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle")
+    write_graph(tmp_path / "graph.npz", graphs[0])
+    bundle = adar_runtime.load(tmp_path / "bundle")
+    assert bundle.manifest.exit == fitted.metrics["exit"]
+    result = bundle.run(read_graph(tmp_path / "graph.npz"), budget=6)
+    assert len(result.scores) == outputs
+    if metric == "r2":
+        assert result.probabilities is None
+        assert np.array_equal(result.predictions, result.scores)
+
+
+def test_links_to_judge_cannot_be_read_off_the_graph() -> None:
+    (graph,) = links()
+    kept = {tuple(sorted(edge)) for edge in graph.edge_index.T.tolist()}
+    for (one, other), label, train in zip(
+        graph.pairs.T.tolist(), graph.labels, graph.train_mask[0], strict=True
+    ):
+        assert ((one, other) in kept) == bool(label and train)
+    assert 0.4 < graph.labels.mean() < 0.6
+    assert all(mask.any() for mask in (graph.train_mask, graph.val_mask, graph.test_mask))
+    both = {tuple(edge) for edge in graph.edge_index.T.tolist()}
+    assert both == {edge[::-1] for edge in both}
+
+
+def test_a_bundle_for_links_wants_pairs(tmp_path: Path) -> None:
+    graphs = links()
+    quick = replace(SHORT, epochs=1)
+    fitted = fit(graphs, model_config(graphs, hidden=8, proxies=2), quick)
+    save_run(tmp_path / "run", fitted, graphs[0], ["links"], quick)
+    export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle")
+    with pytest.raises(GraphError, match="no pairs"):
+        adar_runtime.load(tmp_path / "bundle").run(Graph(np.ones((3, 2)), np.zeros((2, 0), np.int64)))
+
+
+def test_a_graph_without_a_split_gets_one(tmp_path: Path) -> None:
+    graph = random_graph(50, 100)
+    write_graph(tmp_path / "g.npz", graph)
+    (prepared,) = prepare([str(tmp_path / "g.npz")])
+    assert [mask.sum() for mask in (prepared.train_mask, prepared.val_mask, prepared.test_mask)] == [
+        30,
+        10,
+        10,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (random_graph(9, 9, features=4), "features"),
+        (random_graph(9, 9, level="graph"), "different tasks"),
+        (replace(random_graph(9, 9), target_features=None), "target_x"),
+    ],
+)
+def test_graphs_that_do_not_go_together(second: Graph, message: str, tmp_path: Path) -> None:
+    write_graph(tmp_path / "a.npz", random_graph(9, 9))
+    write_graph(tmp_path / "b.npz", second)
+    with pytest.raises(GraphError, match=message):
+        prepare([str(tmp_path / "a.npz"), str(tmp_path / "b.npz")])
+
+
+def test_several_graphs_need_described_classes(tmp_path: Path) -> None:
+    write_graph(tmp_path / "a.npz", replace(random_graph(9, 9), target_features=None))
+    with pytest.raises(UsageError, match="describe their classes"):
+        prepare([str(tmp_path / "a.npz")] * 2)
+
+
+def test_several_graphs_with_their_own_classes_train_one_model() -> None:
+    graphs = [with_split(random_graph(40, 90, classes=classes, seed=classes)) for classes in (2, 5)]
+    fitted = fit(graphs, model_config(graphs, hidden=8, proxies=2), replace(SHORT, epochs=2))
+    assert fitted.model.targets is None
+    assert 0 <= fitted.metrics["val"] <= 1
