@@ -11,9 +11,30 @@ from itertools import pairwise
 import torch
 from adar_runtime.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig, State
-from adar_train.model import GlobalMessages, Nonlinear, Velocity, attend, inner
+from adar_train.model import GlobalMessages, Nonlinear, Velocity
 from torch import Tensor, nn
 from torch.nn import functional
+
+
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products of all rows over √d. Ours is not used, for it is part of what is compared."""
+    return a @ b.T / a.shape[1] ** 0.5
+
+
+def attend(a: Tensor, b: Tensor) -> Tensor:
+    """ψ: how much each row of a takes from each row of b."""
+    return inner(a, b).softmax(dim=1)
+
+
+class PlainNonlinear(nn.Module):
+    """Linear, then LeakyReLU."""
+
+    def __init__(self, ours: Nonlinear) -> None:
+        super().__init__()
+        self.linear = ours.linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.leaky_relu(self.linear(x))
 
 
 class PlainVelocity(nn.Module):
@@ -39,7 +60,8 @@ class PlainGlobalMessages(nn.Module):
 
     def __init__(self, ours: GlobalMessages) -> None:
         super().__init__()
-        self.value, self.refined = ours.value, ours.refined
+        self.value = PlainNonlinear(ours.value)
+        self.refined = None if ours.refined is None else PlainNonlinear(ours.refined)
         self.velocity = PlainVelocity(ours.velocity)
 
     def forward(
@@ -69,7 +91,7 @@ class PlainAdaR(nn.Module):
         self.node_abstraction = PlainGlobalMessages(cell.node_abstraction)
         self.target_abstraction = PlainGlobalMessages(cell.target_abstraction)
         self.target_update = PlainGlobalMessages(cell.target_update)
-        self.message: Nonlinear = cell.message
+        self.message = PlainNonlinear(cell.message)
         self.velocity = PlainVelocity(cell.velocity)
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
