@@ -1,0 +1,156 @@
+"""How long an epoch of training takes, and how much memory: ours against the plain arrangement.
+
+python -m benchmarks.train_speed --side 100 --steps 8 --hidden 64 --repeats 5 --threads 1
+
+An epoch is forward, the three losses, backward and one step of Adam, on the generated Minesweeper
+board. All sides start from the same weights, have to agree before they are timed, and take turns.
+Memory is what an epoch adds to the peak of a process of its own. The plain side is there twice: with
+messages transformed once per node, and once per edge, as PyG's MessagePassing.message would.
+"""
+
+import argparse
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+
+import numpy as np
+import torch
+from adar_runtime.schedule import times
+from adar_train import AdaR, GraphTensors, ModelConfig
+from adar_train.data.minesweeper import minesweeper
+from adar_train.losses import losses
+
+from benchmarks.plain_adar import PlainAdaR
+
+SIDES = ("ours", "plain", "plain-per-edge")
+TOLERANCE = 1e-4
+
+
+def main() -> None:
+    """Compare, and print a table."""
+    options = parse()
+    torch.set_num_threads(options.threads)
+    # First, while this process is small: on Linux a child's peak starts from its parent's.
+    memory = {} if options.memory_of else {side: memory_of(side) for side in SIDES}
+    graph = GraphTensors.of(minesweeper(side=options.side))
+    models = {side: build(side, options, graph) for side in SIDES}
+    if options.memory_of:
+        print(epoch_memory(models[options.memory_of], graph, options.steps))
+        return
+    difference = largest_difference(list(models.values()), graph, options.steps)
+    if not difference < TOLERANCE:
+        sys.exit(f"error: the sides differ by {difference:.1e}, so their times say nothing")
+    seconds = race(models, graph, options)
+    print_report(options, difference, seconds, memory)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--side", type=int, default=100, help="cells along the board")
+    parser.add_argument("--steps", type=int, default=8, help="recurrent steps, S")
+    parser.add_argument("--hidden", type=int, default=64, help="hidden columns, d")
+    parser.add_argument("--repeats", type=int, default=5, help="timed epochs of each side")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
+    parser.add_argument("--memory-of", choices=SIDES, help=argparse.SUPPRESS)  # for the child process
+    return parser.parse_args()
+
+
+def build(side: str, options: argparse.Namespace, graph: GraphTensors) -> AdaR | PlainAdaR:
+    """A model of that side; the weights are the same for both."""
+    torch.manual_seed(0)
+    assert isinstance(graph.features, torch.Tensor)
+    model = AdaR(ModelConfig(graph.features.shape[1], targets=2, hidden=options.hidden))
+    for name, weight in model.named_parameters():
+        if name.endswith("out.weight"):  # zero before training, which would hide a difference
+            torch.nn.init.normal_(weight, std=0.1)
+    return model if side == "ours" else PlainAdaR(model, per_edge=side == "plain-per-edge")
+
+
+@torch.no_grad()
+def largest_difference(models: list[AdaR | PlainAdaR], graph: GraphTensors, steps: int) -> float:
+    """Between the first model and any other, over all entries of the states after the last step."""
+    first, *others = (list(deepcopy(model).eval().trajectory(graph, times(steps)))[-1] for model in models)
+    return max(float((a - b).abs().max()) for other in others for a, b in zip(first, other, strict=True))
+
+
+def epoch_of(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> Callable[[], None]:
+    """One epoch as the trainer does it, ready to be called."""
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, weight_decay=1e-6)
+    labels = graph.labels
+    assert labels is not None
+    chosen = torch.arange(0, len(labels), 2)
+
+    def epoch() -> None:
+        optimizer.zero_grad()
+        losses(list(model.trajectory(graph, times(steps))), labels, chosen).total.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return epoch
+
+
+def race(
+    models: dict[str, AdaR | PlainAdaR], graph: GraphTensors, options: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Seconds of each timed epoch, the sides taking turns after one that is not counted."""
+    epochs = {side: epoch_of(model, graph, options.steps) for side, model in models.items()}
+    seconds: dict[str, list[float]] = {side: [] for side in models}
+    for repeat in range(options.repeats + 1):
+        for side, epoch in epochs.items():
+            started = time.perf_counter()
+            epoch()
+            if repeat:
+                seconds[side].append(time.perf_counter() - started)
+    return seconds
+
+
+def memory_of(side: str) -> float:
+    """MB, from a process that trains only this side."""
+    command = [sys.executable, "-m", "benchmarks.train_speed", *sys.argv[1:], "--memory-of", side]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def epoch_memory(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> float:
+    """MB by which two epochs raise this process's peak; less than one is not to be told from none."""
+    before = peak_mb()
+    epoch = epoch_of(model, graph, steps)
+    epoch()
+    epoch()  # the first one has no Adam moments and no gradients from before
+    return max(1.0, peak_mb() - before)
+
+
+def peak_mb() -> float:
+    """The most memory this process has held; Linux counts in kB, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def spread(values: list[float] | np.ndarray, digits: int) -> str:
+    """Median [quartiles]."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def print_report(
+    options: argparse.Namespace, difference: float, seconds: dict[str, list[float]], memory: dict[str, float]
+) -> None:
+    """The table, and all that is needed to make it again."""
+    given = " ".join(f"--{name} {getattr(options, name)}" for name in ("side", "steps", "hidden", "repeats"))
+    print(f"python -m benchmarks.train_speed {given} --threads {options.threads}")
+    print(f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}")
+    print(f"{platform.processor() or platform.machine()}, largest difference {difference:.1e}\n")
+    print("| side | seconds per epoch, median [quartiles] | memory of an epoch, MB |")
+    print("|---|---|---|")
+    for side in SIDES:
+        print(f"| {side} | {spread(seconds[side], 3)} | {memory[side]:.0f} |")
+    for side in SIDES[1:]:
+        ratio = np.divide(seconds[side], seconds["ours"])
+        print(f"| {side} / ours | {spread(ratio, 2)} | {memory[side] / memory['ours']:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The side that benchmarks compare with is the same function, and the benchmark runs."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from adar_runtime.schedule import times
+from adar_train import GraphTensors, ModelConfig
+from adar_train.losses import losses
+
+from benchmarks import train_speed
+from benchmarks.plain_adar import PlainAdaR
+from tests.helpers import awake, random_graph
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("edges", [0, 40])
+def test_states_and_gradients_agree(per_edge: bool, edges: int) -> None:
+    graph = random_graph(11, edges)
+    tensors, chosen = GraphTensors.of(graph), torch.arange(5)
+    ours = awake(ModelConfig(graph.width, None, hidden=8, proxies=4))
+    plain = PlainAdaR(deepcopy(ours), per_edge=per_edge)
+    for model in (ours, plain):
+        states = list(model.trajectory(tensors, times(3)))
+        losses(states, tensors.labels, chosen).total.backward()
+        model.end = states[-1]
+    for name, a, b in zip(ours.end._fields, ours.end, plain.end, strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+    assert torch.allclose(ours.input.weight.grad, plain.start.input.weight.grad, atol=1e-5)
+    assert torch.allclose(ours.cell.message.linear.weight.grad, plain.message.linear.weight.grad, atol=1e-5)
+
+
+def test_the_benchmark_prints_its_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--side", "6", "--steps", "2", "--hidden", "8", "--repeats", "2", "--threads", "1"]
+
+    def memory_of(side: str) -> float:
+        """What the child process does, but in this one, which has torch loaded already."""
+        monkeypatch.setattr("sys.argv", ["train_speed", *command, "--memory-of", side])
+        train_speed.main()
+        return float(capsys.readouterr().out)
+
+    monkeypatch.setattr("sys.argv", ["train_speed", *command])
+    monkeypatch.setattr(train_speed, "memory_of", memory_of)
+    train_speed.main()
+    printed = capsys.readouterr().out
+    assert f"python -m benchmarks.train_speed {' '.join(command)}\n" in printed
+    assert "| plain / ours |" in printed
