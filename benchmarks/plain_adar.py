@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
 from adar_runtime.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig, State
 from adar_train.model import GlobalMessages, Nonlinear, Velocity
-from torch import Tensor, nn
-from torch.nn import functional
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
@@ -96,6 +97,7 @@ class PlainAdaR(nn.Module):
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """The states at each of `times`, as AdaR's."""
+        self.velocity.dropout.redraw()
         state = self.start.encode(graph.features, graph.target_features)
         yield state
         for now, then in pairwise(times):

@@ -2,7 +2,7 @@
 
 python -m benchmarks.train_speed --side 100 --steps 8 --hidden 64 --repeats 5 --threads 1
 
-An epoch is forward, the three losses, backward and one step of Adam, on the generated Minesweeper
+An epoch is forward, the task's loss, backward and one step of Adam, on the generated Minesweeper
 board. All sides start from the same weights, have to agree before they are timed, and take turns.
 Memory is what an epoch adds to the peak of a process of its own. The plain side is there twice: with
 messages transformed once per node, and once per edge, as PyG's MessagePassing.message would.
@@ -19,11 +19,11 @@ from copy import deepcopy
 
 import numpy as np
 import torch
+
 from adar_runtime.schedule import times
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.data.minesweeper import minesweeper
-from adar_train.losses import losses
-
+from adar_train.losses import task_loss
 from benchmarks.plain_adar import PlainAdaR
 
 SIDES = ("ours", "plain", "plain-per-edge")
@@ -81,13 +81,12 @@ def largest_difference(models: list[AdaR | PlainAdaR], graph: GraphTensors, step
 def epoch_of(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> Callable[[], None]:
     """One epoch as the trainer does it, ready to be called."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, weight_decay=1e-6)
-    labels = graph.labels
-    assert labels is not None
-    chosen = torch.arange(0, len(labels), 2)
+    chosen = torch.arange(0, len(graph.share), 2)
 
     def epoch() -> None:
         optimizer.zero_grad()
-        losses(list(model.trajectory(graph, times(steps))), labels, chosen).total.backward()  # type: ignore[no-untyped-call]
+        *_, last = model.trajectory(graph, times(steps))
+        task_loss(last, graph, chosen).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return epoch

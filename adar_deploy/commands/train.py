@@ -72,6 +72,9 @@ def train(
     dropout: Annotated[
         float | None, typer.Option(min=0.0, max=0.99, help="Dropout of nodes.", show_default=OURS)
     ] = None,
+    input_dropout: Annotated[
+        float | None, typer.Option(min=0.0, max=0.99, help="Dropout of features.", show_default=OURS)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     split: Annotated[int, typer.Option(min=0, help="Which of the graph's splits.")] = 0,
     without: Annotated[
@@ -104,7 +107,6 @@ def train(
     from adar_train.runs import free_name
 
     names = data or ["minesweeper"]
-    given = {"epochs": epochs, "train_steps": train_steps, "lr": lr, "weight_decay": weight_decay}
     left_out = set(without or ())
     graphs = prepare(names, task, seed)
     job = Job(
@@ -117,14 +119,14 @@ def train(
             step_info=Ablation.step_info not in left_out,
             relation=Ablation.relation not in left_out,
             unit_step=Ablation.total_time in left_out,
-            **({} if dropout is None else {"dropout": dropout}),
+            **_given(dropout=dropout, input_dropout=input_dropout),
         ),
         training=settings(
             preset,
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,
-            **{name: value for name, value in given.items() if value is not None},
+            **_given(epochs=epochs, train_steps=train_steps, lr=lr, weight_decay=weight_decay),
             **({"grid": "unit"} if Ablation.total_time in left_out else {}),
             **({"step_weight": 0.0} if Ablation.step_loss in left_out else {}),
             **({"full_weight": 0.0} if Ablation.full_loss in left_out else {}),
@@ -144,6 +146,11 @@ def train(
         metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
     if distributed.rank() == 0:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Those that the user set; the others are the recipe's."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:

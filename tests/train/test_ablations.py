@@ -74,7 +74,7 @@ def there_and_back(t: float, direction: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("step_info", [True, False])
-def test_the_error_to_a_known_trajectory_falls_as_1_over_s_only_with_step_information(step_info: bool) -> None:
+def test_the_error_to_a_known_trajectory_falls_as_1_over_s_if_the_step_is_known(step_info: bool) -> None:
     """Theorem uni-conv: with step information the error is of order 1/S; the lemma: without, it stays."""
     torch.manual_seed(0)
     d, graph = 16, GraphTensors.of(random_graph(6, 12))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adar_runtime.errors import GraphError, UsageError
-from adar_runtime.graph import EDGE, GRAPH, Graph
+from adar_runtime.graph import EDGE, GRAPH, Graph, SparseRows
 from adar_train.data import load
 from adar_train.data.splits import link_graph, split_graphs, with_split
 from adar_train.model import ModelConfig
@@ -30,6 +30,8 @@ def model_config(graphs: Sequence[Graph], **settings: Any) -> ModelConfig:
     """A model for these graphs: targets as they are described or, where they are not, learned."""
     first = graphs[0]
     described = first.target_features is not None
+    if isinstance(first.features, SparseRows):  # bags of words are many columns for few labels
+        settings = {"input_dropout": 0.5} | settings
     return ModelConfig(
         features=first.width,
         targets=None if described else max(graph.targets for graph in graphs),
