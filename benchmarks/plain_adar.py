@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from adar_runtime.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig, State
-from adar_train.model import GlobalMessages, Nonlinear, Velocity
+from adar_train.model import GlobalMessages, Model, Nonlinear, Velocity
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class PlainGlobalMessages(nn.Module):
         return attend(x_in, x_sur) @ self.refined(g), x_sur
 
 
-class PlainAdaR(nn.Module):
+class PlainAdaR(Model):
     """Takes over the weights of an AdaR. Do not train both: some of their layers are the same objects.
 
     `per_edge` transforms each message where PyG's MessagePassing.message has it, once for every edge

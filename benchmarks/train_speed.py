@@ -86,7 +86,7 @@ def epoch_of(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> Callab
     def epoch() -> None:
         optimizer.zero_grad()
         *_, last = model.trajectory(graph, times(steps))
-        task_loss(last, graph, chosen).backward()  # type: ignore[no-untyped-call]
+        task_loss(model, last, graph, chosen).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return epoch

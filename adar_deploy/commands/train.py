@@ -69,6 +69,10 @@ def train(
     weight_decay: Annotated[
         float | None, typer.Option(min=0.0, help="Weight decay.", show_default=OURS)
     ] = None,
+    label_smoothing: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=0.99, help="Share of every label spread over all.", show_default=OURS),
+    ] = None,
     dropout: Annotated[
         float | None, typer.Option(min=0.0, max=0.99, help="Dropout of nodes.", show_default=OURS)
     ] = None,
@@ -126,7 +130,13 @@ def train(
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,
-            **_given(epochs=epochs, train_steps=train_steps, lr=lr, weight_decay=weight_decay),
+            **_given(
+                epochs=epochs,
+                train_steps=train_steps,
+                lr=lr,
+                weight_decay=weight_decay,
+                label_smoothing=label_smoothing,
+            ),
             **({"grid": "unit"} if Ablation.total_time in left_out else {}),
             **({"step_weight": 0.0} if Ablation.step_loss in left_out else {}),
             **({"full_weight": 0.0} if Ablation.full_loss in left_out else {}),

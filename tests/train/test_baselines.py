@@ -51,7 +51,7 @@ def test_it_learns_from_the_task_term(name: str, described: bool) -> None:
     history = []
     for _ in range(40):
         optimizer.zero_grad()
-        loss = task_loss(list(model.trajectory(tensors, times(8)))[-1], tensors, chosen)
+        loss = task_loss(model, list(model.trajectory(tensors, times(8)))[-1], tensors, chosen)
         loss.backward()
         optimizer.step()
         history.append(loss.item())

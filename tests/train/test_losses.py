@@ -11,7 +11,8 @@ from tests.helpers import awake, random_graph
 def test_the_three_terms_are_eq_loss() -> None:
     graph = random_graph(12, 30)
     tensors = GraphTensors.of(graph)
-    states = list(awake(ModelConfig(graph.width, None, 8, 4)).trajectory(tensors, times(4)))
+    model = awake(ModelConfig(graph.width, None, 8, 4))
+    states = list(model.trajectory(tensors, times(4)))
     chosen = torch.tensor([0, 3, 7])
 
     def gradient(s: int) -> torch.Tensor:
@@ -23,17 +24,18 @@ def test_the_three_terms_are_eq_loss() -> None:
     step = sum((gradient(s - 1) + (h[s] - h[s - 1])).abs().mean() for s in range(1, 5)) / 4
     full = (gradient(0) - (h[0] - h[4])).abs().mean()
     task = -(h[4] @ states[4].targets.T).log_softmax(1)[range(3), tensors.labels[chosen]].mean()
-    assert torch.allclose(step_loss(states, tensors, chosen), step, atol=1e-6)
-    assert torch.allclose(full_loss(states, tensors, chosen), full, atol=1e-6)
-    assert torch.allclose(task_loss(states[-1], tensors, chosen), task, atol=1e-6)
+    assert torch.allclose(step_loss(model, states, tensors, chosen), step, atol=1e-6)
+    assert torch.allclose(full_loss(model, states, tensors, chosen), full, atol=1e-6)
+    assert torch.allclose(task_loss(model, states[-1], tensors, chosen), task, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", ["node", "edge", "graph"])
 def test_the_task_gradient_is_a_target_and_carries_none(level: str) -> None:
     graph = random_graph(12, 30, level=level)
     tensors = GraphTensors.of(graph)
-    *_, state = awake(ModelConfig(graph.width, None, 8, 4)).trajectory(tensors, times(2))
-    gradient = task_gradient(state, tensors, torch.tensor([0]))
+    model = awake(ModelConfig(graph.width, None, 8, 4))
+    *_, state = model.trajectory(tensors, times(2))
+    gradient = task_gradient(model, state, tensors, torch.tensor([0]))
     assert not gradient.requires_grad
     touched = gradient.abs().sum(dim=1).nonzero()[:, 0]
     assert set(touched.tolist()) == set(tensors.touched(torch.tensor([0])).tolist())

@@ -22,8 +22,8 @@ def test_states_and_gradients_agree(per_edge: bool, edges: int) -> None:
     plain = PlainAdaR(deepcopy(ours), per_edge=per_edge)
     for model in (ours, plain):
         states = list(model.trajectory(tensors, times(3)))
-        terms = task_loss(states[-1], tensors, chosen), step_loss(states, tensors, chosen)
-        (sum(terms) + full_loss(states, tensors, chosen)).backward()
+        terms = task_loss(model, states[-1], tensors, chosen), step_loss(model, states, tensors, chosen)
+        (sum(terms) + full_loss(model, states, tensors, chosen)).backward()
         model.end = states[-1]
     for name, a, b in zip(ours.end._fields, ours.end, plain.end, strict=True):
         assert torch.allclose(a, b, atol=1e-5), name

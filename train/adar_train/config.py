@@ -22,6 +22,7 @@ class TrainConfig:
     beta2: float = 0.95  # Adam's memory of squared gradients; short, since there is one batch an epoch
     weight_decay: float = 1e-6
     clip: float = 1.0  # largest norm of the gradient
+    label_smoothing: float = 0.0
     step_weight: float = 0.0  # of L_step
     full_weight: float = 0.0  # of L_full
     seed: int = 0

@@ -55,11 +55,11 @@ class Objective(nn.Module):
 
     def forward(self, graph: GraphTensors, chosen: Tensor, clock: Sequence[float]) -> Tensor:
         states = list(self.model.trajectory(graph, clock))
-        loss = task_loss(states[-1], graph, chosen)
+        loss = task_loss(self.model, states[-1], graph, chosen, smoothing=self.config.label_smoothing)
         if self.config.step_weight:
-            loss = loss + self.config.step_weight * step_loss(states, graph, chosen)
+            loss = loss + self.config.step_weight * step_loss(self.model, states, graph, chosen)
         if self.config.full_weight:
-            loss = loss + self.config.full_weight * full_loss(states, graph, chosen)
+            loss = loss + self.config.full_weight * full_loss(self.model, states, graph, chosen)
         return loss
 
 

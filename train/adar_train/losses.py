@@ -7,41 +7,49 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adar_train.model import State
+from adar_train.model import Model, State
 from adar_train.tensors import GraphTensors
 
 
-def task_loss(state: State, graph: GraphTensors, chosen: Tensor, reduction: str = "mean") -> Tensor:
+def task_loss(
+    model: Model,
+    state: State,
+    graph: GraphTensors,
+    chosen: Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+) -> Tensor:
     """L_task of the outputs with index `chosen`: cross-entropy with classes, squared distance to numbers."""
     assert graph.labels is not None
-    scores, labels = graph.readout(state.nodes, chosen) @ state.targets.T, graph.labels[chosen]
+    scores, labels = model.score(graph.readout(state.nodes, chosen), state.targets), graph.labels[chosen]
     if labels.is_floating_point():
         return functional.mse_loss(scores, labels, reduction=reduction)
-    return functional.cross_entropy(scores, labels, reduction=reduction)
+    return functional.cross_entropy(scores, labels, reduction=reduction, label_smoothing=smoothing)
 
 
-def step_loss(states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
+def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
     """L_step: each step's move against the task's gradient where it started."""
     touched = graph.touched(chosen)
     terms = [
-        _distance(task_gradient(before, graph, chosen), before.nodes - after.nodes, touched)
+        _distance(task_gradient(model, before, graph, chosen), before.nodes - after.nodes, touched)
         for before, after in pairwise(states)
     ]
     return torch.stack(terms).mean()
 
 
-def full_loss(states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
+def full_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
     """L_full: the move of the whole trajectory against the task's gradient at its start."""
     moved = states[0].nodes - states[-1].nodes
-    return _distance(task_gradient(states[0], graph, chosen), moved, graph.touched(chosen))
+    return _distance(task_gradient(model, states[0], graph, chosen), moved, graph.touched(chosen))
 
 
-def task_gradient(state: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
+def task_gradient(model: Model, state: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
     """∇H^(t_s) [n, d], each output's own loss counting whole: what a step should descend, not change."""
     nodes = state.nodes.detach().requires_grad_()
     with torch.enable_grad():
         at = state._replace(nodes=nodes, targets=state.targets.detach())
-        (gradient,) = torch.autograd.grad(task_loss(at, graph, chosen, reduction="sum"), nodes)
+        (gradient,) = torch.autograd.grad(task_loss(model, at, graph, chosen, reduction="sum"), nodes)
     return gradient
 
 

@@ -8,8 +8,11 @@ Two things differ from a literal transcription, and both are the same function:
 * A linear layer over a concatenation [a ‖ b] is written as the sum of a layer over a and one over b.
   The step encoding then is one bias row, not n copies of itself.
 * The node messages M = [M_pn ‖ M_cn ‖ H] are kept as two factors (see `Cell.forward`). All that is
-  ever done with M is linear, so the n × 3d matrix is never built, and the sum over neighbours runs
-  over d columns instead of 3d.
+  ever done with M itself is linear, so the n × 3d matrix is never built, and the sum over neighbours
+  runs over d columns instead of 3d.
+
+Where the paper leaves a choice: ψ and the relations are scaled by 1/√d, and the NL of a velocity is
+Linear → LayerNorm → LeakyReLU → Linear.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,6 +30,8 @@ from adar_runtime.schedule import step_code
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
 
+FIRST_TEMPERATURE = 20.0  # of the cosines in every softmax of an untrained isotropic model
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -40,6 +45,9 @@ class ModelConfig:
     input_dropout: float = 0.0  # of the features
     level: str = NODE  # what predictions are made for
     regression: bool = False  # scores are numbers, not weights of classes
+    # Start every map at the identity and measure nodes and targets from their own means, so that an untrained
+    # model is the centred cosine of features and descriptions: what transfer to unseen graphs starts from.
+    isotropic: bool = False
     # The paper's ablations:
     step_info: bool = True  # whether a velocity depends on the time
     relation: bool = True  # whether it depends on the relations with targets
@@ -66,17 +74,22 @@ def attend(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Nonlinear(nn.Module):
-    """NL where a message is transformed: linear, then LeakyReLU."""
+    """NL where a message is transformed: linear, then LeakyReLU. An isotropic one adds that to its input."""
 
-    def __init__(self, columns: int, out: int) -> None:
+    def __init__(self, columns: int, *, isotropic: bool) -> None:
         super().__init__()
-        self.linear = nn.Linear(columns, out)
+        self.linear = nn.Linear(columns, columns)
+        self.isotropic = isotropic
+        if isotropic:
+            nn.init.zeros_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.leaky_relu(self.linear(x))
+        changed = functional.leaky_relu(self.linear(x))
+        return x + changed if self.isotropic else changed
 
     def of_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """NL(left @ right), without building the product."""
+        """What is computed of left @ right, without building the product (and without adding it)."""
         kernel = right @ self.linear.weight.T
         return functional.leaky_relu(torch.addmm(self.linear.bias, left, kernel))
 
@@ -119,15 +132,22 @@ class Velocity(nn.Module):
         self.dropout = TrajectoryDropout(dropout)
         self.out = nn.Linear(d, d, bias=False)
         nn.init.zeros_(self.out.weight)
+        self.rates = nn.Parameter(torch.zeros(2)) if config.isotropic else None
+        if config.isotropic:  # the parts of the representation, added up
+            self.representation.weight.data = torch.eye(d).repeat(1, representation // d)
         if not config.step_info:
             _freeze_at_zero(self.step.weight)
         if not config.relation:
             _freeze_at_zero(self.relation.weight)
 
-    def forward(self, projected: Tensor, relation: Tensor, step: Tensor) -> Tensor:
-        """`projected` is the current representation after `self.representation`."""
+    def forward(self, projected: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
+        """`projected` is what `self.representation` makes of the messages, `current` is what moves."""
         mixed = projected + self.relation(relation) + self.step(step)  # [k, d]
-        return self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+        v = self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+        if self.rates is None:
+            return v
+        pull, decay = self.rates  # towards the messages, away from itself: smoothing, at a learned rate
+        return v + pull * projected - decay * current
 
 
 class GlobalMessages(nn.Module):
@@ -136,9 +156,9 @@ class GlobalMessages(nn.Module):
     def __init__(self, config: ModelConfig, *, collects: bool) -> None:
         super().__init__()
         d = config.hidden
-        self.value = Nonlinear(d, d)
+        self.value = Nonlinear(d, isotropic=config.isotropic)
         self.velocity = Velocity(d, config)
-        self.refined = Nonlinear(d, d) if collects else None
+        self.refined = Nonlinear(d, isotropic=config.isotropic) if collects else None
 
     def absorb(
         self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float
@@ -146,7 +166,7 @@ class GlobalMessages(nn.Module):
         """Diffuse and refine: the surrogates' global features Ĝ [k, d], and the updated surrogates."""
         g = attend(x_sur, x_in) @ self.value(x_in)  # Eq. glob-mp-np: [k, d]
         g = attend(x_sur, x_sur) @ g  # Eq. glob-mp-agg: [k, d]
-        v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step)
+        v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step, x_sur)
         return g, x_sur + v * dt  # Eq. glob-mp-update
 
     def collect(self, x_in: Tensor, x_sur: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,9 +184,11 @@ class Cell(nn.Module):
         self.node_abstraction = GlobalMessages(config, collects=True)
         self.target_abstraction = GlobalMessages(config, collects=False)
         self.target_update = GlobalMessages(config, collects=True)
-        self.message = Nonlinear(3 * d, 3 * d)
+        self.message = Nonlinear(3 * d, isotropic=config.isotropic)
         # Only nodes are dropped: noise on the few proxies or targets would be noise on all nodes at once.
         self.velocity = Velocity(3 * d, config, config.dropout)
+        # How much of M_pn, M_cn and H is in a message.
+        self.parts = nn.Parameter(torch.tensor([0.0, 0.0, 1.0])) if config.isotropic else None
 
     def forward(
         self, state: State, neighbours: SparseMatrix, share: Tensor, step: Tensor, dt: float
@@ -187,11 +209,14 @@ class Cell(nn.Module):
 
         # Eq. local (Local MP.): M = [M_pn ‖ M_cn ‖ H] = left @ right
         left = torch.cat([weights_pn, weights_cn, h], dim=1)  # [n, p + c + d]
-        right = block_diag(values_pn, values_cn, torch.eye(h.shape[1]).to(h))  # [p + c + d, 3d]
+        values = (values_pn, values_cn, torch.eye(h.shape[1]).to(h))
+        if self.parts is not None:
+            values = tuple(part * value for part, value in zip(self.parts, values, strict=True))
+        right = block_diag(*values)  # [p + c + d, 3d]
         local = self.local(left, right, neighbours, share)  # [n, d]
 
         # Eq. gnode (Node Rep. Update), the relation is with the updated target proxies
-        v = self.velocity(local, inner(h, pc_next), step)
+        v = self.velocity(local, inner(h, pc_next), step, h)
         return State(h + v * dt, c_next, pn_next, pc_next)
 
     def local(self, left: Tensor, right: Tensor, neighbours: SparseMatrix, share: Tensor) -> Tensor:
@@ -200,9 +225,11 @@ class Cell(nn.Module):
         W · (M + A NL(M)) / (|N| + 1) = (M Wᵀ + A (NL(M) Wᵀ)) / (|N| + 1), with M = left @ right.
         """
         project = self.velocity.representation
-        messages = self.message.of_product(left, right)  # NL(M) [n, 3d]
         own = left @ project(right)  # M Wᵀ [n, d]
-        return (own + neighbours @ project(messages)) * share
+        sent = project(self.message.of_product(left, right))  # NL(M) Wᵀ [n, d], of NL(M) [n, 3d]
+        if self.message.isotropic:
+            sent = own + sent
+        return (own + neighbours @ sent) * share
 
 
 class Model(nn.Module):
@@ -217,7 +244,11 @@ class Model(nn.Module):
 
     def scores(self, state: State, graph: GraphTensors) -> Tensor:
         """Z Cᵀ of the problem setup, before softmax: [k, c]."""
-        return graph.readout(state.nodes) @ state.targets.T
+        return self.score(graph.readout(state.nodes), state.targets)
+
+    def score(self, z: Tensor, targets: Tensor) -> Tensor:
+        """Inner products; scaled where rows are long by design, so that softmax stays calibrated."""
+        return inner(z, targets) if self.config.isotropic else z @ targets.T
 
     def alignment(self, state: State) -> Tensor:
         """Mean inner product of all nodes with all targets, which is that of their means."""
@@ -241,9 +272,18 @@ class AdaR(Model):
         self.cell = Cell(config)
         self.node_proxies = nn.Parameter(torch.randn(p, d))  # P^(n) at t = 0
         self.target_proxies = nn.Parameter(torch.randn(p, d))  # P^(c) at t = 0
+        length = (
+            FIRST_TEMPERATURE * d**0.5
+        ) ** 0.5  # softmax of inner/√d is then that of temperature · cosine
+        self.log_length = nn.Parameter(torch.tensor(length).log()) if config.isotropic else None
         self.targets = (
             None if config.targets is None else nn.Parameter(torch.randn(config.targets, d) / d**0.5)
         )
+
+    def learned_first(self) -> list[nn.Parameter]:
+        """The few rates and scales of an isotropic model: all that is trained for transfer."""
+        names = ("rates", "parts", "log_length")
+        return [weight for name, weight in self.named_parameters() if name.split(".")[-1] in names]
 
     def input_map(self) -> tuple[Tensor, Tensor]:
         """Scaling and f_in as one affine map: kernel [f, d] and bias [d]."""
@@ -253,10 +293,10 @@ class AdaR(Model):
     def encode(self, features: Tensor | SparseMatrix, target_features: Tensor | None = None) -> State:
         """f_in: the state at t = 0."""
         kernel, bias = self.input_map()
-        nodes = self.dropout(self._drop(features) @ kernel + bias)
+        nodes = self._placed(self.dropout(self._drop(features) @ kernel + bias))
         if self.targets is None:
             assert target_features is not None
-            targets = target_features @ kernel + bias
+            targets = self._placed(target_features @ kernel + bias)
         else:
             targets = self.targets
         return State(nodes, targets, self.node_proxies, self.target_proxies)
@@ -274,6 +314,13 @@ class AdaR(Model):
             else:
                 state = self.cell(*inputs)
             yield state
+
+    def _placed(self, rows: Tensor) -> Tensor:
+        """For an isotropic model: measured from the mean of all rows, each of one length."""
+        if self.log_length is None:
+            return rows
+        rows = rows - rows.mean(dim=0)
+        return rows * (self.log_length.exp() / (rows.square().sum(dim=1, keepdim=True) + 1e-12).sqrt())
 
     def _drop(self, features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
         if not self.training:
