@@ -13,6 +13,7 @@ from adar_deploy.extras import require
 RUNS = Path("runs")
 SPLITS = ("train", "val", "test")
 OURS = "our own recipe"
+ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,)}  # a baseline's depth is its own
 
 
 class Preset(StrEnum):
@@ -63,7 +64,10 @@ def train(
     train_steps: Annotated[
         int | None, typer.Option(min=1, help="Recurrent steps while training (S).", show_default=OURS)
     ] = None,
-    hidden: Annotated[int, typer.Option(min=2, help="Columns of every representation (d).")] = 64,
+    hidden: Annotated[
+        int | None,
+        typer.Option(min=2, help="Columns of every representation (d).", show_default="64, or 128"),
+    ] = None,
     proxies: Annotated[int, typer.Option(min=1, help="Proxies of nodes, and of targets (p).")] = 32,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=OURS)] = None,
     weight_decay: Annotated[
@@ -113,12 +117,15 @@ def train(
     names = data or ["minesweeper"]
     left_out = set(without or ())
     graphs = prepare(names, task, seed)
+    described = preset is None and baseline is None and graphs[0].target_features is not None
     job = Job(
         names=names,
         graphs=graphs,
         model=model_config(
             graphs,
-            hidden=hidden,
+            hidden=hidden or (128 if described else 64),
+            isotropic=described,
+            **({"alignment": "cosine-margin"} if described else {}),
             proxies=proxies,
             step_info=Ablation.step_info not in left_out,
             relation=Ablation.relation not in left_out,
@@ -127,6 +134,7 @@ def train(
         ),
         training=settings(
             preset,
+            described=described,
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,
@@ -137,6 +145,7 @@ def train(
                 weight_decay=weight_decay,
                 label_smoothing=label_smoothing,
             ),
+            **(ONE_PASS if baseline else {}),
             **({"grid": "unit"} if Ablation.total_time in left_out else {}),
             **({"step_weight": 0.0} if Ablation.step_loss in left_out else {}),
             **({"full_weight": 0.0} if Ablation.full_loss in left_out else {}),

@@ -38,10 +38,11 @@ class GraphBuilder:
         self._weights[name] = np.asarray(array, order="C")
         return name
 
-    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """Add an operator and return the name of its first output."""
         value = f"{kind.lower()}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, inputs, [value], name=value, **attributes))
+        values = [value, *(f"{value}_{i}" for i in range(1, outputs))]
+        self._nodes.append(helper.make_node(kind, inputs, values, name=value, **attributes))
         return value
 
     def build(self, opset: int, metadata: dict[str, str]) -> onnx.ModelProto:

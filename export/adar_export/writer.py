@@ -49,6 +49,7 @@ def export_bundle(
             level=config.level,
             regression=config.regression,
             unit_step=config.unit_step,
+            alignment=config.alignment,
             exit=run.metrics.get("exit", EXIT),
             graphs=files,
             class_names=graph.class_names if config.targets else None,

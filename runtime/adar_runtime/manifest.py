@@ -46,6 +46,7 @@ class Manifest:
     level: str  # what predictions are made for: node, edge or graph
     regression: bool  # scores are numbers, not weights of classes
     unit_step: bool  # every step takes a time of 1, whatever the budget
+    alignment: str  # the scalar that the cell gives out and an exit watches
     exit: dict[str, Any]  # the rule to stop by, and its settings
     graphs: dict[str, GraphFile]
     class_names: tuple[str, ...] | None = None
@@ -79,6 +80,7 @@ class Manifest:
             level=_take(raw, "level", str),
             regression=_take(raw, "regression", bool),
             unit_step=_take(raw, "unit_step", bool),
+            alignment=_take(raw, "alignment", str),
             exit=_take(raw, "exit", dict),
             graphs={name: _graph_file(_take(graphs, name, dict)) for name in GRAPHS},
             class_names=None

@@ -15,6 +15,7 @@ from adar_runtime.errors import UsageError
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig
+from adar_train.start import start
 from tests.helpers import awake, random_graph
 
 
@@ -59,6 +60,24 @@ def test_a_step_is_the_training_cells(nodes, edges, classes, hidden, proxies, le
     model = awake(ModelConfig(graph.width, classes if learned else None, hidden, proxies), seed)
     for expected, got in zip(*one_step(model, graph), strict=True):
         assert np.abs(expected - got).max() <= 1e-5 * max(1, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_an_isotropic_step_is_the_training_cells(trained: bool) -> None:
+    """With its nonlinear parts at rest, and with them awake."""
+    graph = random_graph(25, 60)
+    config = ModelConfig(graph.width, None, 8, 4, isotropic=True, alignment="cosine-margin")
+    torch.manual_seed(0)
+    model = awake(config) if trained else AdaR(config).eval()
+    start(model, [graph])
+    with torch.no_grad():
+        model.cell.parts.copy_(torch.tensor([0.3, -0.2, 1.1]))
+        for weight in model.cell.message.parameters() if trained else ():
+            weight.normal_(std=0.2)
+    for expected, got in zip(*one_step(model, graph), strict=True):
+        assert np.abs(expected - got).max() <= 1e-5 * max(1, np.abs(expected).max())
+    operators = {node.op_type for node in build_graphs(model, 17)["cell"].graph.node}
+    assert ("LayerNormalization" in operators) == trained  # what is at rest is not exported
 
 
 @pytest.mark.parametrize("opset", range(OLDEST, newest() + 1))

@@ -23,6 +23,8 @@ class TrainConfig:
     weight_decay: float = 1e-6
     clip: float = 1.0  # largest norm of the gradient
     label_smoothing: float = 0.0
+    middle_weight: float = 0.0  # of the task's loss at one step on the way, drawn anew each epoch
+    episodes: bool = False  # train each epoch on a small task cut out of one of the graphs
     step_weight: float = 0.0  # of L_step
     full_weight: float = 0.0  # of L_full
     seed: int = 0
@@ -52,6 +54,19 @@ class TrainConfig:
         return rising * (0.5 * (1 + math.cos(math.pi * epoch / self.epochs)) if self.decay else 1.0)
 
 
+OURS_ZERO_SHOT = {
+    "epochs": 120,
+    "warmup": 0,
+    "beta2": 0.999,
+    "weight_decay": 0.0,
+    "clip": math.inf,
+    "middle_weight": 0.5,
+    "episodes": True,
+    "evaluate_every": 60,
+    "exit_budgets": (8, 50, 300),
+}
+"""Our own recipe where graphs describe their classes: few numbers are learned, from many small tasks."""
+
 PAPER = {
     "grid": "fixed",
     "decay": False,
@@ -69,8 +84,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The paper's settings, by the setting of its experiments."""
 
 
-def preset(name: str | None, **overrides: Any) -> TrainConfig:
-    """The settings of that name, or our own, with those that are given put in their place."""
+def preset(name: str | None = None, *, described: bool = False, **overrides: Any) -> TrainConfig:
+    """The settings of that name, or our own for graphs that describe their classes or do not.
+
+    Settings that are given take the place of the preset's.
+    """
     if name is not None and name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}: choose {', '.join(PRESETS)}")
-    return replace(TrainConfig(), **({} if name is None else PRESETS[name]) | overrides)
+    ours = OURS_ZERO_SHOT if described else {}
+    return replace(TrainConfig(), **(ours if name is None else PRESETS[name]) | overrides)

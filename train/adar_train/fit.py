@@ -19,6 +19,7 @@ from adar_runtime.metrics import SPLITS, metric_name, pooled_metrics
 from adar_train import distributed
 from adar_train.checkpoints import load_checkpoint, save_checkpoint
 from adar_train.config import TrainConfig
+from adar_train.data.episodes import EpisodeSource
 from adar_train.evaluate import curves
 from adar_train.grids import GRIDS
 from adar_train.losses import full_loss, step_loss, task_loss
@@ -53,9 +54,11 @@ class Objective(nn.Module):
         self.model = model
         self.config = config
 
-    def forward(self, graph: GraphTensors, chosen: Tensor, clock: Sequence[float]) -> Tensor:
+    def forward(self, graph: GraphTensors, chosen: Tensor, clock: Sequence[float], middle: int) -> Tensor:
         states = list(self.model.trajectory(graph, clock))
         loss = task_loss(self.model, states[-1], graph, chosen, smoothing=self.config.label_smoothing)
+        if self.config.middle_weight:
+            loss = loss + self.config.middle_weight * task_loss(self.model, states[middle], graph, chosen)
         if self.config.step_weight:
             loss = loss + self.config.step_weight * step_loss(self.model, states, graph, chosen)
         if self.config.full_weight:
@@ -71,17 +74,15 @@ class Trainer:
     ) -> None:
         _check_trainable(graphs, config.split)
         self.graphs = graphs
-        self.trained_on = [
-            i for i, graph in enumerate(graphs) if graph.labelled("train", config.split) is not None
-        ]
-        if len(self.trained_on) < distributed.world_size():
-            raise UsageError(
-                f"{distributed.world_size()} processes for {len(self.trained_on)} graphs: each needs one"
-            )
         self.config = config
         self.model = model.to(device)
         self.device = torch.device(device)
         self.tensors = [GraphTensors.of(graph, device) for graph in graphs]
+        train = [i for i, graph in enumerate(graphs) if graph.labelled("train", config.split) is not None]
+        self.whole = [(self.tensors[i], self._labelled(i)) for i in train]
+        self.sources = [EpisodeSource.of(graphs[i], config.split) for i in train if config.episodes]
+        if len(train) < distributed.world_size():
+            raise UsageError(f"{distributed.world_size()} processes for {len(train)} graphs: each needs one")
         self.optimizer = torch.optim.Adam(
             [weight for weight in model.parameters() if weight.requires_grad],
             config.lr,
@@ -142,27 +143,41 @@ class Trainer:
         self.seconds += time.perf_counter() - started
 
     def _update(self, lr: float) -> float:
-        """One step of the optimiser, on this process's share of the graphs; the mean loss of all."""
+        """One step of the optimiser, on this process's share of the batches; the mean loss of all."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.model.train()
         self.optimizer.zero_grad()
         clock = GRIDS[self.config.grid](self.config.train_steps, self.random)
-        mine = self.trained_on[distributed.rank() :: distributed.world_size()]
+        middle = int(self.random.integers(1, len(clock)))
+        batches = self._batches()
+        mine = batches[distributed.rank() :: distributed.world_size()]
         total = torch.zeros((), device=self.device)
-        for index in mine:
-            # Gradients are averaged over processes once an epoch, with the last graph's.
-            waits = distributed.world_size() > 1 and index != mine[-1]
+        for index, (graph, chosen) in enumerate(mine):
+            # Gradients are averaged over processes once an epoch, with the last batch's.
+            waits = distributed.world_size() > 1 and index < len(mine) - 1
             with self.objective.no_sync() if waits else nullcontext(), self._autocast():
-                loss = self.objective(self.tensors[index], self._chosen(index), clock.tolist())
-                loss = loss * distributed.world_size() / len(self.trained_on)
+                loss = self.objective(graph, chosen, clock.tolist(), middle)
+                loss = loss * distributed.world_size() / len(batches)
                 loss.backward()
             total += loss.detach()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         return distributed.mean(total)
 
-    def _chosen(self, index: int) -> Tensor:
+    def _batches(self) -> list[tuple[GraphTensors, Tensor]]:
+        """What an epoch trains on: every graph whole, or one small task for each process."""
+        if not self.config.episodes:
+            return self.whole
+        shares = np.array([len(source.chosen) for source in self.sources], np.float64)
+        drawn = self.random.choice(len(self.sources), distributed.world_size(), p=shares / shares.sum())
+        graphs = [self.sources[index].draw(self.random) for index in drawn]
+        return [
+            (GraphTensors.of(graph, self.device), torch.arange(graph.nodes, device=self.device))
+            for graph in graphs
+        ]
+
+    def _labelled(self, index: int) -> Tensor:
         mask = self.graphs[index].labelled("train", self.config.split)
         assert mask is not None
         return torch.from_numpy(mask).nonzero()[:, 0].to(self.device)
@@ -206,7 +221,7 @@ def fit(
     on_epoch: Callable[[Epoch], None] = lambda _: None,
     device: torch.device | str = "cpu",
 ) -> Fitted:
-    """Build AdaR, start it by the first graph, and train it."""
+    """Build AdaR, start it by a look at the graphs, and train it."""
     return Trainer(graphs, build(graphs, model_config, config.seed), config, device).run(on_epoch)
 
 
@@ -214,7 +229,7 @@ def build(graphs: Sequence[Graph], config: ModelConfig, seed: int) -> AdaR:
     """A new model, the same for the same seed."""
     torch.manual_seed(seed)
     model = AdaR(config)
-    start(model, graphs[0], GraphTensors.of(graphs[0]))
+    start(model, graphs)
     return model
 
 

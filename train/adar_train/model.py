@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adar_runtime.graph import NODE
 from adar_runtime.schedule import step_code
+from adar_train.alignments import ALIGNMENTS, MEAN_INNER_PRODUCT
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
 
@@ -45,6 +46,7 @@ class ModelConfig:
     input_dropout: float = 0.0  # of the features
     level: str = NODE  # what predictions are made for
     regression: bool = False  # scores are numbers, not weights of classes
+    alignment: str = MEAN_INNER_PRODUCT  # the scalar that an exit watches
     # Start every map at the identity and measure nodes and targets from their own means, so that an untrained
     # model is the centred cosine of features and descriptions: what transfer to unseen graphs starts from.
     isotropic: bool = False
@@ -84,7 +86,14 @@ class Nonlinear(nn.Module):
             nn.init.zeros_(self.linear.weight)
             nn.init.zeros_(self.linear.bias)
 
+    @property
+    def silent(self) -> bool:
+        """An isotropic one that was never trained: it only hands its input on."""
+        return self.isotropic and is_silent(self.linear)
+
     def forward(self, x: Tensor) -> Tensor:
+        if self.silent:
+            return x
         changed = functional.leaky_relu(self.linear(x))
         return x + changed if self.isotropic else changed
 
@@ -140,14 +149,23 @@ class Velocity(nn.Module):
         if not config.relation:
             _freeze_at_zero(self.relation.weight)
 
+    @property
+    def silent(self) -> bool:
+        """An isotropic one of which only the rates are at work."""
+        return self.rates is not None and is_silent(self.out)
+
     def forward(self, projected: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
         """`projected` is what `self.representation` makes of the messages, `current` is what moves."""
-        mixed = projected + self.relation(relation) + self.step(step)  # [k, d]
-        v = self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+        v = current.new_zeros(()) if self.silent else self.nonlinear(projected, relation, step)
         if self.rates is None:
             return v
         pull, decay = self.rates  # towards the messages, away from itself: smoothing, at a learned rate
         return v + pull * projected - decay * current
+
+    def nonlinear(self, projected: Tensor, relation: Tensor, step: Tensor) -> Tensor:
+        """Linear → LayerNorm → LeakyReLU → Linear, the first being over all three."""
+        mixed = projected + self.relation(relation) + self.step(step)  # [k, d]
+        return self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
 
 
 class GlobalMessages(nn.Module):
@@ -226,6 +244,8 @@ class Cell(nn.Module):
         """
         project = self.velocity.representation
         own = left @ project(right)  # M Wᵀ [n, d]
+        if self.message.silent:
+            return (own + neighbours @ own) * share
         sent = project(self.message.of_product(left, right))  # NL(M) Wᵀ [n, d], of NL(M) [n, 3d]
         if self.message.isotropic:
             sent = own + sent
@@ -251,8 +271,8 @@ class Model(nn.Module):
         return inner(z, targets) if self.config.isotropic else z @ targets.T
 
     def alignment(self, state: State) -> Tensor:
-        """Mean inner product of all nodes with all targets, which is that of their means."""
-        return state.nodes.mean(dim=0) @ state.targets.mean(dim=0)
+        """The scalar that an exit watches."""
+        return ALIGNMENTS[self.config.alignment](state.nodes, state.targets)
 
 
 class AdaR(Model):
@@ -280,10 +300,10 @@ class AdaR(Model):
             None if config.targets is None else nn.Parameter(torch.randn(config.targets, d) / d**0.5)
         )
 
-    def learned_first(self) -> list[nn.Parameter]:
-        """The few rates and scales of an isotropic model: all that is trained for transfer."""
-        names = ("rates", "parts", "log_length")
-        return [weight for name, weight in self.named_parameters() if name.split(".")[-1] in names]
+    def rates_and_scales(self) -> list[nn.Parameter | None]:
+        """The few numbers of an isotropic model that say how much, and nothing about directions."""
+        cell = self.cell
+        return [cell.velocity.rates, cell.target_update.velocity.rates, cell.parts, self.log_length]
 
     def input_map(self) -> tuple[Tensor, Tensor]:
         """Scaling and f_in as one affine map: kernel [f, d] and bias [d]."""
@@ -332,6 +352,15 @@ class AdaR(Model):
 def block_diag(*blocks: Tensor) -> Tensor:
     """Blocks along the diagonal, zeros elsewhere."""
     return torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
+
+
+def is_silent(layer: nn.Linear) -> bool:
+    """Whether a layer is zero and stays so."""
+    return (
+        not layer.weight.requires_grad
+        and not layer.weight.any()
+        and (layer.bias is None or not layer.bias.any())
+    )
 
 
 def _freeze_at_zero(weight: Tensor) -> None:

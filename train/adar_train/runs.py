@@ -80,7 +80,7 @@ def load_run(path: Path) -> Run:
         raise RunFolderError(
             f"{path} holds a run that cannot be read: {str(error).splitlines()[0]}"
         ) from error
-    return Run(path, model.eval(), config, metrics)
+    return Run(path, model.eval().requires_grad_(False), config, metrics)
 
 
 def newest_run(runs: Path) -> Path:

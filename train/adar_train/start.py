@@ -1,5 +1,7 @@
 """A start that knows the data: features on one scale, every term of a velocity heard from the first step."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,12 +15,45 @@ LONGEST_ROW = 16.0  # root mean square length of a row of features; longer ones 
 MANY = 200  # rows from which the spread of each column is worth measuring by itself
 
 
-def start(model: AdaR, graph: Graph, tensors: GraphTensors) -> None:
-    """Set scales and offsets by one look at the graph. Only features and edges are looked at, no label."""
+def start(model: AdaR, graphs: Sequence[Graph]) -> None:
+    """Set scales and offsets by one look at the graphs. Only features and edges are looked at, no label."""
     with torch.no_grad():
-        _scale_features(model, graph)
+        if model.config.isotropic:
+            _start_isotropic(model, graphs)
+            return
+        tensors = GraphTensors.of(graphs[0])
+        _scale_features(model, graphs[0])
         _centre_input(model, tensors)
         _balance_velocities(model, tensors)
+
+
+def _start_isotropic(model: AdaR, graphs: Sequence[Graph]) -> None:
+    """The features' own geometry, smoothed over neighbours; only rates and scales are left to learn.
+
+    Directions that are learned on some graphs do not transfer to others (benchmarks/accuracy.md); how
+    much to smooth, how fast targets follow their nodes and how sharp attention is do.
+    """
+    model.input.weight.copy_(torch.from_numpy(_principal_directions(graphs, model.config.hidden)))
+    nn.init.zeros_(model.input.bias)
+    rates, target_rates, parts, length = model.rates_and_scales()
+    assert rates is not None
+    assert target_rates is not None
+    rates.fill_(2.0)
+    target_rates.fill_(0.5)
+    for weight in model.parameters():
+        weight.requires_grad_(any(weight is one for one in (rates, target_rates, parts, length)))
+
+
+def _principal_directions(graphs: Sequence[Graph], count: int) -> NDArray[np.float32]:
+    """The leading directions [count, f] in which the nodes of a graph differ, all graphs counting alike."""
+    total = np.zeros((graphs[0].width,) * 2)
+    for graph in graphs:
+        rows = graph.rows(0, graph.nodes)
+        total += np.cov(rows, rowvar=False)
+    _, directions = np.linalg.eigh(total)
+    leading = np.zeros((count, graphs[0].width), np.float32)  # more columns than features stay at zero
+    leading[: directions.shape[1]] = directions.T[::-1][:count]
+    return leading
 
 
 def _scale_features(model: AdaR, graph: Graph) -> None:

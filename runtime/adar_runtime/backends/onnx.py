@@ -7,7 +7,6 @@ state that is kept holds the third. Keeping is a change of roles, not a copy.
 import ctypes
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -122,11 +121,12 @@ def _encode(encoder: ort.InferenceSession, graph: Graph) -> list[Floats]:
     if len(encoder.get_inputs()) > 1:
         assert graph.target_features is not None
         feeds["target_features"] = graph.target_features
-    blocks = range(0, graph.nodes, ENCODER_ROWS)
-    first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, ENCODER_ROWS)})
+    by_row = encoder.get_modelmeta().custom_metadata_map.get("adar.by_row") == "yes"
+    size = ENCODER_ROWS if by_row else graph.nodes
+    first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, size)})
     rest = [
-        encoder.run(["nodes"], feeds | {"features": graph.rows(start, start + ENCODER_ROWS)})[0]
-        for start in islice(blocks, 1, None)
+        encoder.run(["nodes"], feeds | {"features": graph.rows(start, start + size)})[0]
+        for start in range(size, graph.nodes, size)
     ]
     return [np.concatenate([first[0], *rest]), *first[1:]]
 

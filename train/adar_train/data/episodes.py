@@ -1,0 +1,101 @@
+"""Small tasks cut out of a large graph: some of its classes, some of their nodes, some of the edges.
+
+A model that is trained on ever new ones learns what they have in common, which is what transfers.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from adar_runtime.graph import Graph, Integers
+from adar_runtime.neighbours import Neighbours
+
+FEW_CLASSES = 8  # a graph with fewer lends 2 to 4 of them, others 3 to 12
+SMALLEST_CLASS = 100  # nodes
+LARGEST_SHARE = 0.6  # of one class among the nodes; above it, guessing that class is too good
+NODES = (800, 2000)
+FAN_OUT = 3  # neighbours that a node brings along
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeSource:
+    """A graph with described classes, and the nodes whose labels may be learned from."""
+
+    graph: Graph
+    chosen: Integers  # nodes of the training part
+
+    @classmethod
+    def of(cls, graph: Graph, split: int) -> "EpisodeSource":
+        mask = graph.labelled("train", split)
+        assert mask is not None
+        return cls(graph, np.flatnonzero(mask))
+
+    def draw(self, random: np.random.Generator) -> Graph:
+        """A new episode, with the class sizes as they are in the graph."""
+        classes = self._classes(random)
+        labels = self._labels[self.chosen]
+        nodes = self.chosen[np.isin(labels, classes)]
+        nodes = self._grown(nodes, int(random.integers(*NODES)), random)
+        number = np.full(self.graph.targets, -1)
+        number[classes] = np.arange(len(classes))
+        assert self.graph.target_features is not None
+        return Graph(
+            features=_rows(self.graph, nodes),
+            edge_index=_thinned(_induced(self.graph, nodes), random),
+            labels=number[self._labels[nodes]],
+            target_features=self.graph.target_features[classes],
+        )
+
+    @property
+    def _labels(self) -> Integers:
+        assert self.graph.labels is not None
+        return self.graph.labels.astype(np.int64, copy=False)
+
+    def _classes(self, random: np.random.Generator) -> Integers:
+        sizes = np.bincount(self._labels[self.chosen], minlength=self.graph.targets)
+        usable = np.flatnonzero(sizes >= min(SMALLEST_CLASS, np.sort(sizes)[-2]))
+        low, high = (2, 4) if len(usable) < FEW_CLASSES else (3, 12)
+        for _ in range(100):
+            count = min(int(random.integers(low, high + 1)), len(usable))
+            drawn = random.choice(usable, count, replace=False)
+            if sizes[drawn].max() <= LARGEST_SHARE * sizes[drawn].sum():
+                break
+        return drawn
+
+    def _grown(self, nodes: Integers, size: int, random: np.random.Generator) -> Integers:
+        """At most `size` of the nodes, grown along edges from random ones, so that edges survive."""
+        if len(nodes) <= size:
+            return nodes
+        neighbours = Neighbours.of(_induced(self.graph, nodes), len(nodes))
+        kept = np.zeros(len(nodes), np.bool_)
+        seeds, queue, count = iter(random.permutation(len(nodes))), deque[int](), 0
+        while count < size:
+            node = queue.popleft() if queue else int(next(seeds))
+            if kept[node]:
+                continue
+            kept[node] = True
+            count += 1
+            around = neighbours.sources[neighbours.starts[node] : neighbours.starts[node + 1]]
+            queue.extend(random.permutation(around[~kept[around]])[:FAN_OUT].tolist())
+        return nodes[kept]
+
+
+def _rows(graph: Graph, nodes: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return graph.rows(0, graph.nodes)[nodes]
+
+
+def _induced(graph: Graph, nodes: Integers) -> Integers:
+    """The edges among `nodes`, numbered by their places in that list."""
+    place = np.full(graph.nodes, -1)
+    place[nodes] = np.arange(len(nodes))
+    edges = place[graph.edge_index]
+    return edges[:, (edges >= 0).all(axis=0)]
+
+
+def _thinned(edges: Integers, random: np.random.Generator) -> Integers:
+    """A random share of the links, both directions of one together."""
+    low, high = np.sort(edges, axis=0)
+    kept = random.random() * 0.7 + 0.3
+    _, link = np.unique(low * (edges.max(initial=0) + 1) + high, return_inverse=True)
+    return edges[:, (random.random(link.max(initial=-1) + 1) < kept)[link]]
