@@ -27,6 +27,11 @@ class Task(StrEnum):
     graph = "graph"
 
 
+class Alignment(StrEnum):
+    cosine_margin = "cosine-margin"
+    mean_inner_product = "mean-inner-product"
+
+
 class Ablation(StrEnum):
     step_info = "step-info"
     relation = "relation"
@@ -85,6 +90,10 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     split: Annotated[int, typer.Option(min=0, help="Which of the graph's splits.")] = 0,
+    alignment: Annotated[
+        Alignment | None,
+        typer.Option(help="What an exit watches.", show_default="cosine-margin; a preset's: the paper's"),
+    ] = None,
     without: Annotated[
         list[Ablation] | None,
         typer.Option(help="Leave a part of the model out (repeatable), as the paper does."),
@@ -125,12 +134,15 @@ def train(
             graphs,
             hidden=hidden or (128 if described else 64),
             isotropic=described,
-            **({"alignment": "cosine-margin"} if described else {}),
             proxies=proxies,
             step_info=Ablation.step_info not in left_out,
             relation=Ablation.relation not in left_out,
             unit_step=Ablation.total_time in left_out,
-            **_given(dropout=dropout, input_dropout=input_dropout),
+            **_given(
+                dropout=dropout,
+                input_dropout=input_dropout,
+                alignment=alignment or ("mean-inner-product" if preset else None),
+            ),
         ),
         training=settings(
             preset,

@@ -70,9 +70,13 @@ def _placed(g: GraphBuilder, rows: str, length: float) -> str:
 
 
 def _unit_rows(g: GraphBuilder, rows: str) -> str:
+    return g.op("Div", rows, _row_lengths(g, rows))
+
+
+def _row_lengths(g: GraphBuilder, rows: str) -> str:
     square = g.op("ReduceSum", g.op("Mul", rows, rows), g.weight("last_axis", np.array([1])), keepdims=1)
-    tiny = g.weight("tiny", np.array(1e-12, np.float32))
-    return g.op("Div", rows, g.op("Sqrt", g.op("Add", square, tiny)))
+    tiny = g.weight("tiny", np.array(1e-12, np.float32))  # a row of zeros is left one
+    return g.op("Sqrt", g.op("Add", square, tiny))
 
 
 def _head(config: ModelConfig) -> GraphBuilder:
@@ -106,12 +110,13 @@ def _alignment(g: GraphBuilder, name: str, nodes: str, targets: str) -> str:
 
 
 def _cosine_margin(g: GraphBuilder, nodes: str, targets: str) -> str:
-    nodes, targets = _unit_rows(g, nodes), _unit_rows(g, g.op("Sub", targets, _mean_row(g, targets)))
-    cosines = g.op("Gemm", nodes, targets, transB=1)  # [n, c]
+    """max_j cos(h, ĉ_j) - mean_j cos(h, ĉ_j) = max_j h·(ĉ_j - mean ĉ) / ‖h‖, the mean over all nodes."""
+    unit = _unit_rows(g, g.op("Sub", targets, _mean_row(g, targets)))
+    ahead = g.op("Gemm", nodes, g.op("Sub", unit, _mean_row(g, unit)), transB=1)  # [n, c]
     # TopK and not ReduceMax, which takes its axes differently from opset 18 on.
-    nearest = g.op("TopK", cosines, g.weight("one", np.array([1])), outputs=2, axis=1)  # [n, 1]
-    nearest = g.op("Squeeze", _mean_row(g, nearest), g.weight("first_axis", np.array([0])))
-    return g.op("Sub", nearest, g.op("MatMul", _mean_row(g, nodes), _mean_row(g, targets)))
+    nearest = g.op("TopK", ahead, g.weight("one", np.array([1])), outputs=2, axis=1)  # [n, 1]
+    margin = g.op("Div", nearest, _row_lengths(g, nodes))
+    return g.op("Squeeze", _mean_row(g, margin), g.weight("first_axis", np.array([0])))
 
 
 def _mean_row(g: GraphBuilder, rows: str) -> str:

@@ -6,13 +6,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
 
 import adar_runtime
+from adar_export import export_bundle
 from adar_runtime import Final, Graph, StopReason
 from adar_runtime.backends.onnx import cuda_devices
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
-from tests.helpers import random_graph
+from adar_runtime.schedule import times
+from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run, save_run
+from adar_train.alignments import ALIGNMENTS
+from tests.helpers import awake, random_graph
 
 
 @pytest.fixture
@@ -61,12 +66,18 @@ def test_a_kept_state_is_not_overwritten(bundle_folder: Path, board: Graph) -> N
         assert by_hand.stop_reason is StopReason.CANCELLED
 
 
-def test_the_alignment_is_the_mean_inner_product(described_bundle: Path) -> None:
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+def test_the_alignment_is_the_one_that_the_bundle_names(alignment: str, tmp_path: Path) -> None:
     graph = random_graph(30, 90)
-    bundle = adar_runtime.load(described_bundle)
-    loop = bundle.loop(graph, budget=5, stop=Final())
-    for step in loop:
-        assert step.alignment == pytest.approx(float(loop.result().scores.mean()), rel=1e-4, abs=1e-5)
+    model = awake(ModelConfig(graph.width, None, 16, 4, alignment=alignment))
+    save_run(tmp_path / "run", Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle")
+    bundle = adar_runtime.load(tmp_path / "bundle")
+    assert bundle.manifest.alignment == alignment
+    with torch.no_grad():
+        states = list(model.trajectory(GraphTensors.of(graph), times(5)))
+    for step, state in zip(bundle.loop(graph, budget=5, stop=Final()), states, strict=True):
+        assert step.alignment == pytest.approx(float(model.alignment(state)), rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("nodes", [2, 500, 50_000])

@@ -9,6 +9,7 @@ import torch
 from adar_runtime import Graph
 from adar_runtime.schedule import step_code, times
 from adar_train import AdaR, GraphTensors, ModelConfig
+from adar_train.alignments import ALIGNMENTS
 from tests.helpers import awake, random_graph
 
 
@@ -104,9 +105,10 @@ def test_nodes_and_descriptions_share_the_input_transformation() -> None:
     assert torch.allclose(state.nodes, state.targets)
 
 
-def test_the_alignment_is_the_mean_of_all_inner_products() -> None:
+def test_the_papers_alignment_is_the_mean_of_all_inner_products() -> None:
     graph = random_graph(9, 20)
-    tensors, model = GraphTensors.of(graph), awake(ModelConfig(graph.width, None, 8, 4))
+    config = ModelConfig(graph.width, None, 8, 4, alignment="mean-inner-product")
+    tensors, model = GraphTensors.of(graph), awake(config)
     *_, state = model.trajectory(tensors, times(2))
     assert torch.allclose(model.alignment(state), model.scores(state, tensors).mean(), atol=1e-6)
 
@@ -120,3 +122,13 @@ def test_velocities_stay_bounded_for_any_budget() -> None:
             weight.mul_(10)
         *_, state = model.trajectory(GraphTensors.of(graph), times(300))
     assert all(part.isfinite().all() for part in state)
+
+
+def test_the_cosine_margin_does_not_see_what_softmax_does_not_see() -> None:
+    random = torch.Generator().manual_seed(0)
+    nodes, targets = torch.randn(9, 8, generator=random), torch.randn(3, 8, generator=random)
+    shifted = targets + torch.randn(8, generator=random)  # the same for all targets
+    margin, inner = ALIGNMENTS["cosine-margin"], ALIGNMENTS["mean-inner-product"]
+    assert torch.allclose(margin(nodes, targets), margin(nodes, shifted), atol=1e-6)
+    assert not torch.allclose(inner(nodes, targets), inner(nodes, shifted))
+    assert torch.allclose(margin(3 * nodes, targets), margin(nodes, targets))

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adar_runtime.graph import NODE
 from adar_runtime.schedule import step_code
-from adar_train.alignments import ALIGNMENTS, MEAN_INNER_PRODUCT
+from adar_train.alignments import ALIGNMENTS, COSINE_MARGIN
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
 
@@ -46,7 +46,7 @@ class ModelConfig:
     input_dropout: float = 0.0  # of the features
     level: str = NODE  # what predictions are made for
     regression: bool = False  # scores are numbers, not weights of classes
-    alignment: str = MEAN_INNER_PRODUCT  # the scalar that an exit watches
+    alignment: str = COSINE_MARGIN  # the scalar that an exit watches
     # Start every map at the identity and measure nodes and targets from their own means, so that an untrained
     # model is the centred cosine of features and descriptions: what transfer to unseen graphs starts from.
     isotropic: bool = False
