@@ -1,7 +1,6 @@
 """The three commands as a user types them, in process; what they print and what they leave."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,27 +8,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from adar_deploy.cli import main
 from adar_runtime import Graph, write_graph
 from tests.helpers import random_graph
-
-
-@pytest.fixture
-def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Run `adar-deploy …` in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["adar-deploy", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def test_train_export_run_with_no_further_options(adar, board: Graph, tmp_path: Path) -> None:

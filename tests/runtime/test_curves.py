@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from adar_runtime.curves import Curve, calibrate
+from adar_runtime.errors import UsageError
+from adar_runtime.evaluation import Evaluation, table_writer
+
+
+def curve(budget: int, metric: list[float], alignment: list[float]) -> Curve:
+    times = [step / budget for step in range(budget + 1)]
+    return Curve(budget, times, alignment, [{"val": value} for value in metric])
+
+
+def test_the_exit_is_the_time_whose_worst_budget_is_best() -> None:
+    rising = [0.0, 1.0, 2.0, 3.0, 4.0]
+    found = calibrate(
+        [curve(4, [0.5, 0.6, 0.9, 0.8, 0.7], rising), curve(4, [0.5, 0.9, 0.8, 0.6, 0.6], rising)]
+    )
+    assert found.time == 0.5  # 0.8 at the worst; 0.6 for any other
+    assert found.regret["final"] == pytest.approx((0.2 + 0.3) / 2)
+    assert found.regret["time"] == pytest.approx((0.0 + 0.1) / 2)
+    assert found.rule == {"rule": "time", "t": 0.5}
+
+
+def test_equal_times_give_the_later_one() -> None:
+    assert calibrate([curve(4, [0.5, 0.9, 0.9, 0.9, 0.9], [0.0, 1.0, 2.0, 3.0, 4.0])]).time == 1.0
+
+
+def test_a_signal_that_peaks_where_the_metric_does_has_no_regret() -> None:
+    peaked = [float(10 - abs(step - 4)) for step in range(21)]
+    found = calibrate([curve(20, [value / 10 for value in peaked], peaked)])
+    assert found.regret["peak"] == 0
+    falling = [float(-step) for step in range(21)]
+    found = calibrate([curve(20, [value / 10 for value in peaked], falling)])
+    assert found.regret["peak"] == found.regret["final"] > 0  # no peak: the run goes to the end
+
+
+def test_an_evaluation_says_what_would_have_been_free() -> None:
+    done = Evaluation(
+        "g", "all", "accuracy", [curve(1, [0.2, 0.6], [0.0, 1.0])], [1], {"cosine": 0.7, "other": 0.5}
+    )
+    done.curves[0].metrics[:] = [{"all": 0.2}, {"all": 0.6}]
+    assert done.better_for_free() == {"cosine": 0.7}
+    assert done.to_dict()["beats_free"] is False
+    assert [row["accuracy"] for row in done.steps()] == [0.2, 0.6]
+
+
+def test_tables() -> None:
+    done = Evaluation("g", "val", "accuracy", [curve(2, [0.1, 0.2, 0.3], [0.0, 1.0, 2.0])], [2], {})
+    from pathlib import Path
+
+    lines = table_writer(Path("t.csv"))([done]).decode().splitlines()
+    assert lines[0] == "graph,budget,step,t,alignment,accuracy"
+    assert lines[2] == "g,2,1,0.5,1.0,0.2"
+    assert b'"exit_step": 2' in table_writer(Path("t.json"))([done])
+    with pytest.raises(UsageError, match=r"\.csv or \.json"):
+        table_writer(Path("t.txt"))
+    assert np.isclose(done.budgets()[0]["at_exit"], 0.3)
