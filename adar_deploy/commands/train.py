@@ -105,6 +105,12 @@ def train(
     gradient_checkpoints: Annotated[
         bool, typer.Option("--gradient-checkpoints", help="Less memory for more time.")
     ] = False,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search", help="Try the paper's grid of steps and dropout, keep the best by validation."
+        ),
+    ] = False,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 50,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
@@ -118,6 +124,7 @@ def train(
     """
     require("train")
     from adar_train import distributed
+    from adar_train.config import SEARCH
     from adar_train.config import preset as settings
     from adar_train.job import Job
     from adar_train.prepare import model_config, prepare
@@ -174,7 +181,10 @@ def train(
             val = "" if epoch.val is None else f"  best val {percent(epoch.val)}"
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}")
 
-        metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
+        if search:
+            metrics = job.search(SEARCH, device, show)
+        else:
+            metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
     if distributed.rank() == 0:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 

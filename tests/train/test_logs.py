@@ -16,7 +16,7 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
 
 
 def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("adar_train.logs.find_spec", lambda name: None)
+    monkeypatch.setattr("adar_train.logs.find_spec", lambda _: None)
     with Log(tmp_path / "log") as log:
         log.epoch(Epoch(1, 0.5, None))
     assert not (tmp_path / "log").exists()

@@ -84,6 +84,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The paper's settings, by the setting of its experiments."""
 
 
+SEARCH: dict[str, tuple[Any, ...]] = {"train_steps": (2, 4, 8), "dropout": (0.0, 0.1, 0.2, 0.3)}
+"""What the paper chooses on the validation split, for one graph with labels."""
+
+
 def preset(name: str | None = None, *, described: bool = False, **overrides: Any) -> TrainConfig:
     """The settings of that name, or our own for graphs that describe their classes or do not.
 

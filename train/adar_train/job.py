@@ -1,7 +1,8 @@
 """One training from start to folder: build, go on where it was left, train, write."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed
 from adar_train.baselines import BASELINES
 from adar_train.config import TrainConfig
-from adar_train.fit import Epoch, Trainer, build
+from adar_train.fit import Epoch, Fitted, Trainer, build
 from adar_train.logs import Log
 from adar_train.model import Model, ModelConfig
 from adar_train.runs import TENSORBOARD, check_free, save_run
@@ -41,7 +42,7 @@ class Job:
         if resume and not checkpoint.is_file():
             raise RunFolderError(f"{checkpoint} is not there: there is nothing to resume")
         check_free(self.out)
-        trainer = Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))
+        trainer = self._trainer(device)
         if resume:
             trainer.resume(checkpoint)
         with Log(self.out / TENSORBOARD) as log:
@@ -51,6 +52,40 @@ class Job:
                 on_epoch(epoch)
 
             fitted = trainer.run(tell, checkpoint, checkpoint_every)
+        return self._save(fitted)
+
+    def search(
+        self,
+        grid: Mapping[str, Sequence[Any]],
+        device: str = "auto",
+        on_epoch: Callable[[Epoch], None] = lambda _: None,
+    ) -> dict[str, Any]:
+        """Train once for each combination of settings, and write the one that is best on validation."""
+        check_free(self.out)
+        tried = []
+        for values in product(*grid.values()):
+            job = self._with(dict(zip(grid, values, strict=True)))
+            tried.append((job, job._trainer(device).run(on_epoch)))
+        job, fitted = max(tried, key=lambda one: one[1].metrics["val"])
+        results = [one.metrics["val"] for _, one in tried]
+        fitted.metrics["search"] = [
+            dict(zip(grid, values, strict=True)) | {"val": val}
+            for values, val in zip(product(*grid.values()), results, strict=True)
+        ]
+        return job._save(fitted)
+
+    def _with(self, settings: Mapping[str, Any]) -> "Job":
+        """The same job with some settings of the model or the training changed."""
+        of_model = {name: value for name, value in settings.items() if hasattr(self.model, name)}
+        of_training = {name: value for name, value in settings.items() if name not in of_model}
+        return replace(
+            self, model=replace(self.model, **of_model), training=replace(self.training, **of_training)
+        )
+
+    def _trainer(self, device: str) -> Trainer:
+        return Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))
+
+    def _save(self, fitted: Fitted) -> dict[str, Any]:
         if distributed.rank() == 0:
             save_run(self.out, fitted, self.graphs[0], self.names, self.training)
         return fitted.metrics
