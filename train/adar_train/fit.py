@@ -233,9 +233,9 @@ def _check_trainable(graph: Graph, split: int) -> None:
         raise GraphError("the graph has no labels (y), so there is nothing to learn")
     if graph.level != "graph":
         for name in ("train", "val"):
+            if getattr(graph, f"{name}_mask") is None:
+                raise GraphError(f"the graph has no {name}_mask: training needs train and val")
             if graph.labelled(name, split) is None:
-                raise GraphError(
-                    f"the graph has no labelled nodes in {name}_mask: training needs train and val"
-                )
+                raise GraphError(f"no node of {name}_mask has a label: training needs some in train and val")
     if graph.targets < 2 and not graph.regression:
         raise GraphError("all labels are of one class, so there is nothing to learn")
