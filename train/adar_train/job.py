@@ -50,7 +50,12 @@ class Job:
                 log.epoch(epoch)
                 on_epoch(epoch)
 
-            fitted = trainer.run(tell, checkpoint, checkpoint_every)
+            try:
+                fitted = trainer.run(tell, checkpoint, checkpoint_every)
+            except KeyboardInterrupt as interrupt:
+                if checkpoint.is_file():
+                    interrupt.add_note(f"to go on, give the same command with --resume --out {self.out}")
+                raise
         if distributed.rank() == 0:
             save_run(self.out, fitted, self.graphs[0], self.names, self.training)
         return fitted.metrics
