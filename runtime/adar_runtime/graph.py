@@ -110,7 +110,7 @@ class Graph:
                 f"target_x has {targets.shape[1]} columns, x has {self.width}: they have to be of one space",
             )
             require(
-                shown <= len(targets),
+                shown == len(targets) if self.regression else shown <= len(targets),
                 f"target_x describes {len(targets)} classes, and y speaks of {shown:,}",
             )
             _set(self, target_features=targets)

@@ -48,6 +48,7 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"target_features": np.ones((0, 2))}, "at least one class"),
         ({"target_features": np.ones((2, 2)), "labels": np.array([0, 1, 2])}, "describes 2 classes, and y"),
         ({"target_features": np.ones((1, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
+        ({"target_features": np.ones((3, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
         ({"features": [[1, 2], [3]]}, "no array of numbers"),
         ({"labels": np.array([0, 1, 100_000])}, "100,001 classes"),
         ({"class_names": "abc"}, "list of strings"),
