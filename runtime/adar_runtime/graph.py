@@ -84,6 +84,7 @@ class Graph:
         _set(self, edge_index=self._node_pairs("edge_index", self.edge_index))
         if self.pairs is not None:
             _set(self, pairs=self._node_pairs("pairs", self.pairs), level=EDGE)
+            require(self.outputs > 0, "pairs is empty: there is nothing to judge")
         require(self.level in LEVELS, f"level is {short(self.level)!r}, not one of {', '.join(LEVELS)}")
         require(self.level != EDGE or self.pairs is not None, "level is 'edge', and there are no pairs")
         self._check_masks()
@@ -152,7 +153,7 @@ class Graph:
 
     def _shown(self) -> int:
         """How many targets the labels show."""
-        if self.labels is None or not self.labels.size:
+        if self.labels is None:
             return 0
         return self.labels.shape[1] if self.regression else int(self.labels.max()) + 1
 
@@ -182,14 +183,14 @@ class Graph:
         value, what = checks.array("y", value), {NODE: "nodes", EDGE: "pairs", GRAPH: "graph"}[self.level]
         labels = checks.floats("y", value) if value.dtype.kind == "f" else checks.integers("y", value)
         require(
-            labels.ndim in (1, 2) and len(labels) == self.outputs,
+            labels.ndim in (1, 2) and len(labels) == self.outputs and labels.size > 0,
             f"y has shape {list(labels.shape)}, not one label for each of {self.outputs} {what}",
         )
         if labels.dtype == np.float32:
             return labels.reshape(self.outputs, -1)
         labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
         require(labels.ndim == 1, "y has several columns of integers; numbers to come close to are floats")
-        require(not labels.size or int(labels.min()) >= -1, "y has a label below -1; -1 stands for unknown")
+        require(int(labels.min()) >= -1, "y has a label below -1; -1 stands for unknown")
         return labels
 
 

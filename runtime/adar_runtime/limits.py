@@ -17,9 +17,9 @@ MAX_CLASSES = 100_000
 def max_bytes() -> int:
     """The limit that holds here."""
     given = os.environ.get("ADAR_MAX_BYTES", str(MAX_BYTES))
-    if not given.isdecimal() or not int(given[:20]):
+    if not given.isdecimal() or len(given) > 18 or not int(given):
         raise UsageError(f"ADAR_MAX_BYTES is {given!r}: it has to be a whole number of bytes")
-    return int(given[:20])
+    return int(given)
 
 
 class Allowance:

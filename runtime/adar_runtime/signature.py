@@ -44,17 +44,17 @@ def check(manifest: Manifest, real: Mapping[str, Ports]) -> None:
     for name, ports in expected(manifest).items():
         file = manifest.graphs[name]
         said = Ports(file.inputs, file.outputs)
-        for what, found in (("the manifest says of", said), ("there really are in", real[name])):
-            _compare(f"{what} {short(file.file)}", "inputs", ports.inputs, found.inputs)
-            _compare(f"{what} {short(file.file)}", "outputs", ports.outputs, found.outputs)
+        for whose, found in (("the manifest's", said), ("the real", real[name])):
+            _compare(f"{whose} inputs of {short(file.file)}", ports.inputs, found.inputs)
+            _compare(f"{whose} outputs of {short(file.file)}", ports.outputs, found.outputs)
 
 
-def _compare(where: str, kind: str, wanted: tuple[Port, ...], found: tuple[Port, ...]) -> None:
+def _compare(what: str, wanted: tuple[Port, ...], found: tuple[Port, ...]) -> None:
     """Both are the same ports, in any order."""
     wrong = set(map(_describe, wanted)) ^ set(map(_describe, found))
     if wrong or len(wanted) != len(found):
         differing = short(", ".join(sorted(wrong)) or "names given twice")
-        raise BundleError(f"{kind} that {where} do not fit the bundle's dimensions: {differing}")
+        raise BundleError(f"{what} do not fit the bundle's dimensions: {differing}")
 
 
 def _describe(port: Port) -> str:

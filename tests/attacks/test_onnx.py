@@ -158,5 +158,5 @@ def test_ports_that_are_not_what_the_manifest_says(copy: Path, cell: onnx.ModelP
         if isinstance(port, onnx.NodeProto):
             port.input[:] = ["step_length" if name == "step_size" else name for name in port.input]
     replace_cell(copy, cell.SerializeToString())
-    with pytest.raises(BundleError, match=r"really are in cell\.onnx"):
+    with pytest.raises(BundleError, match=r"the real inputs of cell\.onnx"):
         adar_runtime.load(copy)

@@ -50,6 +50,8 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"target_features": np.ones((1, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
         ({"target_features": np.ones((3, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
         ({"features": [[1, 2], [3]]}, "no array of numbers"),
+        ({"pairs": np.zeros((2, 0), np.int64), "labels": np.zeros(0)}, "nothing to judge"),
+        ({"labels": np.zeros((3, 0))}, "not one label for each"),
         ({"labels": np.array([0, 1, 100_000])}, "100,001 classes"),
         ({"class_names": "abc"}, "list of strings"),
         ({"class_names": ["a", 1]}, "list of strings"),

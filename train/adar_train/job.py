@@ -40,7 +40,8 @@ class Job:
         checkpoint = self.out / checkpoints.FILE_NAME
         if resume and not checkpoint.is_file():
             raise RunFolderError(f"{checkpoint} is not there: there is nothing to resume")
-        check_free(self.out)
+        if distributed.rank() == 0:  # the one that writes; several would find each other's probes
+            check_free(self.out)
         trainer = Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))
         if resume:
             trainer.resume(checkpoint)

@@ -46,7 +46,9 @@ def content(graph: Graph) -> bytes:
     """The file of a graph."""
     x = graph.features
     if isinstance(x, SparseRows):
-        arrays = dict(zip(SPARSE, (x.starts, x.columns, x.values, np.array(x.shape)), strict=True))
+        arrays: dict[str, Any] = dict(
+            zip(SPARSE, (x.starts, x.columns, x.values, np.array(x.shape)), strict=True)
+        )
     else:
         arrays = {"x": x}
     buffer = io.BytesIO()
