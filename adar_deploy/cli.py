@@ -11,9 +11,9 @@ from adar_deploy.commands.export import export
 from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
 from adar_deploy.console import print_error
+from adar_deploy.signals import interruptible, terminable
 
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,7 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (train, evaluate, export, run):
-    app.command()(command)
+    app.command()(interruptible(command))
 
 
 def _print_version(wanted: bool) -> None:
@@ -46,10 +46,8 @@ def adar_deploy(
 def main() -> None:
     """Run the app; what a user can cause is one line on stderr and exit code 2."""
     try:
-        app()
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
+        with terminable():
+            app()
     except Exception as error:
         from adar_runtime.errors import AdarError  # here, since it brings numpy along
 

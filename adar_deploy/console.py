@@ -12,9 +12,15 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
+def printable(text: object) -> str:
+    """One line in which nothing can move the cursor: names come from files, and files from anywhere."""
+    line = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
 def print_error(message: str) -> None:
     """One line, unbroken however narrow the window, so that it can be searched for."""
-    err.print(f"[bold red]error:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
+    err.print(f"[bold red]error:[/] {escape(printable(message))}", soft_wrap=True)
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:
@@ -30,7 +36,7 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, escape(str(value)))
+        table.add_row(name, escape(printable(value)))
     out.print(table)
 
 
@@ -40,7 +46,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     out.print(table)
 
 
@@ -51,7 +57,7 @@ def print_note(message: str) -> None:
 
 def print_next(command: str) -> None:
     """The command to go on with."""
-    out.print(f"[dim]next:[/] {escape(command)}", soft_wrap=True)
+    out.print(f"[dim]next:[/] {escape(printable(command))}", soft_wrap=True)
 
 
 class Bar:

@@ -1,7 +1,6 @@
 """The command `adar-deploy export`."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +41,7 @@ def export(
         manifest = export_bundle(loaded, out, opset, show)
 
     if as_json:
-        typer.echo(json.dumps(asdict(manifest)))
+        typer.echo(json.dumps(manifest.to_dict()))
         return
     size = sum(file.bytes for file in manifest.graphs.values())
     facts = {"run": loaded.path, "bundle": out, "opset": manifest.opset, "size": f"{size / 1e6:.1f} MB"}

@@ -43,13 +43,18 @@ def run(
     Example: adar-deploy run graph.npz --max-steps 300 --output predictions.csv
     """
     from adar_runtime import load, read_graph
-    from adar_runtime.files import write_file
+    from adar_runtime.errors import UsageError
+    from adar_runtime.files import check_writable, write_file
     from adar_runtime.formats import prediction_writer
     from adar_runtime.metrics import metric_name, split_metrics
 
     write = prediction_writer(output) if output else None
+    if output:
+        check_writable(output)
     opened = load(bundle, device.value)
     loaded = read_graph(graph)
+    if output and output.exists() and output.samefile(graph):
+        raise UsageError(f"{output} is the graph itself: choose another --output")
     settings = {} if patience is None else {"patience": patience}
     rule = opened.stop_rule(exit.value if exit else None, **settings)
     loop = opened.loop(loaded, max_steps, rule)

@@ -67,13 +67,14 @@ def train(
         int | None, typer.Option(min=1, help="Passes over the graphs.", show_default=OURS)
     ] = None,
     train_steps: Annotated[
-        int | None, typer.Option(min=1, help="Recurrent steps while training (S).", show_default=OURS)
+        int | None,
+        typer.Option(min=1, max=1000, help="Recurrent steps while training (S).", show_default=OURS),
     ] = None,
     hidden: Annotated[
         int | None,
-        typer.Option(min=2, help="Columns of every representation (d).", show_default="64, or 128"),
+        typer.Option(min=2, max=4096, help="Columns of every representation (d).", show_default="64, or 128"),
     ] = None,
-    proxies: Annotated[int, typer.Option(min=1, help="Proxies of nodes, and of targets (p).")] = 32,
+    proxies: Annotated[int, typer.Option(min=1, max=4096, help="Proxies of nodes, and of targets (p).")] = 32,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=OURS)] = None,
     weight_decay: Annotated[
         float | None, typer.Option(min=0.0, help="Weight decay.", show_default=OURS)
@@ -88,7 +89,7 @@ def train(
     input_dropout: Annotated[
         float | None, typer.Option(min=0.0, max=0.99, help="Dropout of features.", show_default=OURS)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 0,
     split: Annotated[int, typer.Option(min=0, help="Which of the graph's splits.")] = 0,
     alignment: Annotated[
         Alignment | None,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from adar_runtime import manifest as manifests
-from adar_runtime import onnx_guard
+from adar_runtime import onnx_guard, signature
 from adar_runtime.backends import Backend
-from adar_runtime.errors import BackendError, BundleError, GraphError, UsageError
+from adar_runtime.errors import BackendError, BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
@@ -30,6 +30,7 @@ class Bundle:
         self.manifest = read_manifest(path)
         graphs = {name: _read_graph_file(path, file) for name, file in self.manifest.graphs.items()}
         self.backend = _open(graphs, device)
+        signature.check(self.manifest, self.backend.ports)
 
     def run(self, graph: Graph, budget: int = 300, stop: StopRule | None = None) -> Result:
         """Loop to the end that the rule chooses."""
@@ -59,9 +60,9 @@ class Bundle:
     def split_for(self, graph: Graph) -> int:
         """The split to measure on: the one that the model was trained on, where the graph has it."""
         trained_on, mask = self.manifest.training.get("split"), graph.test_mask
-        return (
-            trained_on if isinstance(trained_on, int) and mask is not None and trained_on < len(mask) else 0
-        )
+        if not isinstance(trained_on, int) or mask is None:
+            return 0
+        return trained_on if 0 <= trained_on < len(mask) else 0
 
     def _check(self, graph: Graph) -> None:
         if self.manifest.level == EDGE and graph.pairs is None:
@@ -77,29 +78,32 @@ class Bundle:
 def read_manifest(path: Path) -> Manifest:
     """What the bundle in this folder says about itself."""
     file = path / manifests.FILE_NAME
-    if not file.is_file():
-        raise BundleError(
-            f"{path} holds no bundle (no {manifests.FILE_NAME}): make one with adar-deploy export"
-        )
     try:
-        return Manifest.from_json(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"{file} cannot be read: {error}") from error
-    except BundleError as error:
-        raise BundleError(f"{path}: {error}") from error
+        if not file.is_file():
+            raise BundleError(f"no {manifests.FILE_NAME}, hence no bundle: make one with adar-deploy export")
+        manifest = Manifest.from_json(file.read_text(encoding="utf-8"))
+        make_rule(manifest.exit)  # refuse a rule that cannot be before any work is done
+    except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
+        raise BundleError(f"{path}: {reason(error)}") from error
+    return manifest
 
 
 def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
     """The bytes of a graph, if they are the ones that the manifest speaks of and harmless."""
     path = folder / expected.file
-    if path.is_symlink() or not path.is_file():
-        raise BundleError(f"{path}: the bundle has no such file; export it again")
-    if path.stat().st_size != expected.bytes or expected.bytes > MAX_BYTES:
-        raise BundleError(f"{path}: {path.stat().st_size} bytes where the manifest says {expected.bytes}")
-    content = path.read_bytes()
+    name = str(folder / short(expected.file))
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise BundleError(f"{name}: the bundle has no such file; export it again")
+        size = path.stat().st_size
+        if size != expected.bytes or size > MAX_BYTES:
+            raise BundleError(f"{name}: {size} bytes where the manifest says {short(expected.bytes)}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{name} cannot be read: {error.strerror or error}") from error
     if hashlib.sha256(content).hexdigest() != expected.sha256:
-        raise BundleError(f"{path} was changed after it was exported: its sha256 is not the manifest's")
-    onnx_guard.check(expected.file, content)
+        raise BundleError(f"{name} was changed after it was exported: its sha256 is not the manifest's")
+    onnx_guard.check(name, content)
     return content
 
 

@@ -49,3 +49,14 @@ class BackendError(AdarError):
 
 class DivergedError(AdarError):
     """Numbers that stopped being finite."""
+
+
+def short(value: object, longest: int = 100) -> str:
+    """What somebody else wrote, cut so that it fits into a message."""
+    text = str(value)
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what a library had to say; some say nothing."""
+    return short((str(error).splitlines() or [type(error).__name__])[0], 200)

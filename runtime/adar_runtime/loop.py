@@ -1,7 +1,7 @@
 """The loop: a backend for the states, a budget for the times, a rule for the end."""
 
 import time
-from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +10,10 @@ from adar_runtime.backends import Recurrence
 from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.manifest import Manifest
-from adar_runtime.schedule import step_code, times
+from adar_runtime.schedule import step_code, time_at
 from adar_runtime.stopping import StopReason, StopRule
+
+MAX_BUDGET = 2**53  # beyond it, one step more is no later time: s / S is a float
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,20 @@ class Result:
 
 
 def check_budget(budget: int) -> None:
-    """Refuse a budget that allows no step."""
+    """Refuse a budget that allows no step, or more than there are times for."""
     if budget < 1:
         raise UsageError(f"the budget is {budget}: it has to be at least 1 step")
+    if budget > MAX_BUDGET:
+        raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
 
 
 @dataclass
 class Loop:
-    """Iterate over it to go step by step; ask for `result()` at any time."""
+    """Iterate over it to go step by step; ask for `result()` at any time.
+
+    It is an iterator: a second `for` goes on where the first one was left. Nothing in it grows with
+    the budget, only with the steps that were taken.
+    """
 
     recurrence: Recurrence
     manifest: Manifest
@@ -79,31 +87,43 @@ class Loop:
     stop: StopRule
     started: float = field(default_factory=time.perf_counter)  # when the work on this graph began
     _trace: list[float] = field(default_factory=list, init=False)
-    _best: int = field(default=0, init=False)
+    _best: int | None = field(default=None, init=False)  # the step that is kept, if one is
     _reason: StopReason = field(default=StopReason.CANCELLED, init=False)
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
+        self.stop = deepcopy(self.stop)  # what it remembers is of this run, and of no other
 
-    def __iter__(self) -> Iterator[Step]:
-        clock = times(self.budget, unit_step=self.manifest.unit_step)
-        while True:
-            index = len(self._trace)
-            alignment = self.recurrence.alignment
-            if not np.isfinite(alignment):
-                raise DivergedError(f"the state is no longer finite at step {index} of {self.budget}")
-            self._trace.append(alignment)
-            verdict = self.stop.watch(index, self.budget, alignment)
-            if verdict.keep:
-                self.recurrence.keep()
-                self._best = index
-            yield Step(index, float(clock[index]), alignment, self.recurrence)
-            if verdict.stop is not None:
-                self._reason = verdict.stop
-                return
-            self.recurrence.step(
-                step_code(clock[index], self.manifest.hidden), clock[index + 1] - clock[index]
-            )
+    def __iter__(self) -> "Loop":
+        return self
+
+    def __next__(self) -> Step:
+        if self._reason is not StopReason.CANCELLED:
+            raise StopIteration
+        if self._trace:
+            self._advance(len(self._trace) - 1)
+        return self._look(len(self._trace))
+
+    def _advance(self, index: int) -> None:
+        """From the state of this index to the next."""
+        now, then = self._time(index), self._time(index + 1)
+        self.recurrence.step(step_code(now, self.manifest.hidden), then - now)
+
+    def _look(self, index: int) -> Step:
+        """Let the rule see the state that has been reached."""
+        alignment = self.recurrence.alignment
+        if not np.isfinite(alignment):
+            raise DivergedError(f"the state is no longer finite at step {index} of {self.budget}")
+        self._trace.append(alignment)
+        verdict = self.stop.watch(index, self.budget, alignment)
+        if verdict.keep:
+            self.recurrence.keep()
+            self._best = index
+        self._reason = verdict.stop or StopReason.CANCELLED
+        return Step(index, self._time(index), alignment, self.recurrence)
+
+    def _time(self, index: int) -> float:
+        return time_at(index, self.budget, unit_step=self.manifest.unit_step)
 
     def result(self) -> Result:
         """The scores of the state that the rule chose."""
@@ -114,7 +134,7 @@ class Loop:
             scores=scores,
             alignment=list(self._trace),
             budget=self.budget,
-            best_step=self._best,
+            best_step=len(self._trace) - 1 if self._best is None else self._best,
             stop_reason=self._reason,
             backend=self.recurrence.name,
             seconds=time.perf_counter() - self.started,

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from adar_runtime.errors import BundleError
+from adar_runtime.errors import BundleError, reason, short
+from adar_runtime.graph import LEVELS
 
 SCHEMA = 1
 FILE_NAME = "manifest.json"
@@ -54,8 +55,12 @@ class Manifest:
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as the file has it."""
+        return {"schema": SCHEMA} | asdict(self)
+
     def to_json(self) -> str:
-        return json.dumps({"schema": SCHEMA} | asdict(self), indent=2) + "\n"
+        return json.dumps(self.to_dict(), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
@@ -63,11 +68,11 @@ class Manifest:
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise BundleError(f"{FILE_NAME} is not JSON ({error})") from error
+            raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
         schema = _take(raw, "schema", int)
         if schema != SCHEMA:
             raise BundleError(
-                f"{FILE_NAME} has schema {schema} and this version reads {SCHEMA}: export the run again"
+                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA}: export the run again"
             )
         graphs = _take(raw, "graphs", dict)
         return cls(
@@ -77,7 +82,7 @@ class Manifest:
             targets=None if raw.get("targets") is None else _size(raw, "targets"),
             opset=_size(raw, "opset"),
             precision=_take(raw, "precision", str),
-            level=_take(raw, "level", str),
+            level=_level(raw),
             regression=_take(raw, "regression", bool),
             unit_step=_take(raw, "unit_step", bool),
             alignment=_take(raw, "alignment", str),
@@ -95,7 +100,7 @@ class Manifest:
 def _graph_file(raw: Mapping[str, Any]) -> GraphFile:
     name = _take(raw, "file", str)
     if PurePosixPath(name).name != name or "\\" in name or name in ("", ".", ".."):
-        raise BundleError(f"{FILE_NAME} names a file outside the bundle: {name!r}")
+        raise BundleError(f"{FILE_NAME} names a file outside the bundle: {short(name)!r}")
     return GraphFile(
         file=name,
         sha256=_take(raw, "sha256", str),
@@ -112,10 +117,17 @@ def _ports(raw: Mapping[str, Any], key: str) -> tuple[Port, ...]:
     )
 
 
+def _level(raw: Mapping[str, Any]) -> str:
+    level: str = _take(raw, "level", str)
+    if level not in LEVELS:
+        raise BundleError(f"{FILE_NAME} has level {short(level)!r}, not one of {', '.join(LEVELS)}")
+    return level
+
+
 def _size(raw: Mapping[str, Any], key: str) -> int:
     value: int = _take(raw, key, int)
     if value < 1:
-        raise BundleError(f"{FILE_NAME} has {key} {value}, which has to be positive")
+        raise BundleError(f"{FILE_NAME} has {key} {short(value)}, which has to be positive")
     return value
 
 

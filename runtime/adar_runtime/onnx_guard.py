@@ -2,30 +2,46 @@
 
 A graph from outside may hold weights and standard operators, nothing else. External data would make
 the runtime open a path of the file's choosing; another operator domain could name a custom kernel.
-The file is walked as protobuf wire format: the few field numbers below are all that is needed.
+The file is walked as protobuf wire format, and of each message only the fields listed below may be
+there: what this file does not know of, it cannot vouch for.
 """
 
 from collections.abc import Iterator
 
-from adar_runtime.errors import BundleError
+from adar_runtime.errors import BundleError, short
 
 MAX_OPERATORS = 100_000
 MAX_DEPTH = 32
 DOMAINS = ("", "ai.onnx")
+ORT_FORMAT = b"ORTM"  # at byte 4: ONNX Runtime's own format, which it would read in place of ONNX
 
-# Field numbers of onnx.proto, by message.
-_MODEL_GRAPH, _MODEL_FUNCTIONS = 7, 25
-_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE_INITIALIZER = 1, 5, 15
-_NODE_ATTRIBUTE, _NODE_DOMAIN = 5, 7
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
-_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 13, 14
+# Field numbers of onnx.proto, by message: those that are walked, and those that hold plain facts.
+_MODEL_GRAPH, _MODEL_FACTS = 7, {1, 2, 3, 4, 5, 6, 8, 14}  # versions, producer, opsets, metadata
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_GRAPH_FACTS = {2, 10, 11, 12, 13, 14, 16}  # name, doc, inputs, outputs, shapes, annotations, metadata
+_NODE_ATTRIBUTE, _NODE_DOMAIN, _NODE_FACTS = 5, 7, {1, 2, 3, 4, 6, 9}  # inputs, outputs, names, metadata
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = {5, 10}, {6, 11}
+_ATTRIBUTE_FACTS = {1, 2, 3, 4, 7, 8, 9, 13, 14, 15, 20}  # name, numbers, strings, types
+_TENSOR_EXTERNAL_DATA, _TENSOR_LOCATION = 13, 14
+_TENSOR_FACTS = {1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16}  # shape, type, data, names
+
+_REFUSED = {
+    ("model", 20): "training steps",
+    ("model", 25): "operators of its own",
+    ("graph", 15): "sparse weights",
+    ("attribute", 21): "attributes of a function",
+    ("attribute", 22): "sparse weights",
+    ("attribute", 23): "sparse weights",
+    ("tensor", 13): "weights in another file",
+}
 
 
 def check(name: str, content: bytes) -> None:
     """Raise a BundleError unless the file is plain ONNX that carries all of its own data."""
-    guard = _Guard(name)
+    if content[4:8] == ORT_FORMAT:
+        raise BundleError(f"{name} is in ONNX Runtime's own format, not in ONNX: refused")
     try:
-        guard.model(memoryview(content))
+        _Guard(name).model(memoryview(content))
     except (IndexError, ValueError) as error:
         raise BundleError(f"{name} is not a whole ONNX file") from error
 
@@ -36,11 +52,15 @@ class _Guard:
         self._operators = 0
 
     def model(self, message: memoryview) -> None:
+        graphs = 0
         for field, value in _fields(message):
             if field == _MODEL_GRAPH:
+                graphs += 1
                 self._graph(value, depth=0)
-            elif field == _MODEL_FUNCTIONS:
-                raise BundleError(f"{self._name} defines operators of its own: refused")
+            elif field not in _MODEL_FACTS:
+                self._refuse("model", field)
+        if graphs != 1:
+            raise BundleError(f"{self._name} holds {graphs} graphs, not one: refused")
 
     def _graph(self, message: memoryview, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -50,30 +70,42 @@ class _Guard:
                 self._node(value, depth)
             elif field == _GRAPH_INITIALIZER:
                 self._tensor(value)
-            elif field == _GRAPH_SPARSE_INITIALIZER:
-                raise BundleError(f"{self._name} holds sparse weights: refused")
+            elif field not in _GRAPH_FACTS:
+                self._refuse("graph", field)
 
     def _node(self, message: memoryview, depth: int) -> None:
         self._operators += 1
         if self._operators > MAX_OPERATORS:
             raise BundleError(f"{self._name} has more than {MAX_OPERATORS:,} operators: refused")
         for field, value in _fields(message):
-            if field == _NODE_DOMAIN and bytes(value).decode() not in DOMAINS:
-                raise BundleError(f"{self._name} uses operators of {bytes(value).decode()!r}: refused")
-            if field == _NODE_ATTRIBUTE:
+            if field == _NODE_DOMAIN:
+                domain = bytes(value).decode()
+                if domain not in DOMAINS:
+                    raise BundleError(f"{self._name} uses operators of {short(domain)!r}: refused")
+            elif field == _NODE_ATTRIBUTE:
                 self._attribute(value, depth)
+            elif field not in _NODE_FACTS:
+                self._refuse("node", field)
 
     def _attribute(self, message: memoryview, depth: int) -> None:
         for field, value in _fields(message):
-            if field in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
+            if field in _ATTRIBUTE_TENSORS:
                 self._tensor(value)
-            elif field in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
+            elif field in _ATTRIBUTE_GRAPHS:
                 self._graph(value, depth + 1)
+            elif field not in _ATTRIBUTE_FACTS:
+                self._refuse("attribute", field)
 
     def _tensor(self, message: memoryview) -> None:
         for field, value in _fields(message):
-            if field == _TENSOR_EXTERNAL_DATA or (field == _TENSOR_DATA_LOCATION and bytes(value) != b"\0"):
-                raise BundleError(f"{self._name} keeps its weights in another file: refused")
+            if field == _TENSOR_LOCATION and bytes(value) != b"\0":
+                self._refuse("tensor", _TENSOR_EXTERNAL_DATA)
+            elif field not in _TENSOR_FACTS:
+                self._refuse("tensor", field)
+
+    def _refuse(self, message: str, field: int) -> None:
+        found = _REFUSED.get((message, field), f"what no {message} of a bundle needs (field {short(field)})")
+        raise BundleError(f"{self._name} has {found}: refused")
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:

@@ -4,12 +4,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def times(budget: int, *, unit_step: bool = False) -> NDArray[np.float64]:
-    """t_s = s / S for s = 0 … S: the total time is 1 whatever the budget S.
+def time_at(step: int, budget: int, *, unit_step: bool = False) -> float:
+    """t_s = s / S for a budget S: the total time is 1 whatever the budget.
 
     With `unit_step`, t_s = s: every step takes a time of 1, which is the paper's ablation.
     """
-    return np.arange(budget + 1) / (1 if unit_step else budget)
+    return step / (1 if unit_step else budget)
+
+
+def times(budget: int, *, unit_step: bool = False) -> NDArray[np.float64]:
+    """t_s for s = 0 … S, all at once."""
+    return np.array([time_at(step, budget, unit_step=unit_step) for step in range(budget + 1)])
 
 
 def step_code(time: float, width: int) -> NDArray[np.float32]:

@@ -4,12 +4,14 @@ A rule watches the alignment of each state, the untouched input (step 0) include
 that state is the best answer so far and whether to stop. A new rule is one class here.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import UsageError, short
 
 
 class StopReason(Enum):
@@ -29,7 +31,7 @@ class Verdict(NamedTuple):
 
 
 class StopRule(Protocol):
-    """Sees each state once, in order."""
+    """Sees each state once, in order. Every run watches with a copy, so a rule may remember what it saw."""
 
     def watch(self, step: int, budget: int, alignment: float) -> Verdict: ...
 
@@ -48,8 +50,8 @@ class AtTime:
     t: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.t <= 1:
-            raise UsageError(f"the exit time is {self.t}: it lies above 0 and at most at 1")
+        if not _is_number(self.t) or not 0 < self.t <= 1:
+            raise UsageError(f"the exit time is {short(self.t)}: it lies above 0 and at most at 1")
 
     def watch(self, step: int, budget: int, alignment: float) -> Verdict:  # noqa: ARG002
         reached = step >= max(1, round(self.t * budget))
@@ -67,18 +69,24 @@ class Peak:
 
     patience: int = 10
     prominence: float = 0.01
-    _trace: list[float] = field(default_factory=list, init=False, repr=False)
     _best: int = field(default=0, init=False, repr=False)  # step of the highest state that was climbed to
+    _peak: float = field(default=-math.inf, init=False, repr=False)  # its alignment
+    _foot: float = field(default=math.inf, init=False, repr=False)  # the lowest alignment before it
+    _last: float = field(default=math.inf, init=False, repr=False)
+    _low: float = field(default=math.inf, init=False, repr=False)  # of all so far
+    _high: float = field(default=-math.inf, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.patience < 1:
-            raise UsageError(f"patience is {self.patience}: wait for at least 1 step")
+        if not isinstance(self.patience, int) or isinstance(self.patience, bool) or self.patience < 1:
+            raise UsageError(f"patience is {short(self.patience)}: wait for at least 1 step")
+        if not _is_number(self.prominence) or not 0 <= self.prominence <= 1:
+            raise UsageError(f"prominence is {short(self.prominence)}: it is a share, from 0 to 1")
 
     def watch(self, step: int, budget: int, alignment: float) -> Verdict:
-        self._trace.append(alignment)
-        climbing = step > 0 and alignment > self._trace[step - 1]
-        if climbing and (self._best == 0 or alignment > self._trace[self._best]):
-            self._best = step
+        if alignment > max(self._last, self._peak):
+            self._best, self._peak, self._foot = step, alignment, self._low
+        self._last = alignment
+        self._low, self._high = min(self._low, alignment), max(self._high, alignment)
         if step == budget:
             return self._at_the_end(step)
         waited = step - self._best >= self.patience
@@ -93,16 +101,12 @@ class Peak:
         return Verdict(keep=True, stop=StopReason.NO_PEAK)
 
     def _has_peak(self) -> bool:
-        if self._best == 0:
-            return False
-        moved = max(self._trace) - min(self._trace)
-        climbed = self._trace[self._best] - min(self._trace[: self._best])
-        return climbed >= self.prominence * moved
+        return self._best > 0 and self._peak - self._foot >= self.prominence * (self._high - self._low)
 
 
 def answer_step(rule: StopRule, trace: Sequence[float]) -> int:
     """The step that a rule would have answered from, given the alignment of every step of a budget."""
-    best = 0
+    best, rule = 0, deepcopy(rule)
     for step, alignment in enumerate(trace):
         verdict = rule.watch(step, len(trace) - 1, alignment)
         best = step if verdict.keep else best
@@ -118,9 +122,15 @@ RULES: dict[str, type[StopRule]] = {"peak": Peak, "time": AtTime, "final": Final
 def make_rule(settings: Mapping[str, Any]) -> StopRule:
     """A new rule from {"rule": name, …settings}."""
     name, rest = settings.get("rule"), {key: value for key, value in settings.items() if key != "rule"}
-    if name not in RULES:
-        raise UsageError(f"there is no exit rule {name!r}: choose {' or '.join(RULES)}")
+    if not isinstance(name, str) or name not in RULES:
+        raise UsageError(f"there is no exit rule {short(name)!r}: choose {' or '.join(RULES)}")
     try:
         return RULES[name](**rest)
     except TypeError as error:
-        raise UsageError(f"the exit rule {name!r} does not take {', '.join(rest)} like that") from error
+        raise UsageError(
+            f"the exit rule {name!r} does not take {short(', '.join(rest))} like that"
+        ) from error
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,6 +1,8 @@
 """The three commands as a user types them, in process; what they print and what they leave."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from adar_runtime import Graph, write_graph
+from adar_runtime import Graph, SparseRows, write_graph
 from tests.helpers import random_graph
 
 
@@ -40,7 +42,9 @@ def test_a_second_run_does_not_replace_the_first(adar, board: Graph, tmp_path: P
         assert code == 0
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"board", "board-2"}
     code, out, _ = adar("export", "--json")
-    assert json.loads(out)["hidden"] == 4
+    manifest = json.loads(out)
+    assert (manifest["schema"], manifest["hidden"]) == (1, 4)
+    assert manifest == json.loads((tmp_path / "bundle" / "manifest.json").read_text())
 
 
 def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
@@ -109,7 +113,9 @@ def bad_graphs(folder: Path, board: Graph) -> None:
     torch.save(Data(x=x, edge_index=edges + 5), folder / "range.pt")
     torch.save(Data(x=x * float("nan"), edge_index=edges), folder / "nan.pt")
     torch.save(Data(x=torch.ones(3, 4), edge_index=edges), folder / "narrow.pt")
-    (folder / "occupied").mkdir()
+    (folder / "same.npz").symlink_to("board.npz")
+    for name in ("occupied", "occupied.csv", "occupied.npz"):
+        (folder / name).mkdir()
     (folder / "occupied" / "thesis.tex").write_text("")
 
 
@@ -131,6 +137,11 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run board.npz --output p.xlsx", ".npz, .csv or .json"),
         ("run board.npz --device abacus", "abacus"),
         ("run board.npz --bundle nowhere", "adar-deploy export"),
+        ("run board.npz --output graph.txt/p.csv", "cannot be written"),
+        ("run board.npz --output occupied.csv", "is a folder"),
+        ("run board.npz --output board.npz", "is the graph itself"),
+        ("run board.npz --output same.npz", "is the graph itself"),
+        ("run occupied.npz", "this is a folder"),
         ("train chess", "no data set"),
         ("train missing.pt", "no such file"),
         ("train nan.pt", "no finite"),
@@ -139,10 +150,17 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("train board.npz --epochs 0", "epochs"),
         ("train board.npz --lr 0", "lr"),
         ("train board.npz --out occupied", "already"),
+        ("train board.npz --epochs 1 --out graph.txt/run", "cannot be written"),
+        (f"train board.npz --epochs 1 --out {'r' * 300}", "too long"),
+        (f"train board.npz --seed {2**64}", "--seed"),
+        (f"train board.npz --hidden {10**8}", "--hidden"),
+        (f"train board.npz --proxies {10**8}", "--proxies"),
+        (f"train board.npz --train-steps {10**10}", "--train-steps"),
         ("export", "no run in runs"),
         ("export nowhere", "adar-deploy train"),
         ("export RUN --opset 16", "17 to"),
         ("export RUN --out occupied", "already"),
+        ("export RUN --out graph.txt/bundle", "cannot be written"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -169,3 +187,33 @@ def test_help_and_version(adar) -> None:
         assert code == 0
         assert "adar-deploy" in out
     assert adar("--version")[1].startswith("adar-deploy 0.")
+
+
+def test_nothing_in_a_message_can_move_the_cursor(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **{"\x1b[2J\x07evil": np.ones(1)})
+    code, _, err = adar("run", "g.npz", "--bundle", bundle_folder)
+    assert code == 2
+    assert r"\x1b[2J\x07evil" in err
+    assert err.strip().isprintable()
+
+
+def test_a_name_that_is_no_unicode_is_printed_all_the_same(adar, bundle_folder, board, tmp_path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, _ = adar("run", "board.npz", "--bundle", bundle_folder, "--output", "o\udcff.csv")
+    assert code == 0
+    assert r"o\udcff.csv" in out
+
+
+def test_sparse_features_train_without_a_warning(tmp_path: Path) -> None:
+    """PyTorch warns of CSR tensors once a process, so it takes a new one to see."""
+    x = np.eye(30, dtype=np.float32)
+    graph = Graph(
+        SparseRows(np.arange(31), np.arange(30), np.ones(30), x.shape),
+        np.stack([np.arange(29), np.arange(1, 30)]),
+        labels=np.arange(30) % 3,
+    )
+    write_graph(tmp_path / "g.npz", graph)
+    options = ["--epochs", "1", "--hidden", "4", "--proxies", "2", "--train-steps", "1", "--json"]
+    command = [sys.executable, "-m", "adar_deploy", "train", "g.npz", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

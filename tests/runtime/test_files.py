@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from adar_runtime.errors import UsageError
-from adar_runtime.files import new_folder, write_file
+from adar_runtime.files import check_writable, new_folder, write_file
 
 
 def names(path: Path) -> list[str]:
@@ -45,3 +45,63 @@ def test_a_file_is_replaced_in_one_move(tmp_path: Path) -> None:
     write_file(tmp_path / "f", b"new")
     assert (tmp_path / "f").read_bytes() == b"new"
     assert names(tmp_path) == ["f"]
+
+
+def test_a_swap_that_fails_half_way_gives_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rename = tmp_path / "b", Path.rename
+    with new_folder(path, "mark") as folder:
+        (folder / "mark").write_text("old")
+
+    def fail_once(self: Path, target: Path) -> Path:
+        if target == path and (self / "mark").read_text() == "new":
+            raise OSError(5, "the disk is on fire")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_once)
+    with pytest.raises(UsageError, match="on fire"), new_folder(path, "mark") as folder:
+        (folder / "mark").write_text("new")
+    assert (path / "mark").read_text() == "old"
+    assert names(tmp_path) == ["b"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "mark").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with new_folder(tmp_path / "link", "mark") as folder:
+        (folder / "mark").write_text("new")
+    assert names(tmp_path) == ["link", "real"]
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "mark").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file/p.csv", "Not a directory"),
+        ("folder", "is a folder"),
+        ("o" * 300, "too long"),
+        ("new/" + "o" * 300 + "/p.csv", "too long"),
+        ("/proc/p.csv", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_known_before_and_after(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=message):
+        check_writable(tmp_path / name)
+    assert names(tmp_path) == ["file", "folder"]
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_file(tmp_path / name, b"")
+    with pytest.raises(UsageError), new_folder(tmp_path / name / "deeper" / ("x" * 300), "mark"):
+        pass
+
+
+def test_a_place_that_can_be_written_to_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("old")
+    for name in ("there", "a/b/c.csv", "n" * 250):
+        check_writable(tmp_path / name)
+    assert names(tmp_path) == ["there"]
+    write_file(tmp_path / ("n" * 250), b"")  # a long name is no longer on the way

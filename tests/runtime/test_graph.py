@@ -46,6 +46,17 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"test_mask": np.array([0, 1, 1])}, "not booleans"),
         ({"target_features": np.ones((2, 5))}, "of one space"),
         ({"target_features": np.ones((0, 2))}, "at least one class"),
+        ({"target_features": np.ones((2, 2)), "labels": np.array([0, 1, 2])}, "describes 2 classes, and y"),
+        ({"target_features": np.ones((1, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
+        ({"target_features": np.ones((3, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
+        ({"features": [[1, 2], [3]]}, "no array of numbers"),
+        ({"pairs": np.zeros((2, 0), np.int64), "labels": np.zeros(0)}, "nothing to judge"),
+        ({"labels": np.zeros((3, 0))}, "not one label for each"),
+        ({"labels": np.array([0, 1, 100_000])}, "100,001 classes"),
+        ({"class_names": "abc"}, "list of strings"),
+        ({"class_names": ["a", 1]}, "list of strings"),
+        ({"val_mask": np.zeros((0, 3), bool)}, "no splits"),
+        ({"val_mask": np.ones((2, 3), bool), "test_mask": np.ones(3, bool)}, "val_mask 2, test_mask 1"),
     ],
 )
 def test_what_cannot_be_used_says_why(fields: dict, message: str) -> None:

@@ -2,12 +2,14 @@ import math
 
 import numpy as np
 
-from adar_runtime.schedule import step_code, times
+from adar_runtime.schedule import step_code, time_at, times
 
 
 def test_the_total_time_is_one_for_any_budget() -> None:
     assert times(4).tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert times(300)[-1] == 1
+    assert times(3, unit_step=True).tolist() == [0, 1, 2, 3]
+    assert time_at(10**12, 10**12) == 1
 
 
 def test_the_encoding_is_the_papers_sine() -> None:

@@ -1,8 +1,10 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adar_runtime import Final, Peak, StopReason
 from adar_runtime.errors import UsageError
-from adar_runtime.stopping import StopRule, make_rule
+from adar_runtime.stopping import StopRule, answer_step, make_rule
 
 
 def play(rule: StopRule, curve: list[float]) -> tuple[int, int, StopReason]:
@@ -61,3 +63,23 @@ def test_rules_by_name() -> None:
 def test_rules_that_cannot_be(settings: dict) -> None:
     with pytest.raises(UsageError):
         make_rule(settings)
+
+
+def test_a_rule_answers_the_same_when_it_is_asked_again() -> None:
+    rule = Peak(patience=3)
+    assert [answer_step(rule, UP + DOWN) for _ in range(2)] == [5, 5]
+
+
+def has_peak_by_the_book(trace: list[float], best: int, prominence: float = 0.01) -> bool:
+    """`Peak._has_peak` as its docstring says it, from the whole curve."""
+    moved, climbed = max(trace) - min(trace), trace[best] - min(trace[: best or 1])
+    return best > 0 and climbed >= prominence * moved
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=30))
+def test_the_running_extremes_are_those_of_the_whole_curve(curve: list[int]) -> None:
+    rule, trace = Peak(patience=40), []
+    for step, alignment in enumerate(curve):
+        rule.watch(step, 99, alignment)
+        trace.append(alignment)
+        assert rule._has_peak() == has_peak_by_the_book(trace, rule._best)

@@ -102,3 +102,11 @@ def test_a_graph_without_masks_cannot_be_trained_on() -> None:
     graph = random_graph(10, 10)
     with pytest.raises(GraphError, match="train_mask"):
         fit([graph], ModelConfig(graph.width, None, 8, 4), TrainConfig(epochs=1))
+
+
+def test_a_missing_mask_and_one_without_labels_are_told_apart(board: Graph) -> None:
+    empty = replace(board, val_mask=np.zeros_like(board.val_mask))
+    with pytest.raises(GraphError, match="nothing in val_mask has a label"):
+        fit([empty], ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=1))
+    with pytest.raises(GraphError, match="has no val_mask"):
+        fit([replace(board, val_mask=None)], ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=1))

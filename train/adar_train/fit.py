@@ -247,12 +247,12 @@ def _check_trainable(graphs: Sequence[Graph], split: int) -> None:
     if any(graph.labels is None for graph in graphs):
         raise GraphError("the graph has no labels (y), so there is nothing to learn")
     for name in ("train", "val"):
-        masks = [graph.labelled(name, split) for graph in graphs]
+        if all(getattr(graph, f"{name}_mask") is None for graph in graphs):
+            raise GraphError(f"the graph has no {name}_mask: training needs train and val")
+        known = [graph.labelled(name, split) is not None for graph in graphs]
         # Graphs that are labelled as wholes are divided among the parts; others have some of each.
-        if all(mask is None for mask in masks) or (
-            graphs[0].level != GRAPH and any(mask is None for mask in masks)
-        ):
-            raise GraphError(f"the graph has no labels in its {name}_mask: training needs train and val")
+        if not (any(known) if graphs[0].level == GRAPH else all(known)):
+            raise GraphError(f"nothing in {name}_mask has a label: training needs some in train and val")
     _check_measurable(graphs, split)
     if max(graph.targets for graph in graphs) < 2 and not graphs[0].regression:
         raise GraphError("all labels are of one class, so there is nothing to learn")

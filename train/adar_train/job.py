@@ -41,7 +41,8 @@ class Job:
         checkpoint = self.out / checkpoints.FILE_NAME
         if resume and not checkpoint.is_file():
             raise RunFolderError(f"{checkpoint} is not there: there is nothing to resume")
-        check_free(self.out)
+        if distributed.rank() == 0:  # the one that writes; several would find each other's probes
+            check_free(self.out)
         trainer = self._trainer(device)
         if resume:
             trainer.resume(checkpoint)
@@ -51,7 +52,12 @@ class Job:
                 log.epoch(epoch)
                 on_epoch(epoch)
 
-            fitted = trainer.run(tell, checkpoint, checkpoint_every)
+            try:
+                fitted = trainer.run(tell, checkpoint, checkpoint_every)
+            except KeyboardInterrupt as interrupt:
+                if checkpoint.is_file():
+                    interrupt.add_note(f"to go on, give the same command with --resume --out {self.out}")
+                raise
         return self._save(fitted)
 
     def search(
@@ -61,7 +67,8 @@ class Job:
         on_epoch: Callable[[Epoch], None] = lambda _: None,
     ) -> dict[str, Any]:
         """Train once for each combination of settings, and write the one that is best on validation."""
-        check_free(self.out)
+        if distributed.rank() == 0:
+            check_free(self.out)
         tried = []
         for values in product(*grid.values()):
             job = self._with(dict(zip(grid, values, strict=True)))

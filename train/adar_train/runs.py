@@ -8,8 +8,8 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from adar_runtime.errors import RunFolderError
-from adar_runtime.files import check_replaceable, write_file
+from adar_runtime.errors import RunFolderError, reason, short
+from adar_runtime.files import check_replaceable, check_writable, write_file, writing
 from adar_runtime.formats import read_graph, write_graph
 from adar_runtime.graph import Graph
 from adar_runtime.plots import plot_learning
@@ -24,6 +24,9 @@ HISTORY, LEARNING_CURVE, TENSORBOARD = "history.json", "learning.png", "tensorbo
 ADAR = "adar"
 MODELS: dict[str, type[Model]] = {ADAR: AdaR, **BASELINES}
 """What can be trained, by the name that a run keeps."""
+
+UNREADABLE = (OSError, ValueError, TypeError, ArithmeticError, MemoryError, RuntimeError, SafetensorError)
+"""What reading a folder, JSON or weights that are not what they should be can end in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,26 +52,30 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
         "model": asdict(fitted.model.config),
         "training": asdict(training),
     }
-    (path / CONFIG).unlink(missing_ok=True)  # without it the folder is no run; it comes back last
-    write_file(path / WEIGHTS, save(fitted.model.state_dict()))
-    write_graph(path / GRAPH, graph)
-    plot_learning(fitted.history, fitted.metrics["metric"], path / LEARNING_CURVE)
-    write_file(path / HISTORY, json.dumps(fitted.history).encode())
-    write_file(path / METRICS, json.dumps(fitted.metrics, indent=2).encode())
-    write_file(path / CONFIG, json.dumps(config, indent=2).encode())
-    (path / checkpoints.FILE_NAME).unlink(missing_ok=True)
+    with writing(path):
+        (path / CONFIG).unlink(missing_ok=True)  # without it the folder is no run; it comes back last
+        write_file(path / WEIGHTS, save(fitted.model.state_dict()))
+        write_graph(path / GRAPH, graph)
+        plot_learning(fitted.history, fitted.metrics["metric"], path / LEARNING_CURVE)
+        write_file(path / HISTORY, json.dumps(fitted.history).encode())
+        write_file(path / METRICS, json.dumps(fitted.metrics, indent=2).encode())
+        write_file(path / CONFIG, json.dumps(config, indent=2).encode())
+        (path / checkpoints.FILE_NAME).unlink(missing_ok=True)
 
 
 def check_free(path: Path) -> None:
-    """Refuse a folder that holds something else than a run, finished or not."""
+    """Refuse a folder that cannot be written to, or holds something else than a run, finished or not."""
     check_replaceable(path, CONFIG, checkpoints.FILE_NAME, TENSORBOARD)
+    check_writable(path / CONFIG)
 
 
 def load_run(path: Path) -> Run:
     """Read a run's model and figures; its graph is read when it is asked for."""
     try:
-        config = json.loads((path / CONFIG).read_text())
-        metrics = json.loads((path / METRICS).read_text())
+        config = _object(path / CONFIG, "data", "kind", "model", "training")
+        metrics = _object(path / METRICS)
+        if config["kind"] not in MODELS:
+            raise ValueError(f"{CONFIG} speaks of a model {short(config['kind'])!r}")
         model = MODELS[config["kind"]](ModelConfig(**config["model"]))
         model.load_state_dict(load_file(path / WEIGHTS))
     except FileNotFoundError as error:
@@ -76,11 +83,20 @@ def load_run(path: Path) -> Run:
         raise RunFolderError(
             f"{path} holds no training run (no {missing}): make one with adar-deploy train"
         ) from error
-    except (ValueError, KeyError, TypeError, RuntimeError, OSError, SafetensorError) as error:
-        raise RunFolderError(
-            f"{path} holds a run that cannot be read: {str(error).splitlines()[0]}"
-        ) from error
+    except UNREADABLE as error:
+        raise RunFolderError(f"{path} holds a run that cannot be read: {reason(error)}") from error
     return Run(path, model.eval().requires_grad_(False), config, metrics)
+
+
+def _object(file: Path, *keys: str) -> dict[str, Any]:
+    """The JSON object of a file, if it has these keys."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{file.name} holds no JSON object")
+    for key in keys:
+        if key not in content:
+            raise ValueError(f"{file.name} has no {key!r}")
+    return content
 
 
 def newest_run(runs: Path) -> Path:

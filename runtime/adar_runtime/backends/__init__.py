@@ -1,8 +1,10 @@
 """What runs the cell. One file a backend, behind this one small protocol."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from adar_runtime.graph import Floats, Graph
+from adar_runtime.signature import Ports
 
 
 class Recurrence(Protocol):
@@ -32,6 +34,11 @@ class Backend(Protocol):
     """A bundle made ready to run on one kind of device."""
 
     name: str
+
+    @property
+    def ports(self) -> Mapping[str, Ports]:
+        """What each graph really takes and gives."""
+        ...
 
     def start(self, graph: Graph) -> Recurrence:
         """Encode the features: the state at t = 0."""

@@ -5,20 +5,25 @@ state that is kept holds the third. Keeping is a change of roles, not a copy.
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from adar_runtime.errors import BackendError
+from adar_runtime.errors import AdarError, BackendError, reason
 from adar_runtime.graph import Floats, Graph
+from adar_runtime.manifest import Port
 from adar_runtime.neighbours import Neighbours
+from adar_runtime.signature import STATE, Ports
 
-STATE = ("nodes", "targets", "node_proxies", "target_proxies")
 ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
+ENCODER_NUMBERS = 2**26  # and blocks have fewer rows where there are many columns
 
+TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+QUIET = 4  # ONNX Runtime's level for what ends the process; what it has to say comes as an exception too
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -30,8 +35,16 @@ class OnnxBackend:
         self._device = device
         self._sessions = {name: _session(content, device) for name, content in graphs.items()}
 
+    @property
+    def ports(self) -> dict[str, Ports]:
+        return {
+            name: Ports(tuple(map(_port, session.get_inputs())), tuple(map(_port, session.get_outputs())))
+            for name, session in self._sessions.items()
+        }
+
     def start(self, graph: Graph) -> "OnnxRecurrence":
-        return OnnxRecurrence(self.name, self._device, self._sessions, graph)
+        with _told():
+            return OnnxRecurrence(self.name, self._device, self._sessions, graph)
 
 
 class OnnxRecurrence:
@@ -43,6 +56,7 @@ class OnnxRecurrence:
         self.name = name
         self._device = device
         self._cell, self._head = sessions["cell"], sessions["head"]
+        self._outputs = graph.outputs
         first = _encode(sessions["encoder"], graph)
         self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
         self._current = 0
@@ -63,7 +77,8 @@ class OnnxRecurrence:
         self._code.update_inplace(code)
         self._size.update_inplace(np.asarray(size, np.float32))
         free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
-        self._cell.run_with_iobinding(self._binding(self._current, free))
+        with _told():
+            self._cell.run_with_iobinding(self._binding(self._current, free))
         self._current = free
 
     def keep(self) -> None:
@@ -73,8 +88,10 @@ class OnnxRecurrence:
         slot = self._kept if kept and self._kept is not None else self._current
         binding = self._head_binding(slot)
         binding.bind_output("alignment")
-        self._head.run_with_iobinding(binding)
-        scores: Floats = binding.copy_outputs_to_cpu()[0]
+        with _told():
+            self._head.run_with_iobinding(binding)
+            scores: Floats = binding.copy_outputs_to_cpu()[0]
+        _check_shape("scores", scores, (self._outputs, self._buffers[slot][1].shape()[0]))
         return scores
 
     def _measure(self) -> None:
@@ -122,13 +139,36 @@ def _encode(encoder: ort.InferenceSession, graph: Graph) -> list[Floats]:
         assert graph.target_features is not None
         feeds["target_features"] = graph.target_features
     by_row = encoder.get_modelmeta().custom_metadata_map.get("adar.by_row") == "yes"
-    size = ENCODER_ROWS if by_row else graph.nodes
+    size = max(1, min(ENCODER_ROWS, ENCODER_NUMBERS // graph.width)) if by_row else graph.nodes
     first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, size)})
     rest = [
         encoder.run(["nodes"], feeds | {"features": graph.rows(start, start + size)})[0]
         for start in range(size, graph.nodes, size)
     ]
-    return [np.concatenate([first[0], *rest]), *first[1:]]
+    nodes = np.concatenate([first[0], *rest])
+    _check_shape("nodes", nodes, (graph.nodes, first[0].shape[1]))
+    return [nodes, *first[1:]]
+
+
+def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
+    """A graph may declare one shape and give another: ONNX Runtime only warns."""
+    if array.shape != shape:
+        raise BackendError(f"the bundle gave {name} of shape {list(array.shape)}, not {list(shape)}")
+
+
+def _port(port: Any) -> Port:
+    return Port(port.name, TYPES.get(port.type, port.type), tuple(port.shape))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong in ONNX Runtime, as one of our errors; its exceptions share no base class."""
+    try:
+        yield
+    except AdarError:
+        raise
+    except Exception as error:
+        raise BackendError(f"ONNX Runtime could not run the bundle: {reason(error)}") from error
 
 
 def _structure(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
@@ -139,12 +179,14 @@ def _structure(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
 
 def _session(content: bytes, device: str) -> ort.InferenceSession:
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # ONNX Runtime's warnings are about its own choices, not the user's
+    options.log_severity_level = QUIET
+    # Without it the bytes say what they are, and could be a format that nobody has looked into.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     provider = PROVIDERS[device]
     try:
         session = ort.InferenceSession(content, options, providers=[provider])
     except Exception as error:  # its exceptions share no base class
-        raise BackendError(f"ONNX Runtime cannot load the graph: {str(error).splitlines()[0]}") from error
+        raise BackendError(f"ONNX Runtime cannot load the graph: {reason(error)}") from error
     if session.get_providers()[0] != provider:
         raise BackendError(
             f"ONNX Runtime fell back to {session.get_providers()[0]}: {provider} does not work here"

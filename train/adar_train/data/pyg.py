@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError
-from adar_runtime.formats import MASKS
-from adar_runtime.graph import Floats, Graph, Mask, SparseRows
+from adar_runtime.graph import MASKS, Floats, Graph, Mask, SparseRows
 
 PREFIX = "pyg:"
 

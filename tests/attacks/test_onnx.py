@@ -1,0 +1,162 @@
+"""ONNX files that are more than a plain graph. A stranger writes the manifest too, so it vouches for them."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import adar_runtime
+from adar_runtime import Graph, onnx_guard
+from adar_runtime.backends.onnx import _session
+from adar_runtime.errors import BackendError, BundleError
+
+
+def replace_cell(bundle: Path, content: bytes) -> None:
+    (bundle / "cell.onnx").write_bytes(content)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["graphs"]["cell"].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.fixture
+def copy(bundle_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(bundle_folder, tmp_path / "bundle")
+
+
+@pytest.fixture
+def cell(bundle_folder: Path) -> onnx.ModelProto:
+    return onnx.load(bundle_folder / "cell.onnx")
+
+
+def external_sparse() -> onnx.SparseTensorProto:
+    sparse = onnx.SparseTensorProto(dims=[4], indices=numpy_helper.from_array(np.array([0])))
+    values = onnx.TensorProto(name="v", data_type=1, dims=[1], data_location=TensorProto.EXTERNAL)
+    values.external_data.add(key="location", value="/etc/passwd")
+    sparse.values.CopyFrom(values)
+    return sparse
+
+
+def sparse_attribute(model: onnx.ModelProto) -> None:
+    node = model.graph.node.add(op_type="Constant", output=["s"])
+    node.attribute.add(name="sparse_value", type=11).sparse_tensor.CopyFrom(external_sparse())
+
+
+def sparse_attributes(model: onnx.ModelProto) -> None:
+    node = model.graph.node.add(op_type="Constant", output=["s"])
+    node.attribute.add(name="sparse_value", type=12).sparse_tensors.append(external_sparse())
+
+
+def sparse_initializer(model: onnx.ModelProto) -> None:
+    model.graph.sparse_initializer.append(external_sparse())
+
+
+def training(model: onnx.ModelProto) -> None:
+    model.training_info.add().algorithm.CopyFrom(model.graph)
+
+
+def function_attribute(model: onnx.ModelProto) -> None:
+    model.graph.node[0].attribute.add(name="a", ref_attr_name="b", type=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (sparse_attribute, "sparse weights"),
+        (sparse_attributes, "sparse weights"),
+        (sparse_initializer, "sparse weights"),
+        (training, "training steps"),
+        (function_attribute, "attributes of a function"),
+    ],
+)
+def test_what_no_bundle_needs_is_refused(copy: Path, cell: onnx.ModelProto, change, message: str) -> None:
+    change(cell)
+    replace_cell(copy, cell.SerializeToString())
+    with pytest.raises(BundleError, match=message):
+        adar_runtime.load(copy)
+
+
+def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, tmp_path: Path) -> None:
+    """It would be read in place of ONNX wherever it announces itself, whatever the guard had seen."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "cell.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    ort.InferenceSession(cell.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    content = (tmp_path / "cell.ort").read_bytes()
+    replace_cell(copy, content)
+    with pytest.raises(BundleError, match="own format"):
+        adar_runtime.load(copy)
+    with pytest.raises(BackendError, match="cannot load"):  # and once more, without the guard
+        _session(content, "cpu")
+
+
+def wire(field: int, content: bytes) -> bytes:
+    """One field of bytes, as protobuf writes it; lengths below 128."""
+    key, out = field << 3 | 2, b""
+    while key >= 128:
+        out, key = out + bytes([key & 127 | 128]), key >> 7
+    return out + bytes([key, len(content)]) + content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "0 graphs"),
+        (wire(2, b"somebody"), "0 graphs"),
+        (wire(7, b"") * 2, "2 graphs"),
+        (wire(0, b"anything") + wire(7, b""), "field 0"),
+        (wire(99, b"anything") + wire(7, b""), "field 99"),
+        (wire(2**29 + 7, b"") + wire(7, b""), "needs"),  # protobuf drops the upper bits and sees a graph
+        (wire(7, b"")[:-1], "not a whole"),
+        (b"\x0b", "not a whole"),
+        (b"\xff" * 11, "not a whole"),
+    ],
+)
+def test_wire_format_that_says_two_things(content: bytes, message: str) -> None:
+    with pytest.raises(BundleError) as error:
+        onnx_guard.check("cell.onnx", content)
+    assert message in str(error.value)
+
+
+def far_away(model: onnx.ModelProto) -> None:
+    """Every message is fetched from a node that is not there."""
+    model.graph.initializer.append(numpy_helper.from_array(np.array(10**9), "far"))
+    model.graph.node.insert(0, helper.make_node("Add", ["edge_source", "far"], ["elsewhere"]))
+    for node in model.graph.node:
+        if node.op_type == "Gather":
+            node.input[1] = "elsewhere"
+
+
+def huge(model: onnx.ModelProto) -> None:
+    """A petabyte of zeros."""
+    model.graph.initializer.append(numpy_helper.from_array(np.array([10**7, 10**8]), "sides"))
+    model.graph.node.insert(0, helper.make_node("ConstantOfShape", ["sides"], ["zeros"]))
+    model.graph.node.insert(1, helper.make_node("ReduceSum", ["zeros"], ["sum"], keepdims=0))
+    next(node for node in model.graph.node if node.output[0] == "alignment").input[0] = "sum"
+
+
+@pytest.mark.parametrize("change", [far_away, huge])
+def test_what_fails_while_it_runs_is_a_backend_error(
+    copy: Path, cell: onnx.ModelProto, board: Graph, change, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change(cell)
+    replace_cell(copy, cell.SerializeToString())
+    with pytest.raises(BackendError, match="could not run"):
+        adar_runtime.load(copy, "cpu").run(board, 3)
+    assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
+
+
+def test_ports_that_are_not_what_the_manifest_says(copy: Path, cell: onnx.ModelProto) -> None:
+    for port in [*cell.graph.input, *cell.graph.node]:
+        if port.name == "step_size":
+            port.name = "step_length"
+        if isinstance(port, onnx.NodeProto):
+            port.input[:] = ["step_length" if name == "step_size" else name for name in port.input]
+    replace_cell(copy, cell.SerializeToString())
+    with pytest.raises(BundleError, match=r"the real inputs of cell\.onnx"):
+        adar_runtime.load(copy)

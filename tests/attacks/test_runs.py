@@ -1,0 +1,55 @@
+"""Run folders whose files are not what they should be."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adar_runtime.errors import RunFolderError
+from adar_train import load_run
+
+
+def without(key: str):
+    def change(config: dict) -> dict:
+        return {name: value for name, value in config.items() if name != key}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("metrics.json", lambda _: [], "no JSON object"),
+        ("config.json", lambda _: None, "no JSON object"),
+        ("config.json", without("data"), "no 'data'"),
+        ("config.json", without("kind"), "no 'kind'"),
+        ("config.json", without("model"), "no 'model'"),
+        ("config.json", without("training"), "no 'training'"),
+        ("config.json", lambda c: c | {"kind": "x" * 10**4}, "speaks of a model"),
+        ("config.json", lambda c: c | {"kind": []}, "cannot be read"),
+        ("config.json", lambda c: c | {"model": []}, "cannot be read"),
+        ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),
+        ("config.json", lambda c: c | {"model": c["model"] | {"hidden": -1}}, "cannot be read"),
+    ],
+)
+def test_json_of_another_shape(run_folder: Path, tmp_path: Path, file: str, change, message: str) -> None:
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    (run / file).write_text(json.dumps(change(json.loads((run / file).read_text()))))
+    with pytest.raises(RunFolderError) as error:
+        load_run(run)
+    assert message in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def test_bytes_and_folders_in_place_of_json(run_folder: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    (run / "metrics.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        load_run(run)
+    (run / "metrics.json").unlink()
+    (run / "metrics.json").mkdir()
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        load_run(run)
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        load_run(tmp_path / ("r" * 300))
