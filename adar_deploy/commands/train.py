@@ -147,7 +147,7 @@ def train(
             relation=Ablation.relation not in left_out,
             unit_step=Ablation.total_time in left_out,
             **_given(
-                dropout=dropout,
+                dropout=0.0 if described and dropout is None else dropout,
                 input_dropout=input_dropout,
                 alignment=alignment or ("mean-inner-product" if preset else None),
             ),

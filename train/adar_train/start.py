@@ -62,7 +62,9 @@ def _scale_features(model: AdaR, graph: Graph) -> None:
     spread = np.sqrt(variance)
     if isinstance(graph.features, SparseRows):  # a rare word is no louder for being rare
         spread = np.maximum(spread, 0.3 * np.sqrt(variance.mean()))
-    scale = 1 / np.maximum(spread, 1e-6)
+    # A column that never varies says nothing here, and must not shout where it does vary.
+    varies = spread > 1e-6 * np.maximum(1, np.abs(mean))
+    scale = np.where(varies, 1 / np.where(varies, spread, 1), 0)
     length = np.sqrt((variance * scale**2).sum())
     wanted = min(np.sqrt(graph.width), LONGEST_ROW)
     scale *= wanted / max(length, 1e-6)
