@@ -15,6 +15,7 @@ Where the paper leaves a choice: ψ and the relations are scaled by 1/√d, and 
 Linear → LayerNorm → LeakyReLU → Linear.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -252,15 +253,15 @@ class Cell(nn.Module):
         return (own + neighbours @ sent) * share
 
 
-class Model(nn.Module):
+class Model(nn.Module, ABC):
     """What the trainer and the evaluation ask of any model: states over time, and one head for all tasks."""
 
     config: ModelConfig
     gradient_checkpoints = False  # keep one state a step and compute the rest again: less memory
 
+    @abstractmethod
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """The states at each of `times`."""
-        raise NotImplementedError
 
     def scores(self, state: State, graph: GraphTensors) -> Tensor:
         """Z Cᵀ of the problem setup, before softmax: [k, c]."""
