@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.console import Bar, percent, print_facts, print_note, print_rows
+from adar_deploy.extras import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from adar_runtime import StopRule
-    from adar_runtime.evaluation import Evaluation, Runner
+    from adar_runtime.evaluation import Evaluation, Subject
 
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 
@@ -37,24 +35,30 @@ def evaluate(
     """
     from adar_runtime import evaluation, read_graph
     from adar_runtime.files import write_file
-    from adar_runtime.plots import plot_curves
+    from adar_runtime.graph import GRAPH
+    from adar_runtime.plots import check_suffix, plot_curves
 
     sizes = _budgets(budgets)
     write = evaluation.table_writer(output) if output else None
-    run, make_rule = _open(model)
+    if plot:
+        check_suffix(plot)
+    subject = _open(model)
     done: list[Evaluation] = []
-    for path in graphs:
-        with Bar(f"evaluate {path.name}", sum(sizes)) as bar:
+    loaded = {str(path): [read_graph(path)] for path in graphs}
+    if subject.level == GRAPH:  # labelled as wholes, they are scored together
+        loaded = {", ".join(loaded): [graph for group in loaded.values() for graph in group]}
+    for name, group in loaded.items():
+        with Bar("evaluate", sum(sizes)) as bar:
             spent = 0
 
             def show(budget: int) -> None:
                 nonlocal spent
                 spent += budget
-                bar.update(spent, f"budget {budget}")
+                bar.update(spent, f"{Path(name).name}  budget {budget}")  # noqa: B023
 
-            done.append(evaluation.evaluate(str(path), read_graph(path), run, make_rule, sizes, split, show))
+            done.append(evaluation.evaluate(name, group, subject, sizes, split, show))
         if plot:
-            picture = plot if len(graphs) == 1 else plot.with_stem(f"{plot.stem}-{path.stem}")
+            picture = plot if len(loaded) == 1 else plot.with_stem(f"{plot.stem}-{Path(name).stem}")
             plot_curves(done[-1].curves, done[-1].part, done[-1].metric, picture)
         if not as_json:
             _show(done[-1])
@@ -80,27 +84,38 @@ def _budgets(text: str) -> list[int]:
     return sizes
 
 
-def _open(path: Path) -> tuple["Runner", "Callable[[], StopRule]"]:
-    """How to run the model in this folder, and its own rule to stop by. A bundle needs no PyTorch."""
+def _open(path: Path) -> "Subject":
+    """The model in this folder. A bundle needs no PyTorch."""
     from adar_runtime import load
     from adar_runtime.curves import run_moments
+    from adar_runtime.evaluation import Subject
     from adar_runtime.manifest import FILE_NAME
     from adar_runtime.stopping import make_rule
 
     if (path / FILE_NAME).is_file():
         bundle = load(path)
-        return lambda graph, budget: run_moments(bundle, graph, budget), bundle.stop_rule
-    from adar_deploy.extras import require
-
+        manifest = bundle.manifest
+        return Subject(
+            run=lambda graph, budget: run_moments(bundle, graph, budget),
+            make_rule=bundle.stop_rule,
+            features=manifest.features,
+            level=manifest.level,
+            regression=manifest.regression,
+        )
     require("train")
     from adar_train.evaluate import moments
     from adar_train.runs import load_run
     from adar_train.tensors import GraphTensors
 
     run = load_run(path)
-    settings = run.metrics["exit"]
-    return lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget), lambda: make_rule(
-        settings
+    config = run.model.config
+    return Subject(
+        run=lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget),
+        make_rule=lambda: make_rule(run.metrics["exit"]),
+        features=config.features,
+        level=config.level,
+        regression=config.regression,
+        any_budget=run.model.any_budget,
     )
 
 

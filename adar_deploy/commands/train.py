@@ -13,7 +13,8 @@ from adar_deploy.extras import require
 RUNS = Path("runs")
 SPLITS = ("train", "val", "test")
 OURS = "our own recipe"
-ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,)}  # a baseline's depth is its own
+# A baseline's depth is its own, and the paper's two other losses are of AdaR's steps.
+ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
 
 class Preset(StrEnum):
@@ -134,7 +135,10 @@ def train(
     names = data or ["minesweeper"]
     left_out = set(without or ())
     graphs = prepare(names, task, seed)
-    described = preset is None and baseline is None and graphs[0].target_features is not None
+    ours = preset is None and baseline is None
+    described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
+    described = described and not graphs[0].regression
+    _check_ablations(left_out, preset, described)
     job = Job(
         names=names,
         graphs=graphs,
@@ -188,6 +192,17 @@ def train(
             metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
     if distributed.rank() == 0:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
+
+
+def _check_ablations(left_out: set[Ablation], preset: Preset | None, described: bool) -> None:
+    """Refuse to leave out what is not there."""
+    from adar_runtime.errors import UsageError
+
+    losses = left_out & {Ablation.step_loss, Ablation.full_loss}
+    parts = left_out & {Ablation.step_info, Ablation.relation}
+    if (losses and preset is None) or (parts and described):
+        word = min(losses or parts)
+        raise UsageError(f"our own recipe has no {word} to leave out: compare with --preset")
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -77,27 +77,36 @@ class Exit:
     regret: dict[str, float]  # of each rule, the mean over budgets of (best step's metric - the rule's)
 
 
-def calibrate(curves: Sequence[Curve], part: str = "val") -> Exit:
-    """Choose the exit by the validation metric: no other label is looked at."""
-    time = _best_time(curves, part)
+def calibrate(groups: Sequence[Sequence[Curve]], part: str = "val") -> Exit:
+    """Choose the exit by the validation metric: no other label is looked at.
+
+    A group is one budget's curves, one a graph.
+    """
+    time = _best_time(groups, part)
     rules: dict[str, tuple[dict[str, Any], Callable[[], StopRule]]] = {
         "time": ({"t": time}, lambda: AtTime(time)),
         "peak": ({"patience": Peak.patience}, Peak),
         "final": ({}, Final),
     }
-    regret = {name: _regret(curves, part, make) for name, (_, make) in rules.items()}
+    regret = {name: _regret(groups, part, make) for name, (_, make) in rules.items()}
     least = min(regret, key=lambda name: regret[name])
     return Exit({"rule": least} | rules[least][0], time, regret)
 
 
-def _best_time(curves: Sequence[Curve], part: str) -> float:
-    """The time whose worst metric over the budgets is highest; the later one of equals."""
-    candidates = np.unique(np.concatenate([curve.times[1:] for curve in curves]))
-    worst = [min(c.metric(part)[c.step_at(t)] for c in curves) for t in candidates]
-    return float(candidates[len(worst) - 1 - int(np.argmax(worst[::-1]))])
+def _best_time(groups: Sequence[Sequence[Curve]], part: str) -> float:
+    """The time whose worst budget, each the mean over graphs, is best; the later one of equals."""
+    candidates = sorted(
+        {step / c.budget for curves in groups for c in curves for step in range(1, c.budget + 1)}
+    )
+
+    def worst(time: float) -> float:
+        return min(float(np.mean([c.metric(part)[c.step_at(time)] for c in curves])) for curves in groups)
+
+    return max(candidates, key=lambda time: (worst(time), time))
 
 
-def _regret(curves: Sequence[Curve], part: str, make: Callable[[], StopRule]) -> float:
-    """Mean over the budgets of what the rule loses against the best step."""
+def _regret(groups: Sequence[Sequence[Curve]], part: str, make: Callable[[], StopRule]) -> float:
+    """Mean over budgets and graphs of what the rule loses against the best step."""
+    curves = [curve for group in groups for curve in group]
     lost = [max(c.metric(part)) - c.metric(part)[answer_step(make(), c.alignment)] for c in curves]
     return float(np.mean(lost))

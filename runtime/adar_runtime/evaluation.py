@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from adar_runtime.cosine import TRAINING_FREE
-from adar_runtime.curves import Curve, Moment, measure
+from adar_runtime.curves import Curve, Moment, measure_together
 from adar_runtime.errors import GraphError, UsageError
-from adar_runtime.graph import ALL, Graph
+from adar_runtime.graph import ALL, NODE, Graph
 from adar_runtime.metrics import metric_name, split_metrics
 from adar_runtime.stopping import StopRule, answer_step
 
@@ -53,8 +53,8 @@ class Evaluation:
         ]
 
     def better_for_free(self) -> dict[str, float]:
-        """What needs no model and scores at least as well as the model's best budget does at its exit."""
-        reached = max(row["at_exit"] for row in self.budgets())
+        """What needs no model and scores no worse than the model at its exit from its largest budget."""
+        reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
         return {name: value for name, value in self.free.items() if value >= reached}
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,33 +66,65 @@ class Evaluation:
         }
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: how to run it, its own rule to stop by, and the graphs that it takes."""
+
+    run: Runner
+    make_rule: Callable[[], StopRule]
+    features: int
+    level: str
+    regression: bool
+    any_budget: bool = True  # False for a model whose depth is its own
+
+    def check(self, name: str, graph: Graph) -> None:
+        """Refuse a graph that the model was not made for."""
+        if graph.width != self.features:
+            raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
+        if (graph.level, graph.regression) != (self.level, self.regression):
+            kind = "numbers" if self.regression else "classes"
+            raise GraphError(
+                f"{name}: its labels are not what the model predicts, {kind} of each {self.level}"
+            )
+
+
 def evaluate(
     name: str,
-    graph: Graph,
-    run: Runner,
-    make_rule: Callable[[], StopRule],
+    graphs: Sequence[Graph],
+    subject: Subject,
     budgets: Sequence[int],
     split: int = 0,
     on_budget: Callable[[int], None] = lambda _: None,
 ) -> Evaluation:
-    """Run a graph for each of the budgets; labels are used for the score and nothing else."""
-    part = ALL if graph.test_mask is None else "test"
-    if graph.labelled(part, split) is None:
+    """Run graphs for each of the budgets and score them together; labels serve the score and nothing else."""
+    part = ALL if all(graph.test_mask is None for graph in graphs) else "test"
+    if all(graph.labelled(part, split) is None for graph in graphs):
         raise GraphError(f"{name}: there are no labels to score against")
+    for graph in graphs:
+        subject.check(name, graph)
     curves = []
-    for budget in budgets:
-        curves.append(measure(run(graph, budget), graph, budget, split, [part]))
+    for budget in budgets if subject.any_budget else [1]:
+        runs = [subject.run(graph, budget) for graph in graphs]
+        curves.append(measure_together(runs, graphs, budget, split, [part]))
+        if part not in curves[-1].metrics[0]:
+            raise GraphError(f"{name}: the {part} labels are all of one class, which tells nothing")
         on_budget(budget)
-    described = graph.target_features is not None and graph.level == "node"
-    free = {key: score(graph) for key, score in TRAINING_FREE.items()} if described else {}
     return Evaluation(
         graph=name,
         part=part,
-        metric=metric_name(graph.targets, regression=graph.regression),
+        metric=metric_name(max(graph.targets for graph in graphs), regression=subject.regression),
         curves=curves,
-        exits=[answer_step(make_rule(), curve.alignment) for curve in curves],
-        free={key: split_metrics(graph, scores, split, [part])[part] for key, scores in free.items()},
+        exits=[answer_step(subject.make_rule(), curve.alignment) for curve in curves],
+        free=_free(graphs[0], split, part),
     )
+
+
+def _free(graph: Graph, split: int, part: str) -> dict[str, float]:
+    """What needs no model, for nodes of described classes."""
+    if graph.target_features is None or graph.level != NODE or graph.regression:
+        return {}
+    scores = {name: score(graph) for name, score in TRAINING_FREE.items()}
+    return {name: split_metrics(graph, values, split, [part])[part] for name, values in scores.items()}
 
 
 def table_writer(path: Path) -> Callable[[Sequence[Evaluation]], bytes]:

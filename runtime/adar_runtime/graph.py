@@ -44,14 +44,26 @@ class SparseRows:
         )
         require(bool(ordered), "x_indptr has to rise from 0 to the number of entries in x_data")
         checks.within("x_indices", self.columns, width, "columns")
+        self._sort()
 
     def dense(self, start: int, stop: int) -> Floats:
-        """Rows start to stop with their zeros; entries given twice add up."""
+        """Rows start to stop with their zeros."""
         rows = np.repeat(np.arange(stop - start), np.diff(self.starts[start : stop + 1]))
         entries = slice(self.starts[start], self.starts[stop])
         block = np.zeros((stop - start, self.shape[1]), np.float32)
-        np.add.at(block, (rows, self.columns[entries]), self.values[entries])
+        block[rows, self.columns[entries]] = self.values[entries]
         return block
+
+    def _sort(self) -> None:
+        """Bring every row's columns into order, each once; entries given twice add up."""
+        rows, width = self.shape
+        place = np.repeat(np.arange(rows), np.diff(self.starts)) * width + self.columns
+        if (np.diff(place) > 0).all():
+            return
+        unique, entry = np.unique(place, return_inverse=True)
+        _set(self, values=np.bincount(entry, self.values, len(unique)).astype(np.float32))
+        _set(self, columns=unique % width)
+        _set(self, starts=np.concatenate([[0], np.cumsum(np.bincount(unique // width, minlength=rows))]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from adar_runtime.curves import Curve
-from adar_runtime.errors import MissingExtraError
+from adar_runtime.errors import MissingExtraError, UsageError
 
 
 def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
@@ -40,6 +40,12 @@ def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> 
     bottom.set_ylabel("alignment (● peak)")
     bottom.set_xlabel("t = s / S")
     _save(figure, path)
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a picture of a kind that is not drawn, before the work."""
+    if path.suffix not in (".png", ".svg"):
+        raise UsageError(f"{path}: a plot is drawn as .png or .svg, not {path.suffix or 'nothing'!r}")
 
 
 def _axes(x: str, y: str) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ def curve(budget: int, metric: list[float], alignment: list[float]) -> Curve:
 def test_the_exit_is_the_time_whose_worst_budget_is_best() -> None:
     rising = [0.0, 1.0, 2.0, 3.0, 4.0]
     found = calibrate(
-        [curve(4, [0.5, 0.6, 0.9, 0.8, 0.7], rising), curve(4, [0.5, 0.9, 0.8, 0.6, 0.6], rising)]
+        [[curve(4, [0.5, 0.6, 0.9, 0.8, 0.7], rising)], [curve(4, [0.5, 0.9, 0.8, 0.6, 0.6], rising)]]
     )
     assert found.time == 0.5  # 0.8 at the worst; 0.6 for any other
     assert found.regret["final"] == pytest.approx((0.2 + 0.3) / 2)
@@ -22,16 +22,27 @@ def test_the_exit_is_the_time_whose_worst_budget_is_best() -> None:
     assert found.rule == {"rule": "time", "t": 0.5}
 
 
+def test_the_hardest_graph_does_not_decide_alone() -> None:
+    rising = [0.0, 1.0, 2.0]
+    easy, hard = curve(2, [0.5, 0.7, 0.9], rising), curve(2, [0.2, 0.31, 0.3], rising)
+    assert calibrate([[easy, hard]]).time == 1.0
+
+
+def test_steps_of_unit_time_are_shares_of_the_budget_too() -> None:
+    unit = Curve(2, [0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [{"val": value} for value in (0.1, 0.9, 0.2)])
+    assert calibrate([[unit]]).rule == {"rule": "time", "t": 0.5}
+
+
 def test_equal_times_give_the_later_one() -> None:
-    assert calibrate([curve(4, [0.5, 0.9, 0.9, 0.9, 0.9], [0.0, 1.0, 2.0, 3.0, 4.0])]).time == 1.0
+    assert calibrate([[curve(4, [0.5, 0.9, 0.9, 0.9, 0.9], [0.0, 1.0, 2.0, 3.0, 4.0])]]).time == 1.0
 
 
 def test_a_signal_that_peaks_where_the_metric_does_has_no_regret() -> None:
     peaked = [float(10 - abs(step - 4)) for step in range(21)]
-    found = calibrate([curve(20, [value / 10 for value in peaked], peaked)])
+    found = calibrate([[curve(20, [value / 10 for value in peaked], peaked)]])
     assert found.regret["peak"] == 0
     falling = [float(-step) for step in range(21)]
-    found = calibrate([curve(20, [value / 10 for value in peaked], falling)])
+    found = calibrate([[curve(20, [value / 10 for value in peaked], falling)]])
     assert found.regret["peak"] == found.regret["final"] > 0  # no peak: the run goes to the end
 
 

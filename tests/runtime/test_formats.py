@@ -15,7 +15,7 @@ from adar_runtime.formats import prediction_writer
 
 def full_graph(*, sparse: bool) -> Graph:
     x = (
-        SparseRows(np.array([0, 1, 1, 3]), np.array([1, 0, 2]), np.array([0.5, 1, 2]), (3, 4))
+        SparseRows(np.array([0, 1, 1, 3]), np.array([1, 2, 0]), np.array([0.5, 2, 1]), (3, 4))
         if sparse
         else np.eye(3, 4)
     )

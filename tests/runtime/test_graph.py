@@ -101,3 +101,10 @@ def test_sparse_features_give_their_rows_back() -> None:
 def test_sparse_features_that_lie(starts: list, columns: list, shape: tuple) -> None:
     with pytest.raises(GraphError):
         SparseRows(np.array(starts), np.array(columns), np.ones(len(columns)), shape)
+
+
+def test_sparse_features_out_of_order_or_given_twice_are_put_in_order() -> None:
+    rows = SparseRows(np.array([0, 3, 3, 5]), np.array([2, 0, 2, 1, 0]), np.array([1.0, 2, 3, 4, 5]), (3, 3))
+    assert np.array_equal(rows.dense(0, 3), [[2, 0, 4], [0, 0, 0], [5, 4, 0]])
+    assert rows.columns.tolist() == [0, 2, 0, 1]
+    assert rows.starts.tolist() == [0, 2, 2, 4]

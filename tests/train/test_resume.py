@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,35 @@ def test_a_resumed_training_has_the_same_losses_and_weights(board: Graph, tmp_pa
     assert resumed.history == whole.history
     for name, weight in whole.model.state_dict().items():
         assert torch.equal(weight, resumed.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("where", ["_update", "_validate"])
+def test_a_signal_in_the_middle_of_an_epoch_waits_for_its_end(
+    board: Graph, tmp_path: Path, monkeypatch, where
+) -> None:
+    whole = trainer(board).run()
+    first = trainer(board)
+    original = getattr(first, where)
+
+    def interrupted(*arguments):
+        if len(first.history) == 5:
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(first, where, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        first.run(checkpoint=tmp_path / "checkpoint")
+    second = trainer(board)
+    second.resume(tmp_path / "checkpoint")
+    assert len(second.history) == 6
+    assert second.run().history == whole.history
+
+
+def test_other_settings_are_not_resumed(board: Graph, tmp_path: Path) -> None:
+    trainer(board).save(tmp_path / "checkpoint")
+    other = Trainer([board], build([board], ModelConfig(board.width, 2, 8, 4), 0), replace(CONFIG, lr=0.5))
+    with pytest.raises(RunFolderError, match="another lr"):
+        other.resume(tmp_path / "checkpoint")
 
 
 def test_a_checkpoint_of_another_model_is_refused(board: Graph, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_the_first_state_has_one_scale_whatever_the_features_have(scale: float) 
     graph = replace(graph, features=graph.features * scale + 5 * scale)
     model, tensors = started(graph)
     nodes = model.encode(tensors.features).nodes
-    assert nodes.std(dim=0).mean().item() == pytest.approx(1, abs=1e-3)
+    assert nodes.std(dim=0).mean().item() == pytest.approx(1, abs=1e-2)
     assert nodes.mean(dim=0).abs().max() < 1e-3
 
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from adar_runtime.errors import UsageError
+
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
@@ -36,6 +38,8 @@ def choose_device(name: str) -> torch.device:
     """The device of that name; "auto" is a CUDA device where there is one, each process its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("cuda was asked for, and PyTorch sees no CUDA device: use --device cpu")
     if name == "cuda" and world_size() > 1:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return torch.device(name)

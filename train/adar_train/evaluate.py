@@ -6,6 +6,7 @@ import torch
 
 from adar_runtime.curves import Curve, Moment, measure, measure_together
 from adar_runtime.graph import GRAPH, Graph
+from adar_runtime.metrics import pooled_metrics, split_metrics
 from adar_runtime.schedule import times
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
@@ -23,8 +24,27 @@ def curves(
 
 @torch.no_grad()
 def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment]:
-    """Run a PyTorch model and tell of every step."""
+    """Run a PyTorch model and tell of every step; of a model of fixed depth, of its input and its output."""
     model.eval()
     clock = times(budget, unit_step=model.config.unit_step)
-    for time, state in zip(clock, model.trajectory(tensors, clock), strict=False):
+    states = model.trajectory(tensors, clock)
+    if not model.any_budget:
+        first, *_, last = states
+        clock, states = times(1), iter([first, last])
+    for time, state in zip(clock, states, strict=True):
         yield Moment(float(time), float(model.alignment(state)), model.scores(state, tensors).cpu().numpy())
+
+
+@torch.no_grad()
+def final_metrics(
+    model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int, part: str
+) -> list[float]:
+    """The metric at the end of a budget alone: one a graph, or one for graphs labelled as wholes."""
+    model.eval()
+    scores = []
+    for tensor in tensors:
+        *_, last = model.trajectory(tensor, times(budget, unit_step=model.config.unit_step))
+        scores.append(model.scores(last, tensor).cpu().numpy())
+    if graphs[0].level == GRAPH:
+        return [pooled_metrics(graphs, scores, split, [part])[part]]
+    return [split_metrics(g, s, split, [part])[part] for g, s in zip(graphs, scores, strict=True)]

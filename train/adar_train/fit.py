@@ -1,10 +1,11 @@
 """One loop: full-graph training on one graph or several, the best weights by validation."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from adar_runtime.curves import Curve, calibrate
-from adar_runtime.errors import DivergedError, GraphError, UsageError
+from adar_runtime.errors import DivergedError, GraphError, RunFolderError, UsageError
 from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.metrics import SPLITS, metric_name, pooled_metrics
 from adar_train import distributed
 from adar_train.checkpoints import load_checkpoint, save_checkpoint
 from adar_train.config import TrainConfig
 from adar_train.data.episodes import EpisodeSource
-from adar_train.evaluate import curves
+from adar_train.evaluate import curves, final_metrics
 from adar_train.grids import GRIDS
+from adar_train.interrupts import held_back
 from adar_train.losses import full_loss, step_loss, task_loss
 from adar_train.model import AdaR, Model, ModelConfig
 from adar_train.start import start
@@ -72,7 +74,7 @@ class Trainer:
     def __init__(
         self, graphs: Sequence[Graph], model: Model, config: TrainConfig, device: torch.device | str = "cpu"
     ) -> None:
-        _check_trainable(graphs, config.split)
+        check_trainable(graphs, config.split)
         self.graphs = graphs
         self.config = config
         self.model = model.to(device)
@@ -104,9 +106,12 @@ class Trainer:
         checkpoint_every: int = 50,
     ) -> Fitted:
         """Train to the last epoch; with a `checkpoint`, write it now and then, and when interrupted."""
+        if self.config.episodes and self.best_val is None:
+            self.best_val = self._validate()  # the untrained start, which nothing worse may replace
         try:
             while len(self.history) < self.config.epochs:
-                self._epoch()
+                with held_back():
+                    self._epoch()
                 on_epoch(Epoch(len(self.history), self.history[-1]["loss"], self.best_val))
                 if checkpoint and len(self.history) % checkpoint_every == 0:
                     self.save(checkpoint)
@@ -120,12 +125,23 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write all that is needed to go on from the last whole epoch."""
         if distributed.rank() == 0:
-            progress = {"history": self.history, "best_val": self.best_val, "seconds": self.seconds}
+            progress = {
+                "training": json.loads(json.dumps(asdict(self.config))),
+                "nodes": [graph.nodes for graph in self.graphs],
+                "history": self.history,
+                "best_val": self.best_val,
+                "seconds": self.seconds,
+            }
             save_checkpoint(path, self.model, self.best, self.optimizer, self.random, progress)
 
     def resume(self, path: Path) -> None:
         """Go on from there."""
         self.best, progress = load_checkpoint(path, self.model, self.optimizer, self.random)
+        now = json.loads(json.dumps(asdict(self.config)))
+        changed = [name for name, value in now.items() if progress["training"].get(name) != value]
+        if changed or progress["nodes"] != [graph.nodes for graph in self.graphs]:
+            what = ", ".join(changed) or "data"
+            raise RunFolderError(f"{path} is of a training with another {what}: resume with the same options")
         self.history, self.best_val = progress["history"], progress["best_val"]
         self.seconds = progress["seconds"]
 
@@ -191,13 +207,17 @@ class Trainer:
 
     def _validate(self) -> float:
         """The worst over budgets of the mean over graphs, at t = 1."""
-        budgets = self.config.select_budgets
-        return min(float(np.mean([c.metrics[-1]["val"] for c in self._curves(budget)])) for budget in budgets)
+        split = self.config.split
+        scores = [
+            final_metrics(self.model, self.graphs, self.tensors, budget, split, "val")
+            for budget in self.config.select_budgets
+        ]
+        return min(float(np.mean(of_graphs)) for of_graphs in scores)
 
     def _metrics(self) -> dict[str, Any]:
         """What is known of the finished model: its exit, and its scores there and at every budget."""
         found = {budget: self._curves(budget) for budget in self.config.exit_budgets}
-        chosen = calibrate([curve for group in found.values() for curve in group])
+        chosen = calibrate(list(found.values()))
         by_budget = {budget: _at_exit(group, chosen.time) for budget, group in found.items()}
         targets = self.model.config.targets or self.graphs[0].targets
         return {
@@ -222,6 +242,7 @@ def fit(
     device: torch.device | str = "cpu",
 ) -> Fitted:
     """Build AdaR, start it by a look at the graphs, and train it."""
+    check_trainable(graphs, config.split)
     return Trainer(graphs, build(graphs, model_config, config.seed), config, device).run(on_epoch)
 
 
@@ -243,7 +264,8 @@ def _at_exit(group: Sequence[Curve], time: float) -> dict[str, float]:
     }
 
 
-def _check_trainable(graphs: Sequence[Graph], split: int) -> None:
+def check_trainable(graphs: Sequence[Graph], split: int) -> None:
+    """Refuse graphs that hold nothing to learn, or nothing to choose a model by."""
     if any(graph.labels is None for graph in graphs):
         raise GraphError("the graph has no labels (y), so there is nothing to learn")
     for name in ("train", "val"):
@@ -254,8 +276,18 @@ def _check_trainable(graphs: Sequence[Graph], split: int) -> None:
         if not (any(known) if graphs[0].level == GRAPH else all(known)):
             raise GraphError(f"nothing in {name}_mask has a label: training needs some in train and val")
     _check_measurable(graphs, split)
-    if max(graph.targets for graph in graphs) < 2 and not graphs[0].regression:
-        raise GraphError("all labels are of one class, so there is nothing to learn")
+    if not graphs[0].regression and _fewest_classes(graphs, split) < 2:
+        raise GraphError("all labels to learn from are of one class, so there is nothing to learn")
+
+
+def _fewest_classes(graphs: Sequence[Graph], split: int) -> int:
+    """How many classes are seen in training, in the graph that shows the fewest."""
+    seen = [
+        set(graph.labels[mask].tolist())
+        for graph in graphs
+        if (mask := graph.labelled("train", split)) is not None and graph.labels is not None
+    ]
+    return len(set().union(*seen)) if graphs[0].level == GRAPH else min(len(classes) for classes in seen)
 
 
 def _check_measurable(graphs: Sequence[Graph], split: int) -> None:

@@ -13,7 +13,7 @@ from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed
 from adar_train.baselines import BASELINES
 from adar_train.config import TrainConfig
-from adar_train.fit import Epoch, Fitted, Trainer, build
+from adar_train.fit import Epoch, Fitted, Trainer, build, check_trainable
 from adar_train.logs import Log
 from adar_train.model import Model, ModelConfig
 from adar_train.runs import TENSORBOARD, check_free, save_run
@@ -43,10 +43,11 @@ class Job:
             raise RunFolderError(f"{checkpoint} is not there: there is nothing to resume")
         if distributed.rank() == 0:  # the one that writes; several would find each other's probes
             check_free(self.out)
+        check_trainable(self.graphs, self.training.split)
         trainer = self._trainer(device)
         if resume:
             trainer.resume(checkpoint)
-        with Log(self.out / TENSORBOARD) as log:
+        with Log(self.out / TENSORBOARD if distributed.rank() == 0 else None) as log:
 
             def tell(epoch: Epoch) -> None:
                 log.epoch(epoch)

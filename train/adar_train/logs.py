@@ -8,11 +8,11 @@ from adar_train.fit import Epoch
 
 
 class Log:
-    """Loss and validation metric of every epoch under `folder`; nothing where TensorBoard is missing."""
+    """Loss and validation metric of every epoch under `folder`; nothing without it or TensorBoard."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._writer: Any = None
-        if find_spec("tensorboard") is not None:
+        if folder is not None and find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(folder)

@@ -257,6 +257,7 @@ class Model(nn.Module, ABC):
     """What the trainer and the evaluation ask of any model: states over time, and one head for all tasks."""
 
     config: ModelConfig
+    any_budget = True  # whether the caller says how many steps there are; a baseline's depth is its own
     gradient_checkpoints = False  # keep one state a step and compute the rest again: less memory
 
     @abstractmethod

@@ -88,7 +88,7 @@ def _centre_input(model: AdaR, tensors: GraphTensors) -> None:
     """Nodes with zero mean and unit spread in every column of H at t = 0."""
     model.eval()
     nodes = model.encode(tensors.features, tensors.target_features).nodes
-    spread = nodes.std(dim=0).mean().clamp_min(1e-6)
+    spread = nodes.std(dim=0, correction=0).mean().clamp_min(1e-6)
     model.input.weight.div_(spread)
     model.input.bias.copy_((model.input.bias - nodes.mean(dim=0)) / spread)
 

@@ -17,6 +17,8 @@ class Baseline(Model):
     target descriptions all enter one space, and a comparison is of what comes after it.
     """
 
+    any_budget = False
+
     def __init__(self, config: ModelConfig, layers: int) -> None:
         super().__init__()
         if layers < 1:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import GRAPH, Graph, Integers
+from adar_runtime.graph import ALL, GRAPH, MASKS, Graph, Integers
 
 SHARES = (0.6, 0.2, 0.2)
 
@@ -15,7 +15,13 @@ def with_split(graph: Graph, seed: int = 0) -> Graph:
     """The graph with a random 60/20/20 split, if it has labels and no split of its own."""
     if graph.labels is None or graph.train_mask is not None or graph.level == GRAPH:
         return graph
-    return replace(graph, **_masks(graph.outputs, seed))
+    known = graph.labelled(ALL)
+    if known is None:
+        return graph
+    masks: dict[str, Any] = {name: np.zeros(graph.outputs, np.bool_) for name in MASKS}
+    for name, mask in _masks(int(known.sum()), seed).items():
+        masks[name][known] = mask
+    return replace(graph, **masks)
 
 
 def split_graphs(graphs: list[Graph], seed: int = 0) -> list[Graph]:
