@@ -26,7 +26,7 @@ demo: install  ## train, export and run on the embedded data set, in build/demo
 	cd build/demo && ../../$(BIN)/adar-deploy run runs/minesweeper/graph.pt --max-steps 300
 
 test: install  ## all default tests
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2  # one thread a worker: more would wait for each other
 
 check: install  ## format, lint and types, as CI sees them
 	$(BIN)/ruff format --check .
