@@ -8,8 +8,10 @@ import typer
 
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
+from adar_deploy.commands.inspect import inspect
 from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
+from adar_deploy.commands.validate import validate
 from adar_deploy.console import print_error
 from adar_deploy.signals import interruptible, terminable
 
@@ -21,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, export, run):
+for command in (train, evaluate, export, validate, inspect, run):
     app.command()(interruptible(command))
 
 

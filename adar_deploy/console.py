@@ -1,12 +1,15 @@
 """All that touches rich: where messages go, and what tables and bars look like."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from adar_runtime.manifest import Manifest
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -90,3 +93,8 @@ class Bar:
 def percent(value: float) -> str:
     """A share of one, as people read it."""
     return f"{100 * value:.2f} %"
+
+
+def megabytes(manifest: "Manifest") -> str:
+    """The size of a bundle's graphs."""
+    return f"{sum(file.bytes for file in manifest.graphs.values()) / 1e6:.1f} MB"

@@ -20,11 +20,11 @@ from copy import deepcopy
 import numpy as np
 import torch
 
+from adar_export.plain import PlainAdaR
 from adar_runtime.schedule import times
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.data.minesweeper import minesweeper
 from adar_train.losses import task_loss
-from benchmarks.plain_adar import PlainAdaR
 
 SIDES = ("ours", "plain", "plain-per-edge")
 TOLERANCE = 1e-4

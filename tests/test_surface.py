@@ -14,4 +14,4 @@ def test_public_names() -> None:
         "AdaR", "Epoch", "Fitted", "GraphTensors", "ModelConfig", "Run", "State", "TrainConfig", "Trainer",
         "fit", "load", "load_run", "save_run",
     ]  # fmt: skip
-    assert sorted(adar_export.__all__) == ["Check", "export_bundle"]
+    assert sorted(adar_export.__all__) == ["Check", "Convergence", "Report", "Trial", "export_bundle"]

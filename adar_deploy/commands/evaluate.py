@@ -38,7 +38,7 @@ def evaluate(
     from adar_runtime.graph import GRAPH
     from adar_runtime.plots import check_suffix, plot_curves
 
-    sizes = _budgets(budgets)
+    sizes = parse_budgets(budgets)
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_suffix(plot)
@@ -69,7 +69,8 @@ def evaluate(
         typer.echo(json.dumps(reports[0] if len(reports) == 1 else reports))
 
 
-def _budgets(text: str) -> list[int]:
+def parse_budgets(text: str) -> list[int]:
+    """Numbers of steps from a list with commas."""
     from adar_runtime.errors import UsageError
     from adar_runtime.loop import check_budget
 

@@ -6,7 +6,7 @@ import onnx
 import onnxruntime as ort
 
 from adar_export.builder import GraphBuilder
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import ExportError, UsageError
 
 OLDEST = 17  # the first with LayerNormalization
 
@@ -24,10 +24,17 @@ def newest() -> int:
 
 
 def _runs(opset: int) -> bool:
-    graph = GraphBuilder("probe")
+    graph = GraphBuilder("probe", opset)
     graph.output("y", graph.op("Neg", graph.input("x", [1])), [1])
     try:
-        ort.InferenceSession(graph.build(opset, {}).SerializeToString(), providers=["CPUExecutionProvider"])
+        ort.InferenceSession(graph.build({}).SerializeToString(), providers=["CPUExecutionProvider"])
     except Exception:  # its exceptions share no base class
         return False
     return True
+
+
+def check_exact(model: onnx.ModelProto, opset: int) -> None:
+    """Refuse a graph of another opset than was asked for: converters keep the old one without a word."""
+    found = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+    if found != {"ai.onnx": opset}:
+        raise ExportError(f"opset {opset} was asked for and {found} came out: choose another opset")

@@ -2,24 +2,32 @@
 
 import hashlib
 import platform
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import onnx
 import onnxruntime
 import torch
 
+from adar_export import convergence, validate
 from adar_export.builder import TYPES
+from adar_export.convergence import Trial
 from adar_export.graphs import build_graphs
-from adar_export.opsets import check_opset
-from adar_export.validate import Check, compare, random_graph, report
+from adar_export.opsets import check_exact, check_opset
+from adar_export.plain import export_plain_cell
+from adar_export.precision import Precision, precision_of
+from adar_export.samples import part_of, shapes_for
+from adar_export.validate import Check
 from adar_runtime import manifest as manifests
 from adar_runtime.bundle import Bundle
-from adar_runtime.errors import ExportError
+from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
-from adar_runtime.manifest import GraphFile, Manifest, Port
+from adar_runtime.graph import Graph
+from adar_runtime.manifest import EDGES, TABLES, GraphFile, Manifest, Port
 from adar_train.model import AdaR
 from adar_train.runs import Run
 
@@ -27,41 +35,98 @@ EXIT = {"rule": "peak", "patience": 10}
 TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
 
 
+@dataclass(frozen=True)
+class _Wish:
+    """How a bundle is to be."""
+
+    opset: int
+    precision: str
+    plain: bool
+
+    def check(self) -> None:
+        """Refuse what cannot come out right before any work is done."""
+        check_opset(self.opset)
+        precision_of(self.precision)
+        if self.plain and self.precision != "fp32":
+            raise UsageError("a plain export is fp32: leave --precision or --plain out")
+
+
 def export_bundle(
-    run: Run, out: Path, opset: int = 17, on_check: Callable[[Check], None] = lambda _: None
+    run: Run,
+    out: Path,
+    opset: int = 17,
+    precision: str = "fp32",
+    plain: bool = False,
+    on_progress: Callable[[Check | Trial], None] = lambda _: None,
 ) -> Manifest:
-    """Write a bundle that agrees with PyTorch, or none at all."""
-    check_opset(opset)
+    """Write a bundle that agrees with PyTorch, or none at all.
+
+    `plain` is for comparison: the cell as the paper writes it, as PyTorch's own exporter gives it.
+    """
+    wish = _Wish(opset, precision, plain)
+    wish.check()
     model = run.model
     if not isinstance(model, AdaR):
         raise ExportError(f"{run.path} holds a baseline ({run.config['kind']}): only AdaR is exported")
     with new_folder(out, marker=manifests.FILE_NAME) as folder:
         graph = run.graph()
-        files = {name: _write(folder, name, proto) for name, proto in build_graphs(model, opset).items()}
-        config = model.config
-        manifest = Manifest(
-            features=config.features,
-            hidden=config.hidden,
-            proxies=config.proxies,
-            targets=config.targets,
-            opset=opset,
-            precision="fp32",
-            level=config.level,
-            regression=config.regression,
-            unit_step=config.unit_step,
-            alignment=config.alignment,
-            exit=run.metrics.get("exit", EXIT),
-            graphs=files,
-            class_names=graph.class_names if config.targets else None,
-            training={"data": run.config["data"], **run.metrics},
-            versions=_versions(),
-        )
-        (folder / manifests.FILE_NAME).write_text(manifest.to_json())
-        graphs = {"the run's graph": graph, "a random graph": random_graph(config)}
-        checks = compare(model, Bundle(folder, "cpu"), graphs, on_check)
-        manifest = replace(manifest, parity=report(checks))
+        manifest = _write(folder, run, model, graph, wish)
+        part = part_of(graph)
+        own = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
+        graphs = {own: part} | shapes_for(model.config)
+        with _opened(folder, run, model, graph, wish) as bundle:
+            report = validate.compare(model, bundle, graphs, on_check=on_progress)
+            validate.refuse(bundle, report)
+            manifest = replace(manifest, parity=report.to_dict())
+            if not manifest.unit_step:  # whose times grow with the budget: no ODE, nothing to converge to
+                found = convergence.measure(bundle, own, part, on_progress)
+                manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def _write(
+    folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish, precision: Precision | None = None
+) -> Manifest:
+    """The graphs, and a manifest that does not know yet how good they are."""
+    protos = build_graphs(model, wish.opset, precision or precision_of(wish.precision))
+    if wish.plain:
+        protos["cell"] = export_plain_cell(model, wish.opset)
+    for proto in protos.values():
+        check_exact(proto, wish.opset)
+    config = model.config
+    manifest = Manifest(
+        features=config.features,
+        hidden=config.hidden,
+        proxies=config.proxies,
+        targets=config.targets,
+        opset=wish.opset,
+        precision=wish.precision,
+        aggregation=EDGES if wish.plain else TABLES,
+        level=config.level,
+        regression=config.regression,
+        unit_step=config.unit_step,
+        alignment=config.alignment,
+        exit=run.metrics.get("exit", EXIT),
+        graphs={name: _write_graph(folder, name, proto) for name, proto in protos.items()},
+        class_names=graph.class_names if config.targets else None,
+        training={"data": run.config["data"], "weights": run.fingerprint(), **run.metrics},
+        versions=_versions(),
+    )
+    (folder / manifests.FILE_NAME).write_text(manifest.to_json())
+    return manifest
+
+
+@contextmanager
+def _opened(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Iterator[Bundle]:
+    """The bundle as this machine can run it: of one that needs a GPU, a twin with the same rounding."""
+    here = precision_of(wish.precision).on_any_device()
+    if not here.rounded:
+        yield Bundle(folder, "cpu")
+        return
+    with TemporaryDirectory() as twin:
+        _write(Path(twin), run, model, graph, wish, here)
+        yield Bundle(Path(twin), "cpu")
 
 
 def _versions() -> dict[str, str]:
@@ -69,7 +134,7 @@ def _versions() -> dict[str, str]:
     return {"adar-deploy": version("adar-deploy"), "python": platform.python_version()} | modules
 
 
-def _write(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
+def _write_graph(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
     content = proto.SerializeToString(deterministic=True)
     file = f"{name}.onnx"
     (folder / file).write_bytes(content)

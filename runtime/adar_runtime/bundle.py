@@ -1,6 +1,7 @@
 """A bundle: a folder on disk -> something that runs."""
 
 import hashlib
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -12,40 +13,46 @@ from adar_runtime.errors import BackendError, BundleError, GraphError, UsageErro
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
+from adar_runtime.solvers import Solver, make_solver
 from adar_runtime.stopping import StopRule, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
+LEAST_ORDER = 0.8  # of convergence, where 1 is Euler's
 
 
-def load(path: str | Path, device: str = "auto") -> "Bundle":
+def load(path: str | Path, device: str = "auto", threads: int | None = None) -> "Bundle":
     """Open a bundle on "cpu", "cuda" or, with "auto", on the best that works."""
-    return Bundle(Path(path), device)
+    return Bundle(Path(path), device, threads)
 
 
 class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
-    def __init__(self, path: Path, device: str = "auto") -> None:
+    def __init__(self, path: Path, device: str = "auto", threads: int | None = None) -> None:
         self.path = path
-        self.manifest = read_manifest(path)
-        graphs = {name: _read_graph_file(path, file) for name, file in self.manifest.graphs.items()}
-        self.backend = _open(graphs, device)
+        self.manifest, graphs = read_bundle(path)
+        self.backend = _open(graphs, device, self.manifest, threads)
         signature.check(self.manifest, self.backend.ports)
 
-    def run(self, graph: Graph, budget: int = 300, stop: StopRule | None = None) -> Result:
+    def run(
+        self, graph: Graph, budget: int = 300, stop: StopRule | None = None, solver: Solver | str = "euler"
+    ) -> Result:
         """Loop to the end that the rule chooses."""
-        loop = self.loop(graph, budget, stop)
+        loop = self.loop(graph, budget, stop, solver)
         for _ in loop:
             pass
         return loop.result()
 
-    def loop(self, graph: Graph, budget: int = 300, stop: StopRule | None = None) -> Loop:
+    def loop(
+        self, graph: Graph, budget: int = 300, stop: StopRule | None = None, solver: Solver | str = "euler"
+    ) -> Loop:
         """The same, to be driven step by step."""
         started = time.perf_counter()
         check_budget(budget)
         self._check(graph)
         stop = stop or self.stop_rule()
-        return Loop(self.backend.start(graph), self.manifest, budget, stop, started)
+        solver = self.solver(solver) if isinstance(solver, str) else solver
+        return Loop(self.backend.start(graph), self.manifest, budget, stop, solver, started)
 
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
         """A new rule: the one that the bundle asks for, or another by its name."""
@@ -56,6 +63,18 @@ class Bundle:
             if chosen["t"] is None:
                 raise UsageError("the bundle has no calibrated exit time: use --exit peak or final")
         return make_rule(chosen | settings)
+
+    def solver(self, name: str = "euler", **settings: Any) -> Solver:
+        """A solver by its name, with as many calls as were measured to be enough where none are given."""
+        if name != "euler" and not behaves_like_ode(self.manifest):
+            raise UsageError(
+                f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found to "
+                "do: use the solver euler"
+            )
+        needed = self.manifest.convergence.get("calls", {}).get(name)
+        if name == "ab2" and isinstance(needed, int):
+            settings = {"calls": needed} | settings
+        return make_solver(name, **settings)
 
     def split_for(self, graph: Graph) -> int:
         """The split to measure on: the one that the model was trained on, where the graph has it."""
@@ -73,6 +92,18 @@ class Bundle:
             )
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
+
+
+def behaves_like_ode(manifest: Manifest) -> bool:
+    """Whether the error of Euler's method was measured to fall as 1/S, which other solvers build on."""
+    order = manifest.convergence.get("order")
+    return not manifest.unit_step and isinstance(order, float) and LEAST_ORDER <= order < math.inf
+
+
+def read_bundle(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest and the ONNX files that it names, checked and not yet run."""
+    manifest = read_manifest(path)
+    return manifest, {name: _read_graph_file(path, file) for name, file in manifest.graphs.items()}
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -107,18 +138,18 @@ def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
     return content
 
 
-def _open(graphs: dict[str, bytes], device: str) -> Backend:
+def _open(graphs: dict[str, bytes], device: str, manifest: Manifest, threads: int | None) -> Backend:
     from adar_runtime.backends.onnx import PROVIDERS, OnnxBackend, cuda_devices
 
     if device == "auto":
         if cuda_devices():
             try:
-                return OnnxBackend(graphs, "cuda")
+                return OnnxBackend(graphs, "cuda", manifest.aggregation, threads)
             except BackendError:
                 pass  # a driver without what ONNX Runtime needs; the result names what ran
-        return OnnxBackend(graphs, "cpu")
+        return OnnxBackend(graphs, "cpu", manifest.aggregation, threads)
     if device not in PROVIDERS:
         raise BackendError(f"there is no device {device!r}: choose auto, {' or '.join(PROVIDERS)}")
     if device == "cuda" and not cuda_devices():
         raise BackendError("cuda was asked for, and the driver sees no CUDA device: use --device cpu")
-    return OnnxBackend(graphs, device)
+    return OnnxBackend(graphs, device, manifest.aggregation, threads)

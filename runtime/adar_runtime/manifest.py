@@ -1,7 +1,7 @@
 """What a bundle says about itself: `manifest.json`, its shape and its checks."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -9,9 +9,12 @@ from typing import Any
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS
 
-SCHEMA = 1
+SCHEMA = 2
 FILE_NAME = "manifest.json"
 GRAPHS = ("encoder", "cell", "head")
+TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+LAST_WITH = {1: "0.1.0"}  # the last version of this package that wrote and read an older schema
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Manifest:
     proxies: int  # p
     targets: int | None  # c where the targets were learned; None where a graph has to describe them
     opset: int
-    precision: str
+    precision: str  # of the cell's large products
+    aggregation: str  # how the cell takes the edges: as tables of neighbours, or (plain export) one by one
     level: str  # what predictions are made for: node, edge or graph
     regression: bool  # scores are numbers, not weights of classes
     unit_step: bool  # every step takes a time of 1, whatever the budget
@@ -51,7 +55,8 @@ class Manifest:
     exit: dict[str, Any]  # the rule to stop by, and its settings
     graphs: dict[str, GraphFile]
     class_names: tuple[str, ...] | None = None
-    parity: dict[str, Any] = field(default_factory=dict)
+    parity: dict[str, Any] = field(default_factory=dict)  # how far from PyTorch it is, after how many steps
+    convergence: dict[str, Any] = field(default_factory=dict)  # how like an ODE the cell behaves
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -71,8 +76,10 @@ class Manifest:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
         schema = _take(raw, "schema", int)
         if schema != SCHEMA:
+            old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
             raise BundleError(
-                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA}: export the run again"
+                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA}: "
+                f"export the run again{old}"
             )
         graphs = _take(raw, "graphs", dict)
         return cls(
@@ -81,8 +88,9 @@ class Manifest:
             proxies=_size(raw, "proxies"),
             targets=None if raw.get("targets") is None else _size(raw, "targets"),
             opset=_size(raw, "opset"),
-            precision=_take(raw, "precision", str),
-            level=_level(raw),
+            precision=_one_of(raw, "precision", PRECISIONS),
+            aggregation=_one_of(raw, "aggregation", AGGREGATIONS),
+            level=_one_of(raw, "level", LEVELS),
             regression=_take(raw, "regression", bool),
             unit_step=_take(raw, "unit_step", bool),
             alignment=_take(raw, "alignment", str),
@@ -92,6 +100,7 @@ class Manifest:
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
             parity=_take(raw, "parity", dict),
+            convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
         )
@@ -117,11 +126,11 @@ def _ports(raw: Mapping[str, Any], key: str) -> tuple[Port, ...]:
     )
 
 
-def _level(raw: Mapping[str, Any]) -> str:
-    level: str = _take(raw, "level", str)
-    if level not in LEVELS:
-        raise BundleError(f"{FILE_NAME} has level {short(level)!r}, not one of {', '.join(LEVELS)}")
-    return level
+def _one_of(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:
+    value: str = _take(raw, key, str)
+    if value not in known:
+        raise BundleError(f"{FILE_NAME} has {key} {short(value)!r}, not one of {', '.join(known)}")
+    return value
 
 
 def _size(raw: Mapping[str, Any], key: str) -> int:

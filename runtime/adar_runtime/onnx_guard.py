@@ -6,9 +6,8 @@ The file is walked as protobuf wire format, and of each message only the fields 
 there: what this file does not know of, it cannot vouch for.
 """
 
-from collections.abc import Iterator
-
 from adar_runtime.errors import BundleError, short
+from adar_runtime.protobuf import fields
 
 MAX_OPERATORS = 100_000
 MAX_DEPTH = 32
@@ -53,7 +52,7 @@ class _Guard:
 
     def model(self, message: memoryview) -> None:
         graphs = 0
-        for field, value in _fields(message):
+        for field, value in fields(message):
             if field == _MODEL_GRAPH:
                 graphs += 1
                 self._graph(value, depth=0)
@@ -65,7 +64,7 @@ class _Guard:
     def _graph(self, message: memoryview, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise BundleError(f"{self._name} nests graphs more than {MAX_DEPTH} deep: refused")
-        for field, value in _fields(message):
+        for field, value in fields(message):
             if field == _GRAPH_NODE:
                 self._node(value, depth)
             elif field == _GRAPH_INITIALIZER:
@@ -77,7 +76,7 @@ class _Guard:
         self._operators += 1
         if self._operators > MAX_OPERATORS:
             raise BundleError(f"{self._name} has more than {MAX_OPERATORS:,} operators: refused")
-        for field, value in _fields(message):
+        for field, value in fields(message):
             if field == _NODE_DOMAIN:
                 domain = bytes(value).decode()
                 if domain not in DOMAINS:
@@ -88,7 +87,7 @@ class _Guard:
                 self._refuse("node", field)
 
     def _attribute(self, message: memoryview, depth: int) -> None:
-        for field, value in _fields(message):
+        for field, value in fields(message):
             if field in _ATTRIBUTE_TENSORS:
                 self._tensor(value)
             elif field in _ATTRIBUTE_GRAPHS:
@@ -97,7 +96,7 @@ class _Guard:
                 self._refuse("attribute", field)
 
     def _tensor(self, message: memoryview) -> None:
-        for field, value in _fields(message):
+        for field, value in fields(message):
             if field == _TENSOR_LOCATION and bytes(value) != b"\0":
                 self._refuse("tensor", _TENSOR_EXTERNAL_DATA)
             elif field not in _TENSOR_FACTS:
@@ -106,39 +105,3 @@ class _Guard:
     def _refuse(self, message: str, field: int) -> None:
         found = _REFUSED.get((message, field), f"what no {message} of a bundle needs (field {short(field)})")
         raise BundleError(f"{self._name} has {found}: refused")
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The (field number, content) pairs of a protobuf message; a varint's content is its bytes."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        field, wire = key >> 3, key & 7
-        start = at
-        if wire == 0:
-            _, at = _varint(message, at)
-        elif wire == 1:
-            at += 8
-        elif wire == 2:
-            length, start = _varint(message, at)
-            at = start + length
-        elif wire == 5:
-            at += 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if at > len(message):
-            raise ValueError("a field runs past the end")
-        yield field, message[start:at]
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number is too long")

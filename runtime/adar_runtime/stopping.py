@@ -25,6 +25,16 @@ class StopReason(Enum):
     CANCELLED = "the caller stopped it"
 
 
+class Sight(NamedTuple):
+    """What a rule sees of a state."""
+
+    time: float  # as a share of the whole
+    budget: int  # steps of Euler's that the whole time is worth
+    alignment: float
+    speed: float  # root mean square of the nodes' velocity that led here; 0 for the untouched input
+    last: bool  # no later state will come
+
+
 class Verdict(NamedTuple):
     keep: bool  # answer from this state, unless a later one is kept
     stop: StopReason | None
@@ -33,14 +43,21 @@ class Verdict(NamedTuple):
 class StopRule(Protocol):
     """Sees each state once, in order. Every run watches with a copy, so a rule may remember what it saw."""
 
-    def watch(self, step: int, budget: int, alignment: float) -> Verdict: ...
+    def end(self, budget: int) -> float:
+        """The share of the whole time beyond which it never asks to go."""
+        ...
+
+    def watch(self, sight: Sight) -> Verdict: ...
 
 
 class Final:
     """Use the whole budget and answer at t = 1."""
 
-    def watch(self, step: int, budget: int, alignment: float) -> Verdict:  # noqa: ARG002
-        return Verdict(keep=True, stop=StopReason.BUDGET if step == budget else None)
+    def end(self, budget: int) -> float:  # noqa: ARG002
+        return 1.0
+
+    def watch(self, sight: Sight) -> Verdict:
+        return Verdict(keep=True, stop=StopReason.BUDGET if sight.last else None)
 
 
 @dataclass
@@ -53,14 +70,20 @@ class AtTime:
         if not _is_number(self.t) or not 0 < self.t <= 1:
             raise UsageError(f"the exit time is {short(self.t)}: it lies above 0 and at most at 1")
 
-    def watch(self, step: int, budget: int, alignment: float) -> Verdict:  # noqa: ARG002
-        reached = step >= max(1, round(self.t * budget))
+    def end(self, budget: int) -> float:
+        """The step of the budget that is nearest."""
+        return max(1, round(self.t * budget)) / budget
+
+    def watch(self, sight: Sight) -> Verdict:
+        reached = sight.last or round(sight.time * sight.budget) >= round(
+            self.end(sight.budget) * sight.budget
+        )
         return Verdict(keep=reached, stop=StopReason.TIME if reached else None)
 
 
 @dataclass
 class Peak:
-    """Stop after `patience` steps without a new maximum, and answer from the maximum.
+    """Stop after `patience` steps of the budget without a new maximum, and answer from the maximum.
 
     A peak has been climbed: it counts only if the alignment rose to it by at least `prominence`
     of all that the curve has moved. A curve that only falls therefore has none, and noise on it
@@ -69,7 +92,7 @@ class Peak:
 
     patience: int = 10
     prominence: float = 0.01
-    _best: int = field(default=0, init=False, repr=False)  # step of the highest state that was climbed to
+    _best: float = field(default=0.0, init=False, repr=False)  # time of the highest state that was climbed to
     _peak: float = field(default=-math.inf, init=False, repr=False)  # its alignment
     _foot: float = field(default=math.inf, init=False, repr=False)  # the lowest alignment before it
     _last: float = field(default=math.inf, init=False, repr=False)
@@ -82,19 +105,23 @@ class Peak:
         if not _is_number(self.prominence) or not 0 <= self.prominence <= 1:
             raise UsageError(f"prominence is {short(self.prominence)}: it is a share, from 0 to 1")
 
-    def watch(self, step: int, budget: int, alignment: float) -> Verdict:
+    def end(self, budget: int) -> float:  # noqa: ARG002
+        return 1.0
+
+    def watch(self, sight: Sight) -> Verdict:
+        alignment = sight.alignment
         if alignment > max(self._last, self._peak):
-            self._best, self._peak, self._foot = step, alignment, self._low
+            self._best, self._peak, self._foot = sight.time, alignment, self._low
         self._last = alignment
         self._low, self._high = min(self._low, alignment), max(self._high, alignment)
-        if step == budget:
-            return self._at_the_end(step)
-        waited = step - self._best >= self.patience
+        if sight.last:
+            return self._at_the_end(sight.time)
+        waited = round((sight.time - self._best) * sight.budget) >= self.patience
         stop = StopReason.PEAK if waited and self._has_peak() else None
-        return Verdict(keep=self._best == step, stop=stop)
+        return Verdict(keep=self._best == sight.time, stop=stop)
 
-    def _at_the_end(self, step: int) -> Verdict:
-        if self._best == step:
+    def _at_the_end(self, time: float) -> Verdict:
+        if self._best == time:
             return Verdict(keep=True, stop=StopReason.RISING)
         if self._has_peak():
             return Verdict(keep=False, stop=StopReason.PEAK)
@@ -106,9 +133,9 @@ class Peak:
 
 def answer_step(rule: StopRule, trace: Sequence[float]) -> int:
     """The step that a rule would have answered from, given the alignment of every step of a budget."""
-    best, rule = 0, deepcopy(rule)
+    best, budget, rule = 0, len(trace) - 1, deepcopy(rule)
     for step, alignment in enumerate(trace):
-        verdict = rule.watch(step, len(trace) - 1, alignment)
+        verdict = rule.watch(Sight(step / budget, budget, alignment, math.nan, last=step == budget))
         best = step if verdict.keep else best
         if verdict.stop is not None:
             break

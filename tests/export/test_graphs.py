@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from adar_export.graphs import build_graphs
 from adar_export.opsets import OLDEST, check_opset, newest
-from adar_runtime.backends.onnx import STATE
 from adar_runtime.errors import UsageError
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.schedule import step_code
+from adar_runtime.signature import STATE
+from adar_runtime.tables import JOINS, LEAVES, Tables
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.start import start
 from tests.helpers import awake, random_graph
@@ -36,13 +37,15 @@ def one_step(model: AdaR, graph, opset: int = 17) -> tuple[list[np.ndarray], lis
         feeds["target_features"] = graph.target_features
     neighbours = Neighbours.of(graph.edge_index, graph.nodes)
     states = dict(zip(STATE, run(graphs["encoder"], feeds), strict=True))
-    structure = {
-        "edge_source": neighbours.sources,
-        "edge_target": neighbours.targets,
-        "share": neighbours.share,
-    }
-    time = {"step_code": step_code(0.25, model.config.hidden), "step_size": np.array(0.125, np.float32)}
-    return expected, run(graphs["cell"], states | structure | time)
+    structure = Tables.of(neighbours).arrays() | {"share": neighbours.share}
+    before = {f"previous_{name}_velocity": np.zeros_like(state) for name, state in states.items()}
+    numbers = {"weight": 0.125, "previous_weight": 0.0, "lead": 0.125}
+    step = {name: np.array(value, np.float32) for name, value in numbers.items()}
+    step |= {"step_code": step_code(0.25, model.config.hidden)}
+    after = run(graphs["cell"], states | before | structure | step)
+    names = [value.name for value in graphs["cell"].graph.output]
+    got = dict(zip(names, after, strict=True))
+    return expected, [*(got[f"next_{name}"] for name in STATE), got["alignment"]]
 
 
 @settings(max_examples=25, deadline=None)
@@ -103,12 +106,16 @@ def test_names_and_free_sides_are_readable() -> None:
         value.name: [side.dim_param or side.dim_value for side in value.type.tensor_type.shape.dim]
         for value in [*graphs["cell"].graph.input, *graphs["cell"].graph.output]
     }
-    assert sides == {
-        "nodes": ["n", 8], "targets": ["c", 8], "node_proxies": [4, 8], "target_proxies": [4, 8],
-        "edge_source": ["m"], "edge_target": ["m"], "share": ["n", 1], "step_code": [8], "step_size": [],
-        "next_nodes": ["n", 8], "next_targets": ["c", 8], "next_node_proxies": [4, 8],
-        "next_target_proxies": [4, 8], "alignment": [],
-    }  # fmt: skip
+    rows = {"nodes": "n", "targets": "c", "node_proxies": 4, "target_proxies": 4}
+    names = ("{}", "previous_{}_velocity", "next_{}", "{}_velocity")
+    states = {name.format(part): [side, 8] for name in names for part, side in rows.items()}
+    tables = {
+        f"{kind}_{i}": [f"{kind}_rows_{i}", f"{kind}_width_{i}"]
+        for kind, count in (("leaf", LEAVES), ("join", JOINS))
+        for i in range(count)
+    }
+    scalars = dict.fromkeys(("weight", "previous_weight", "lead", "alignment", "speed", "turn"), [])
+    assert sides == states | tables | scalars | {"place": ["n"], "share": ["n", 1], "step_code": [8]}
 
 
 def test_two_exports_are_the_same_bytes() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from adar_export import Check, export_bundle
+from adar_export import Check, Trial, export_bundle
 from adar_export.validate import STEPS
 from adar_runtime.bundle import read_manifest
 from adar_runtime.errors import ExportError, UsageError
@@ -23,14 +23,16 @@ def test_a_bundle_holds_what_its_manifest_says(bundle_folder: Path) -> None:
     assert manifest.class_names == ("safe", "mine")
     assert manifest.training["metric"] == "roc_auc"
     assert set(manifest.versions) == {"adar-deploy", "python", "torch", "onnx", "onnxruntime"}
-    assert len(manifest.parity["checks"]) == 2 * len(STEPS)
+    assert len(manifest.parity["checks"]) == 4 * len(STEPS)
 
 
 def test_every_comparison_is_told(described_run: Path, tmp_path: Path) -> None:
-    checks: list[Check] = []
-    export_bundle(load_run(described_run), tmp_path / "bundle", 18, checks.append)
-    assert [check.steps for check in checks] == [*STEPS, *STEPS]
+    told: list[Check | Trial] = []
+    export_bundle(load_run(described_run), tmp_path / "bundle", 18, on_progress=told.append)
+    checks = [one for one in told if isinstance(one, Check)]
+    assert [check.steps for check in checks] == [*STEPS] * 4
     assert all(check.relative < 1e-5 and check.predictions == 0 for check in checks)
+    assert {trial.solver for trial in told[len(checks) :]} == {"euler", "ab2", "adaptive"}
 
 
 def test_a_disagreement_leaves_no_bundle(
@@ -40,8 +42,8 @@ def test_a_disagreement_leaves_no_bundle(
     run = load_run(described_run)
     from adar_export import writer
 
-    def build_then_change(model, opset):
-        graphs = original(model, opset)
+    def build_then_change(model, *rest):
+        graphs = original(model, *rest)
         with torch.no_grad():
             model.cell.message.linear.weight.add_(0.5)
         return graphs

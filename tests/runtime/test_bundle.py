@@ -15,6 +15,7 @@ from adar_runtime import Final, Graph, StopReason
 from adar_runtime.backends.onnx import cuda_devices
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.schedule import times
+from adar_runtime.stopping import Sight, Verdict
 from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
 from tests.helpers import awake, random_graph
@@ -48,8 +49,12 @@ class KeepStep:
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def watch(self, step: int, budget: int, alignment: float) -> adar_runtime.stopping.Verdict:
-        return adar_runtime.stopping.Verdict(step == self.step, StopReason.BUDGET if step == budget else None)
+    def end(self, budget: int) -> float:
+        return 1.0
+
+    def watch(self, sight: Sight) -> Verdict:
+        chosen = round(sight.time * sight.budget) == self.step
+        return Verdict(chosen, StopReason.BUDGET if sight.last else None)
 
 
 def test_a_kept_state_is_not_overwritten(bundle_folder: Path, board: Graph) -> None:

@@ -4,14 +4,18 @@ from hypothesis import strategies as st
 
 from adar_runtime import Final, Peak, StopReason
 from adar_runtime.errors import UsageError
-from adar_runtime.stopping import StopRule, answer_step, make_rule
+from adar_runtime.stopping import Sight, StopRule, answer_step, make_rule
+
+
+def sight(step: int, budget: int, alignment: float) -> Sight:
+    return Sight(step / max(1, budget), budget, alignment, speed=1.0, last=step == budget)
 
 
 def play(rule: StopRule, curve: list[float]) -> tuple[int, int, StopReason]:
     """The step that the rule answers from, the step at which it stops, and why."""
     best = 0
     for step, alignment in enumerate(curve):
-        verdict = rule.watch(step, len(curve) - 1, alignment)
+        verdict = rule.watch(sight(step, len(curve) - 1, alignment))
         if verdict.keep:
             best = step
         if verdict.stop:
@@ -80,6 +84,6 @@ def has_peak_by_the_book(trace: list[float], best: int, prominence: float = 0.01
 def test_the_running_extremes_are_those_of_the_whole_curve(curve: list[int]) -> None:
     rule, trace = Peak(patience=40), []
     for step, alignment in enumerate(curve):
-        rule.watch(step, 99, alignment)
+        rule.watch(sight(step, 99, alignment))
         trace.append(alignment)
-        assert rule._has_peak() == has_peak_by_the_book(trace, rule._best)
+        assert rule._has_peak() == has_peak_by_the_book(trace, round(rule._best * 99))

@@ -5,11 +5,11 @@ from copy import deepcopy
 import pytest
 import torch
 
+from adar_export.plain import PlainAdaR
 from adar_runtime.schedule import times
 from adar_train import GraphTensors, ModelConfig
 from adar_train.losses import full_loss, step_loss, task_loss
 from benchmarks import train_speed
-from benchmarks.plain_adar import PlainAdaR
 from tests.helpers import awake, random_graph
 
 

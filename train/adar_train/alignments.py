@@ -20,7 +20,7 @@ def cosine_margin(nodes: Tensor, targets: Tensor) -> Tensor:
     A shift that all targets share, which softmax does not see, does not move it.
     """
     cosines = normalize(nodes, dim=1) @ normalize(targets - targets.mean(dim=0), dim=1).T  # [n, c]
-    return (cosines.amax(dim=1) - cosines.mean(dim=1)).mean()
+    return (cosines.amax(dim=1) - cosines.mean(dim=1)).mean(dim=0)
 
 
 ALIGNMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

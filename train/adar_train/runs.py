@@ -1,5 +1,6 @@
 """A training run on disk: weights, how they were made, how good they are, and the first graph."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,10 @@ class Run:
     def graph(self) -> Graph:
         """The graph that it was trained on, the first of several."""
         return read_graph(self.path / GRAPH)
+
+    def fingerprint(self) -> str:
+        """The sha256 of its weights, by which a bundle and its run find each other."""
+        return hashlib.sha256((self.path / WEIGHTS).read_bytes()).hexdigest()
 
 
 def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
@@ -97,6 +102,21 @@ def _object(file: Path, *keys: str) -> dict[str, Any]:
         if key not in content:
             raise ValueError(f"{file.name} has no {key!r}")
     return content
+
+
+def find_run(runs: Path, fingerprint: str | None, path: Path | None = None) -> Run:
+    """The run with these weights: the one in this folder, or whichever of `runs` has them."""
+    if path is not None:
+        run = load_run(path)
+        if fingerprint not in (None, run.fingerprint()):
+            raise RunFolderError(f"{path} holds other weights than the bundle was exported from")
+        return run
+    for file in runs.glob(f"*/{WEIGHTS}"):
+        if hashlib.sha256(file.read_bytes()).hexdigest() == fingerprint:
+            return load_run(file.parent)
+    raise RunFolderError(
+        f"no run in {runs} has the weights that the bundle was exported from: name it with --run"
+    )
 
 
 def newest_run(runs: Path) -> Path:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.signature import Ports
+from adar_runtime.solvers import Motion, Move
 
 
 class Recurrence(Protocol):
@@ -17,8 +18,13 @@ class Recurrence(Protocol):
         """Of the current state."""
         ...
 
-    def step(self, code: Floats, size: float) -> None:
-        """Run the cell once: the step encoding [d] of the current time, and Δt."""
+    @property
+    def motion(self) -> Motion:
+        """How the nodes moved in the last step; all zero before the first."""
+        ...
+
+    def step(self, code: Floats, move: Move) -> None:
+        """Run the cell once: the step encoding [d] of the move's time, and the move."""
         ...
 
     def keep(self) -> None:
@@ -27,6 +33,10 @@ class Recurrence(Protocol):
 
     def scores(self, *, kept: bool) -> Floats:
         """Scores [k, c] of the kept state or of the current one (also where none was kept)."""
+        ...
+
+    def state(self) -> dict[str, Floats]:
+        """A copy of the current state, by the names of its parts: for looking at, not for running."""
         ...
 
 
@@ -43,3 +53,10 @@ class Backend(Protocol):
     def start(self, graph: Graph) -> Recurrence:
         """Encode the features: the state at t = 0."""
         ...
+
+
+def devices() -> list[str]:
+    """The devices that really work here, the best one first."""
+    from adar_runtime.backends.onnx import cuda_devices
+
+    return ["cuda", "cpu"] if cuda_devices() else ["cpu"]

@@ -5,7 +5,7 @@ state that is kept holds the third. Keeping is a change of roles, not a copy.
 """
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -15,14 +15,18 @@ import onnxruntime as ort
 
 from adar_runtime.errors import AdarError, BackendError, reason
 from adar_runtime.graph import Floats, Graph
-from adar_runtime.manifest import Port
+from adar_runtime.manifest import EDGES, TABLES, Port
 from adar_runtime.neighbours import Neighbours
-from adar_runtime.signature import STATE, Ports
+from adar_runtime.signature import SCALARS, STATE, STEP, Ports
+from adar_runtime.solvers import Motion, Move
+from adar_runtime.tables import Tables
+
+Arrays = dict[str, np.ndarray[Any, Any]]
 
 ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
 ENCODER_NUMBERS = 2**26  # and blocks have fewer rows where there are many columns
 
-TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32"}
 QUIET = 4  # ONNX Runtime's level for what ends the process; what it has to say comes as an exception too
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -30,10 +34,13 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 class OnnxBackend:
     """The three graphs of a bundle as ONNX Runtime sessions."""
 
-    def __init__(self, graphs: Mapping[str, bytes], device: str) -> None:
+    def __init__(
+        self, graphs: Mapping[str, bytes], device: str, aggregation: str, threads: int | None = None
+    ) -> None:
         self.name = f"onnxruntime-{device}"
         self._device = device
-        self._sessions = {name: _session(content, device) for name, content in graphs.items()}
+        self._aggregation = aggregation
+        self._sessions = {name: _session(content, device, threads) for name, content in graphs.items()}
 
     @property
     def ports(self) -> dict[str, Ports]:
@@ -44,14 +51,19 @@ class OnnxBackend:
 
     def start(self, graph: Graph) -> "OnnxRecurrence":
         with _told():
-            return OnnxRecurrence(self.name, self._device, self._sessions, graph)
+            return OnnxRecurrence(self.name, self._device, self._sessions, graph, LAYOUTS[self._aggregation])
 
 
 class OnnxRecurrence:
     """The states of one graph."""
 
     def __init__(
-        self, name: str, device: str, sessions: Mapping[str, ort.InferenceSession], graph: Graph
+        self,
+        name: str,
+        device: str,
+        sessions: Mapping[str, ort.InferenceSession],
+        graph: Graph,
+        layout: Callable[[Neighbours], Arrays],
     ) -> None:
         self.name = name
         self._device = device
@@ -61,25 +73,33 @@ class OnnxRecurrence:
         self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
         self._current = 0
         self._kept: int | None = None
+        self._velocities = [[self._on_device(np.zeros_like(array)) for array in first] for _ in range(2)]
+        self._latest = 0  # which of the two sets holds the last velocity
         self._code = self._on_device(np.zeros(first[0].shape[1], np.float32))
-        self._size = self._on_device(np.zeros((), np.float32))
-        self._alignment = ort.OrtValue.ortvalue_from_numpy(np.zeros((), np.float32))
-        self._structure = {key: self._on_device(value) for key, value in _structure(graph).items()}
-        self._bindings: dict[tuple[int, int], Any] = {}
+        self._numbers = {name: self._on_device(np.zeros((), np.float32)) for name in STEP}
+        self._scalars = {name: ort.OrtValue.ortvalue_from_numpy(np.zeros((), np.float32)) for name in SCALARS}
+        neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+        self._structure = {key: self._on_device(value) for key, value in layout(neighbours).items()}
+        self._bindings: dict[tuple[int, int, int], Any] = {}
         self._pairs = None if graph.pairs is None else self._on_device(graph.pairs)
         self._measure()
 
     @property
     def alignment(self) -> float:
-        return float(self._alignment.numpy())
+        return float(self._scalars["alignment"].numpy())
 
-    def step(self, code: Floats, size: float) -> None:
+    @property
+    def motion(self) -> Motion:
+        return Motion(*(float(self._scalars[name].numpy()) for name in Motion._fields))
+
+    def step(self, code: Floats, move: Move) -> None:
         self._code.update_inplace(code)
-        self._size.update_inplace(np.asarray(size, np.float32))
+        for name, value in self._numbers.items():
+            value.update_inplace(np.asarray(getattr(move, name), np.float32))
         free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
         with _told():
-            self._cell.run_with_iobinding(self._binding(self._current, free))
-        self._current = free
+            self._cell.run_with_iobinding(self._binding(self._current, free, self._latest))
+        self._current, self._latest = free, 1 - self._latest
 
     def keep(self) -> None:
         self._kept = self._current
@@ -94,10 +114,16 @@ class OnnxRecurrence:
         _check_shape("scores", scores, (self._outputs, self._buffers[slot][1].shape()[0]))
         return scores
 
+    def state(self) -> dict[str, Floats]:
+        return {
+            name: np.array(value.numpy())
+            for name, value in zip(STATE, self._buffers[self._current], strict=True)
+        }
+
     def _measure(self) -> None:
         """The alignment of the state at t = 0; later ones come out of the cell."""
         binding = self._head_binding(0)
-        binding.bind_ortvalue_output("alignment", self._alignment)
+        binding.bind_ortvalue_output("alignment", self._scalars["alignment"])
         self._head.run_with_iobinding(binding)
 
     def _head_binding(self, slot: int) -> Any:
@@ -110,19 +136,24 @@ class OnnxRecurrence:
         binding.bind_output("scores")
         return binding
 
-    def _binding(self, source: int, free: int) -> Any:
+    def _binding(self, source: int, free: int, latest: int) -> Any:
         """Inputs from one set of buffers and outputs into another, bound once."""
-        if (source, free) not in self._bindings:
+        if (source, free, latest) not in self._bindings:
             binding = self._cell.io_binding()
-            inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure
-            inputs |= {"step_code": self._code, "step_size": self._size}
+            inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure | self._numbers
+            inputs |= {"step_code": self._code}
+            inputs |= zip(
+                (f"previous_{name}_velocity" for name in STATE), self._velocities[latest], strict=True
+            )
+            outputs = dict(self._scalars)
+            outputs |= zip((f"next_{name}" for name in STATE), self._buffers[free], strict=True)
+            outputs |= zip((f"{name}_velocity" for name in STATE), self._velocities[1 - latest], strict=True)
             for name, value in inputs.items():
                 binding.bind_ortvalue_input(name, value)
-            for name, value in zip(STATE, self._buffers[free], strict=True):
-                binding.bind_ortvalue_output(f"next_{name}", value)
-            binding.bind_ortvalue_output("alignment", self._alignment)
-            self._bindings[source, free] = binding
-        return self._bindings[source, free]
+            for name, value in outputs.items():
+                binding.bind_ortvalue_output(name, value)
+            self._bindings[source, free, latest] = binding
+        return self._bindings[source, free, latest]
 
     def _on_device(self, array: np.ndarray[Any, Any]) -> ort.OrtValue:
         # A fresh copy each time: ONNX Runtime would otherwise share the memory of the array.
@@ -171,14 +202,22 @@ def _told() -> Iterator[None]:
         raise BackendError(f"ONNX Runtime could not run the bundle: {reason(error)}") from error
 
 
-def _structure(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
-    """What the cell has to know about the edges; the same at every step."""
-    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
-    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets, "share": neighbours.share}
+def _as_tables(neighbours: Neighbours) -> Arrays:
+    return Tables.of(neighbours).arrays() | {"share": neighbours.share}
 
 
-def _session(content: bytes, device: str) -> ort.InferenceSession:
+def _as_edges(neighbours: Neighbours) -> Arrays:
+    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+
+
+LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
+"""What a cell has to know about the edges, by the name of its aggregation; the same at every step."""
+
+
+def _session(content: bytes, device: str, threads: int | None) -> ort.InferenceSession:
     options = ort.SessionOptions()
+    if threads is not None:
+        options.intra_op_num_threads = threads
     options.log_severity_level = QUIET
     # Without it the bytes say what they are, and could be a format that nobody has looked into.
     options.add_session_config_entry("session.load_model_format", "ONNX")

@@ -1,0 +1,69 @@
+"""The command `adar-deploy validate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adar_deploy.commands.inspect import show_checks
+from adar_deploy.commands.train import RUNS
+from adar_deploy.console import Bar, print_facts
+from adar_deploy.extras import require
+
+
+def validate(
+    bundle: Annotated[Path, typer.Argument(help="Folder of an exported bundle.")] = Path("bundle"),
+    graphs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Graphs to compare on (.npz or .pt), whole.", show_default="several small ones"),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="The run that it was exported from.", show_default="found in runs/ by its weights"),
+    ] = None,
+    steps: Annotated[str, typer.Option(help="Numbers of steps, with commas between.")] = "1,10,100,300",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Compare a bundle with PyTorch: names, then shapes, then values, on every backend that works here.
+
+    Exit code 2 says that they disagree by more than rounding explains, and the message says where.
+
+    Example: adar-deploy validate bundle graph.npz --run runs/minesweeper
+    """
+    require("export")
+    from adar_deploy.commands.evaluate import parse_budgets
+    from adar_export.samples import shapes_for
+    from adar_export.validate import Check, compare, refuse
+    from adar_runtime import load, read_graph
+    from adar_runtime.backends import devices
+    from adar_runtime.bundle import read_manifest
+    from adar_train.model import AdaR
+    from adar_train.runs import find_run
+
+    budgets = parse_budgets(steps)
+    model = find_run(RUNS, read_manifest(bundle).training.get("weights"), run).model
+    assert isinstance(model, AdaR)  # nothing else is exported
+    compared = {str(path): read_graph(path) for path in graphs or []} or shapes_for(model.config)
+    reports = []
+    for device in devices():
+        opened = load(bundle, device)
+        with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
+            checks: list[Check] = []
+
+            def show(check: Check) -> None:
+                checks.append(check)  # noqa: B023
+                bar.update(len(checks), f"{check.steps} steps: {check.relative:.0e}")  # noqa: B023
+
+            reports.append(compare(model, opened, compared, budgets, show))
+        if not as_json:
+            show_checks([vars(check) for check in reports[-1].checks])
+        refuse(opened, reports[-1])
+    if as_json:
+        typer.echo(json.dumps([report.to_dict() for report in reports]))
+        return
+    needed = max(report.needed for report in reports)
+    print_facts(
+        "agrees with PyTorch",
+        {"bundle": bundle, "tolerance": f"{reports[0].tolerance:.0e}", "would have passed": f"{needed:.1e}"},
+    )

@@ -1,0 +1,53 @@
+"""Small pieces that several graphs share: means, lengths and the scalars that an exit watches."""
+
+import numpy as np
+
+from adar_export.builder import GraphBuilder
+from adar_train.alignments import COSINE_MARGIN
+
+TINY = 1e-12  # added to a squared length: a row of zeros is left one
+
+
+def mean_row(g: GraphBuilder, rows: str) -> str:
+    """The mean over all rows, [d]."""
+    # Not ReduceMean: TensorRT and ONNX Runtime agree on a sum in all opsets.
+    return g.op("Div", g.reduce("ReduceSum", rows, 0), row_count(g, rows))
+
+
+def row_count(g: GraphBuilder, rows: str) -> str:
+    """How many rows there are, as a number to divide by."""
+    return g.cast(g.op("Shape", rows, start=0, end=1, type="int64"), g.real)
+
+
+def unit_rows(g: GraphBuilder, rows: str) -> str:
+    """Every row brought to length 1."""
+    return g.op("Div", rows, row_lengths(g, rows))
+
+
+def row_lengths(g: GraphBuilder, rows: str) -> str:
+    """The length of every row, [n, 1]."""
+    square = g.reduce("ReduceSumSquare", rows, 1, keepdims=True)
+    return g.op("Sqrt", g.op("Add", square, g.weight("tiny", np.array(TINY))))
+
+
+def root_mean_square(g: GraphBuilder, rows: str) -> str:
+    """Over all entries, a scalar."""
+    total = g.op("ReduceSumSquare", rows, keepdims=0)
+    count = g.cast(g.op("Size", rows, type="int64"), g.real)
+    return g.op("Sqrt", g.op("Div", total, count))
+
+
+def alignment(g: GraphBuilder, name: str, nodes: str, targets: str) -> str:
+    """What `adar_train.alignments` has under that name."""
+    if name == COSINE_MARGIN:
+        return _cosine_margin(g, nodes, targets)
+    return g.op("MatMul", mean_row(g, nodes), mean_row(g, targets))
+
+
+def _cosine_margin(g: GraphBuilder, nodes: str, targets: str) -> str:
+    """max_j cos(h, ĉ_j) - mean_j cos(h, ĉ_j) = max_j h·(ĉ_j - mean ĉ) / ‖h‖, the mean over all nodes."""
+    unit = unit_rows(g, g.op("Sub", targets, mean_row(g, targets)))
+    ahead = g.op("Gemm", nodes, g.op("Sub", unit, mean_row(g, unit)), transB=1)  # [n, c]
+    nearest = g.reduce("ReduceMax", ahead, 1, keepdims=True)  # [n, 1]
+    margin = g.op("Div", nearest, row_lengths(g, nodes))
+    return g.op("Squeeze", mean_row(g, margin), g.weight("axis_0", np.array([0])))
