@@ -68,8 +68,8 @@ class Bundle:
         """A solver by its name, with as many calls as were measured to be enough where none are given."""
         if name != "euler" and not behaves_like_ode(self.manifest):
             raise UsageError(
-                f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found to "
-                "do: use the solver euler"
+                f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found "
+                "to do: use the solver euler"
             )
         needed = self.manifest.convergence.get("calls", {}).get(name)
         if name == "ab2" and isinstance(needed, int):

@@ -13,7 +13,7 @@ from adar_export.opsets import OLDEST, check_opset, newest
 from adar_runtime.errors import UsageError
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.schedule import step_code
-from adar_runtime.signature import STATE
+from adar_runtime.signature import SCALARS, STATE, STEP
 from adar_runtime.tables import JOINS, LEAVES, Tables
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.start import start
@@ -114,7 +114,7 @@ def test_names_and_free_sides_are_readable() -> None:
         for kind, count in (("leaf", LEAVES), ("join", JOINS))
         for i in range(count)
     }
-    scalars = dict.fromkeys(("weight", "previous_weight", "lead", "alignment", "speed", "turn"), [])
+    scalars: dict[str, list] = {name: [] for name in (*STEP, *SCALARS)}
     assert sides == states | tables | scalars | {"place": ["n"], "share": ["n", 1], "step_code": [8]}
 
 
