@@ -25,6 +25,7 @@ from adar_runtime.schedule import times
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.data.minesweeper import minesweeper
 from adar_train.losses import task_loss
+from benchmarks.spread import spread
 
 SIDES = ("ours", "plain", "plain-per-edge")
 TOLERANCE = 1e-4
@@ -126,12 +127,6 @@ def peak_mb() -> float:
     """The most memory this process has held; Linux counts in kB, macOS in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def spread(values: list[float] | np.ndarray, digits: int) -> str:
-    """Median [quartiles]."""
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def print_report(

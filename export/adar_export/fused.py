@@ -118,14 +118,27 @@ class FusedCell:
     def _local(self, left: str, values_pn: str, values_cn: str) -> str:
         """Eq. local-mp after the velocity's first layer, [n, d]."""
         g, nl = self.graph, self._cell.message
-        own = self._product(left, self._factor("velocity.representation.weight", values_pn, values_cn))
+        project = self._weights["velocity.representation.weight"]
+        own = self._product(left, self._factor("own", project, values_pn, values_cn))
         sent = own
         if not nl.silent:
-            message = self._factor("message.linear.weight", values_pn, values_cn)  # [p + c + d, 3d]
-            messages = self._leaky(self._product(left, message, self._parameter("message.linear.bias")))
-            sent = self._layer(messages, "velocity.representation.weight")
-            sent = g.op("Add", own, sent) if nl.isotropic else sent
+            sent = self._sent(left, values_pn, values_cn, own if nl.isotropic else None)
         return g.op("Mul", g.op("Add", self._full(own), self._received(sent)), self._share)
+
+    def _sent(self, left: str, values_pn: str, values_cn: str, sent: str | None) -> str:
+        """NL(M) Wᵀ, added to `sent`, in three blocks of d columns: narrow products stay in the cache."""
+        d = self._d
+        layer, bias = self._weights["message.linear.weight"], self._weights["message.linear.bias"]
+        project = self._weights["velocity.representation.weight"].T
+        for block in range(3):
+            columns, name = slice(block * d, (block + 1) * d), f"message.{block}"
+            factor = self._factor(f"{name}.weight", layer[columns], values_pn, values_cn)
+            start = self.graph.weight(f"{name}.bias", bias[columns], self._small)
+            message = self._leaky(self._product(left, factor, start))  # [n, d]
+            kernel = self._kernel(f"velocity.representation.{block}.T", project[columns])
+            sent = self._product(message, kernel, *([sent] if sent else []))
+        assert sent is not None
+        return sent
 
     def _received(self, sent: str) -> str:
         """The sum of `sent` over the neighbours of each node, as `adar_runtime.tables` lays it out."""
@@ -141,9 +154,9 @@ class FusedCell:
         gathered = self._full(self.graph.op("Gather", rows, table, axis=0))  # [rows, width, d]
         return self.graph.reduce("ReduceSum", gathered, 1)
 
-    def _factor(self, name: str, values_pn: str, values_cn: str) -> str:
-        """Right @ Wᵀ for M = left @ right, right = diag(values_pn, values_cn, 1): [p + c + d, out]."""
-        g, d, weight = self.graph, self._d, self._weights[name].T
+    def _factor(self, name: str, layer: NDArray[np.float32], values_pn: str, values_cn: str) -> str:
+        """Right @ layerᵀ for M = left @ right, right = diag(values_pn, values_cn, 1): [p + c + d, out]."""
+        g, d, weight = self.graph, self._d, layer.T
         shares = self._weights.get("parts", np.ones(3, np.float32))
         blocks = [
             self._kernel(f"{name}.{part}", shares[i] * weight[i * d : (i + 1) * d])
