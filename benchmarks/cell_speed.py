@@ -6,21 +6,19 @@ Sides, all with the same weights, which have to agree before they are timed and 
 
 * fused: the cell that `adar-deploy export` writes
 * plain onnx: what `torch.onnx.export` makes of the paper's formulas (scatter_add), `export --plain`
-* eager: those formulas in PyTorch
-* compiled: the same through `torch.compile`
+* eager: those formulas in PyTorch, with messages transformed once for every node
+* eager per edge: the same, once for every edge, as Eq. local-mp reads and PyG's MessagePassing.message has it
+* compiled: eager through `torch.compile`
 * trained: PyTorch, as `adar_train` arranges the cell
 
-Each side runs in a process of its own: thread pools that share two cores with another framework's would be
-timed waiting for each other. A turn is one step that is not timed, since the caches hold another side's
-data, and then a few that are, as in a run.
+A turn is one step that is not timed, since the caches hold another side's data, and then a few that are, as
+in a run.
 """
 
 import argparse
-import multiprocessing as mp
 import platform
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import numpy as np
 import onnxruntime as ort
@@ -38,8 +36,16 @@ from adar_runtime.tables import Tables
 from adar_train import AdaR, GraphTensors, ModelConfig, State
 from adar_train.data.minesweeper import minesweeper
 from benchmarks.spread import spread
+from benchmarks.turns import Turn, Worker, race
 
-FUSED, PLAIN, EAGER, COMPILED, TRAINED = SIDES = ("fused", "plain onnx", "eager", "compiled", "trained")
+FUSED, PLAIN, EAGER, PER_EDGE, COMPILED, TRAINED = SIDES = (
+    "fused",
+    "plain onnx",
+    "eager",
+    "eager per edge",
+    "compiled",
+    "trained",
+)
 TOLERANCE = 1e-4
 OPSET = 17
 TIME, SIZE = 0.25, 0.1
@@ -83,19 +89,13 @@ def main() -> None:
     """Compare, and print a table."""
     options = parse()
     sides = [side for side in SIDES if side not in options.without]
-    workers = {side: Worker(side, options) for side in sides}
+    workers = {side: Worker(take_turn, side, options) for side in sides}
     answers = {side: worker.turn()[1] for side, worker in workers.items()}
     difference = max(float(np.abs(answers[FUSED] - answer).max()) for answer in answers.values())
     if not difference < TOLERANCE:
         raise SystemExit(f"error: the sides differ by {difference:.1e}, so their times say nothing")
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for repeat in range(options.repeats + 1):
-        for side, worker in workers.items():
-            took, _ = worker.turn()
-            if repeat:  # the first one warms up
-                seconds[side].append(took)
-    for worker in workers.values():
-        worker.stop()
+    race(workers, 1)  # to warm up
+    seconds = race(workers, options.repeats)
     print_report(options, difference, seconds)
 
 
@@ -110,39 +110,19 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Worker:
-    """A process that takes one side's turn when it is told to."""
-
-    def __init__(self, side: str, options: argparse.Namespace) -> None:
-        context = mp.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=work, args=(other, side, options), daemon=True)
-        self._process.start()
-
-    def turn(self) -> tuple[float, NDArray[np.float32]]:
-        """How long a step took, and the nodes after one."""
-        self._pipe.send(True)
-        answer: tuple[float, NDArray[np.float32]] = self._pipe.recv()
-        return answer
-
-    def stop(self) -> None:
-        self._pipe.send(False)
-        self._process.join()
-
-
-def work(pipe: Connection, side: str, options: argparse.Namespace) -> None:
-    """The process of one side; nodes are handed over once, afterwards only a few of them."""
+def take_turn(side: str, options: argparse.Namespace) -> Turn:
+    """One step that is not timed, then a block of them that is."""
     torch.set_num_threads(options.threads)
     step = build(side, *CASES[options.case](), options.threads)
-    first = True
-    while pipe.recv():
+
+    def turn() -> tuple[float, NDArray[np.float32]]:
         nodes = step()
         started = time.perf_counter()
         for _ in range(options.block):
             step()
-        took = (time.perf_counter() - started) / options.block
-        pipe.send((took, nodes if first else nodes[:1]))
-        first = False
+        return (time.perf_counter() - started) / options.block, nodes
+
+    return turn
 
 
 def build(side: str, graph: Graph, config: ModelConfig, threads: int) -> Step:
@@ -210,7 +190,7 @@ def torch_step(side: str, model: AdaR, state: State, tensors: GraphTensors, code
                 return model.cell(state, tensors.neighbours, tensors.share, code, SIZE).nodes.numpy()
 
         return trained
-    plain = PlainCell(model)
+    plain = PlainCell(model, per_edge=side == PER_EDGE)
     cell = torch.compile(plain) if side == COMPILED else plain
 
     def step() -> NDArray[np.float32]:
@@ -223,7 +203,7 @@ def torch_step(side: str, model: AdaR, state: State, tensors: GraphTensors, code
 
 def print_report(options: argparse.Namespace, difference: float, seconds: dict[str, list[float]]) -> None:
     """The table, and all that is needed to make it again."""
-    given = f"--case {options.case} --threads {options.threads} --repeats {options.repeats} --block {options.block}"
+    given = " ".join(f"--{name} {getattr(options, name)}" for name in ("case", "threads", "repeats", "block"))
     print(f"python -m benchmarks.cell_speed {given}")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, onnxruntime {ort.__version__}")
     print(f"{CASES[options.case].__doc__} Largest difference {difference:.1e}.\n")

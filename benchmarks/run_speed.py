@@ -3,7 +3,7 @@
 adar-deploy export RUN --out fused; adar-deploy export RUN --out plain --plain
 python -m benchmarks.run_speed RUN GRAPH --fused fused --plain plain --calls 20 --threads 2
 
-Sides, all on the same graph and from the same weights, taking turns, each in a process of its own:
+Sides, all on the same graph and from the same weights, taking turns:
 
 * ab2: the runtime with Adams-Bashforth and a few calls of the exported cell
 * euler: the runtime with a call for each of the 300 steps
@@ -15,11 +15,9 @@ A turn is a whole answer: features in, scores out. The first turn is not counted
 """
 
 import argparse
-import multiprocessing as mp
 import platform
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +33,7 @@ from adar_runtime.schedule import times
 from adar_runtime.solvers import AdamsBashforth2
 from adar_train import AdaR, GraphTensors, load_run
 from benchmarks.spread import spread
+from benchmarks.turns import Turn, Worker, race
 
 AB2, EULER, EAGER, PER_EDGE, PLAIN = SIDES = ("ab2", "euler", "eager", "eager per edge", "plain onnx")
 STEPS = 300
@@ -44,12 +43,9 @@ def main() -> None:
     """Compare, and print a table."""
     options = parse()
     sides = [side for side in SIDES if side not in options.without]
-    workers = {side: Worker(side, options) for side in sides}
+    workers = {side: Worker(take_turn, side, options) for side in sides}
     scores = {side: worker.turn()[1] for side, worker in workers.items()}
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for _ in range(options.repeats):
-        for side, worker in workers.items():
-            seconds[side].append(worker.turn()[0])
+    seconds = race(workers, options.repeats)
     print_report(options, adar_runtime.read_graph(options.graph), scores, seconds)
 
 
@@ -69,29 +65,17 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Worker:
-    """A process that answers by one side's way when it is told to."""
-
-    def __init__(self, side: str, options: argparse.Namespace) -> None:
-        context = mp.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        context.Process(target=work, args=(other, side, options), daemon=True).start()
-
-    def turn(self) -> tuple[float, Floats]:
-        """How long it took, and the scores."""
-        self._pipe.send(True)
-        answer: tuple[float, Floats] = self._pipe.recv()
-        return answer
-
-
-def work(pipe: Connection, side: str, options: argparse.Namespace) -> None:
-    """The process of one side; it ends with its parent."""
+def take_turn(side: str, options: argparse.Namespace) -> Turn:
+    """A whole answer."""
     torch.set_num_threads(options.threads)
     answer = build(side, options, adar_runtime.read_graph(options.graph))
-    while pipe.recv():
+
+    def turn() -> tuple[float, Floats]:
         started = time.perf_counter()
         scores = answer()
-        pipe.send((time.perf_counter() - started, scores))
+        return time.perf_counter() - started, scores
+
+    return turn
 
 
 def build(side: str, options: argparse.Namespace, graph: Graph) -> Callable[[], Floats]:
