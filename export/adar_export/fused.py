@@ -56,6 +56,7 @@ class FusedCell:
             g.input(f"join_{i}", [f"join_rows_{i}", f"join_width_{i}"], "int32") for i in range(JOINS)
         ]
         self._place, self._share = g.input("place", ["n"], "int32"), g.input("share", ["n", 1])
+        sample = g.input("sample", ["s"], "int32")
         self._step = g.input("step_code", [d])
         self._weight, self._previous_weight = g.input("weight", []), g.input("previous_weight", [])
         self._lead = g.input("lead", [])
@@ -82,11 +83,11 @@ class FusedCell:
 
         velocities = dict(zip(STATE, (v_h, v_c, v_pn, v_pc), strict=True))
         after = {name: self._advanced(name, velocity) for name, velocity in velocities.items()}
-        turn = root_mean_square(g, g.op("Sub", v_h, self._before["nodes"]))
+        now, before = (g.op("Gather", v, sample, axis=0) for v in (v_h, self._before["nodes"]))
         scalars = {
             "alignment": alignment(g, config.alignment, after["nodes"], after["targets"]),
-            "speed": root_mean_square(g, v_h),
-            "turn": turn,
+            "speed": root_mean_square(g, now),
+            "turn": root_mean_square(g, g.op("Sub", now, before)),
         }
         for name in STATE:
             g.output(f"next_{name}", after[name], [rows[name], d])

@@ -26,7 +26,8 @@ class Ports(NamedTuple):
 def expected(manifest: Manifest) -> dict[str, Ports]:
     """The ports of every graph, for the dimensions that the manifest gives.
 
-    Free sides: n nodes, m edges, k outputs, tables of neighbours and, where targets are described, c targets.
+    Free sides: n nodes, m edges, s of the nodes as a sample, k outputs, the tables of neighbours and, where
+    targets are described, c targets.
     """
     f, d, p = manifest.features, manifest.hidden, manifest.proxies
     c: Side = manifest.targets or "c"
@@ -97,6 +98,7 @@ STRUCTURES: dict[str, tuple[Port, ...]] = {
         *(_table("leaf", index) for index in range(LEAVES)),
         *(_table("join", index) for index in range(JOINS)),
         Port("place", "int32", ("n",)),
+        Port("sample", "int32", ("s",)),
         _floats("share", "n", 1),
     ),
     EDGES: (_integers("edge_source", "m"), _integers("edge_target", "m")),

@@ -33,7 +33,7 @@ class Move(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """What a call said about the nodes, as root mean squares over all entries."""
+    """What a call said about the nodes, as root mean squares over the entries of a sample of them."""
 
     speed: float  # of the velocity
     turn: float  # of its difference from the one before

@@ -20,6 +20,7 @@ from adar_runtime.neighbours import Neighbours
 LEAVES = 6  # tables of messages: one of full rows, the others for what is left of the lists
 JOINS = 3  # tables of their sums
 FULL_WIDTHS = (8, 16, 32, 64, 128, 256, 512)
+SAMPLE = 1024  # nodes, evenly spread: enough to tell how fast all of them move
 CANDIDATES = 256  # widths that are considered for a table; more would not make them fit much better
 
 Index = NDArray[np.int32]
@@ -33,6 +34,7 @@ class Tables:
     leaves: tuple[Index, ...]  # each [rows, width]; v + 1 is the message of node v
     joins: tuple[Index, ...]  # each [rows, width]; i + 1 is the i-th sum of all leaves
     place: Index  # [n]: the node's sum, among zeros, sums of leaves and sums of joins in this order
+    sample: Index  # nodes by whose velocity the motion of all is judged
 
     @classmethod
     def of(cls, neighbours: Neighbours) -> "Tables":
@@ -46,12 +48,14 @@ class Tables:
         single = rows.counts == 1
         place[single] = row_place[rows.firsts[single]] + 1
         place[several] = join_place + 1 + sum(map(len, leaves))
-        return cls(leaves, joins, place)
+        sample = np.linspace(0, len(place) - 1, min(len(place), SAMPLE)).astype(np.int32)
+        return cls(leaves, joins, place, sample)
 
     def arrays(self) -> dict[str, Index]:
         """By the names that a cell has for them."""
         leaves = {f"leaf_{i}": table for i, table in enumerate(self.leaves)}
-        return leaves | {f"join_{i}": table for i, table in enumerate(self.joins)} | {"place": self.place}
+        joins = {f"join_{i}": table for i, table in enumerate(self.joins)}
+        return leaves | joins | {"place": self.place, "sample": self.sample}
 
 
 class _Rows(NamedTuple):

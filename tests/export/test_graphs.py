@@ -115,7 +115,12 @@ def test_names_and_free_sides_are_readable() -> None:
         for i in range(count)
     }
     scalars: dict[str, list] = {name: [] for name in (*STEP, *SCALARS)}
-    assert sides == states | tables | scalars | {"place": ["n"], "share": ["n", 1], "step_code": [8]}
+    assert sides == states | tables | scalars | {
+        "place": ["n"],
+        "sample": ["s"],
+        "share": ["n", 1],
+        "step_code": [8],
+    }
 
 
 def test_two_exports_are_the_same_bytes() -> None:
