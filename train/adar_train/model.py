@@ -7,9 +7,12 @@ Two things differ from a literal transcription, and both are the same function:
 
 * A linear layer over a concatenation [a ‖ b] is written as the sum of a layer over a and one over b.
   The step encoding then is one bias row, not n copies of itself.
-* The node messages M = [M_pn ‖ M_cn ‖ H] are kept as two factors (see `Cell.forward`). All that is
+* The node messages M = [M_pn ‖ M_cn ‖ H] are kept as two factors (see `Cell.local`). All that is
   ever done with M itself is linear, so the n × 3d matrix is never built, and the sum over neighbours
   runs over d columns instead of 3d.
+
+What passes over all nodes is computed by `fused`, whose functions each are one expression. Isotropic models
+have more terms and fewer layers at work; for them the passes are written out here.
 
 Where the paper leaves a choice: ψ and the relations are scaled by 1/√d, and the NL of a velocity is
 Linear → LayerNorm → LeakyReLU → Linear.
@@ -28,6 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adar_runtime.graph import NODE
 from adar_runtime.schedule import step_code
+from adar_train import fused
 from adar_train.alignments import ALIGNMENTS, COSINE_MARGIN
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
@@ -68,7 +72,8 @@ class State(NamedTuple):
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """Inner products of all rows, scaled by 1/√d so that softmax does not saturate as d grows."""
-    return a @ b.T * a.shape[1] ** -0.5
+    scale = a.shape[1] ** -0.5
+    return (a * scale) @ b.T if len(a) < len(b) else a @ (b * scale).T  # the fewer rows are scaled
 
 
 def attend(a: Tensor, b: Tensor) -> Tensor:
@@ -98,10 +103,11 @@ class Nonlinear(nn.Module):
         changed = functional.leaky_relu(self.linear(x))
         return x + changed if self.isotropic else changed
 
-    def of_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """What is computed of left @ right, without building the product (and without adding it)."""
-        kernel = right @ self.linear.weight.T
-        return functional.leaky_relu(torch.addmm(self.linear.bias, left, kernel))
+    def diffuse(self, x_in: Tensor, x_sur: Tensor) -> Tensor:
+        """ψ(X_sur, X_in) · NL(X_in): [k, d]."""
+        if self.isotropic:
+            return attend(x_sur, x_in) @ self(x_in)
+        return fused.diffuse(x_sur, x_in, self.linear.weight, self.linear.bias)
 
 
 class TrajectoryDropout(nn.Module):
@@ -116,12 +122,17 @@ class TrajectoryDropout(nn.Module):
         """Forget the mask: a new trajectory begins."""
         self._mask = None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def mask(self, x: Tensor) -> Tensor | None:
+        """What x is multiplied with, or None where nothing is dropped."""
         if not self.training or not self.p:
-            return x
+            return None
         if self._mask is None:
             self._mask = functional.dropout(torch.ones_like(x), self.p)
-        return x * self._mask
+        return self._mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self.mask(x)
+        return x if mask is None else x * mask
 
 
 class Velocity(nn.Module):
@@ -165,8 +176,9 @@ class Velocity(nn.Module):
 
     def nonlinear(self, projected: Tensor, relation: Tensor, step: Tensor) -> Tensor:
         """Linear → LayerNorm → LeakyReLU → Linear, the first being over all three."""
-        mixed = projected + self.relation(relation) + self.step(step)  # [k, d]
-        return self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+        first = projected, relation, self.relation.weight, self.step(step)  # their sum: [k, d]
+        norm = self.norm.weight, self.norm.bias, self.norm.eps
+        return fused.bounded(first, norm, self.dropout.mask(projected), self.out.weight)
 
 
 class GlobalMessages(nn.Module):
@@ -183,15 +195,15 @@ class GlobalMessages(nn.Module):
         self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float
     ) -> tuple[Tensor, Tensor]:
         """Diffuse and refine: the surrogates' global features Ĝ [k, d], and the updated surrogates."""
-        g = attend(x_sur, x_in) @ self.value(x_in)  # Eq. glob-mp-np: [k, d]
+        g = self.value.diffuse(x_in, x_sur)  # Eq. glob-mp-np: [k, d]
         g = attend(x_sur, x_sur) @ g  # Eq. glob-mp-agg: [k, d]
         v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step, x_sur)
-        return g, x_sur + v * dt  # Eq. glob-mp-update
+        return g, torch.add(x_sur, v, alpha=dt)  # Eq. glob-mp-update
 
-    def collect(self, x_in: Tensor, x_sur: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Eq. glob-mp-pn, as factors: M_glob [n, d] = weights [n, k] @ values [k, d]."""
+    def values(self, g: Tensor) -> Tensor:
+        """NL(Ĝ) [k, d] of Eq. glob-mp-pn, whose other factor is ψ(X_in, X_sur) [n, k]."""
         assert self.refined is not None
-        return attend(x_in, x_sur), self.refined(g)
+        return self.refined(g)
 
 
 class Cell(nn.Module):
@@ -217,40 +229,55 @@ class Cell(nn.Module):
 
         # Eq. pnode-graph (Graph-node Abs.)
         g, pn_next = self.node_abstraction.absorb(h, pn, pn, step, dt)
-        weights_pn, values_pn = self.node_abstraction.collect(h, pn_next, g)  # [n, p], [p, d]
+        values_pn = self.node_abstraction.values(g)  # [p, d]
 
         # Eq. pnode-target (Target Abs.)
         _, pc_next = self.target_abstraction.absorb(c, pc, pc, step, dt)
 
         # Eq. cnode (Target Rep. Update), conditioned on the updated node proxies
         g, c_next = self.target_update.absorb(h, c, pn_next, step, dt)
-        weights_cn, values_cn = self.target_update.collect(h, c_next, g)  # [n, c], [c, d]
+        values_cn = self.target_update.values(g)  # [c, d]
 
-        # Eq. local (Local MP.): M = [M_pn ‖ M_cn ‖ H] = left @ right
-        left = torch.cat([weights_pn, weights_cn, h], dim=1)  # [n, p + c + d]
-        values = (values_pn, values_cn, torch.eye(h.shape[1]).to(h))
-        if self.parts is not None:
-            values = tuple(part * value for part, value in zip(self.parts, values, strict=True))
-        right = block_diag(*values)  # [p + c + d, 3d]
-        local = self.local(left, right, neighbours, share)  # [n, d]
+        # Eq. local (Local MP.), of M = [M_pn ‖ M_cn ‖ H] = [ψ(H, P^(n)) V_pn ‖ ψ(H, C) V_cn ‖ H]
+        local = self.local(h, (pn_next, c_next), (values_pn, values_cn), neighbours, share)  # [n, d]
 
         # Eq. gnode (Node Rep. Update), the relation is with the updated target proxies
         v = self.velocity(local, inner(h, pc_next), step, h)
-        return State(h + v * dt, c_next, pn_next, pc_next)
+        return State(torch.add(h, v, alpha=dt), c_next, pn_next, pc_next)
 
-    def local(self, left: Tensor, right: Tensor, neighbours: SparseMatrix, share: Tensor) -> Tensor:
+    def local(
+        self,
+        h: Tensor,
+        surrogates: tuple[Tensor, Tensor],
+        values: tuple[Tensor, Tensor],
+        neighbours: SparseMatrix,
+        share: Tensor,
+    ) -> Tensor:
         """Eq. local-mp and then the velocity's first layer W, which moves inside the sum.
 
         W · (M + A NL(M)) / (|N| + 1) = (M Wᵀ + A (NL(M) Wᵀ)) / (|N| + 1), with M = left @ right.
         """
-        project = self.velocity.representation
-        own = left @ project(right)  # M Wᵀ [n, d]
-        if self.message.silent:
-            return (own + neighbours @ own) * share
-        sent = project(self.message.of_product(left, right))  # NL(M) Wᵀ [n, d], of NL(M) [n, 3d]
-        if self.message.isotropic:
-            sent = own + sent
+        message, project = self.message.linear, self.velocity.representation
+        to_message, own = self.right_times(values, message.weight, project.weight)
+        if not self.message.isotropic:
+            kernels = to_message, own
+            return fused.local_messages(
+                h, surrogates, kernels, message.bias, project.weight, neighbours, share
+            )
+        pn, c = surrogates
+        left = torch.cat([attend(h, pn), h, attend(h, c)], dim=1)  # [n, p + d + c]
+        sent = own = left @ own  # M Wᵀ [n, d]
+        if not self.message.silent:
+            sent = own + project(functional.leaky_relu(torch.addmm(message.bias, left, to_message)))
         return (own + neighbours @ sent) * share
+
+    def right_times(self, values: tuple[Tensor, Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
+        """For each W, right @ Wᵀ [p + d + c, out]: what makes M Wᵀ of left = [ψ(H, P^(n)) ‖ H ‖ ψ(H, C)]."""
+        pn, cn, h = torch.cat(weights).T.chunk(3)  # the rows that meet M_pn, M_cn and H
+        if self.parts is not None:
+            pn, cn, h = (part * rows for part, rows in zip(self.parts, (pn, cn, h), strict=True))
+        products = torch.cat([values[0] @ pn, h, values[1] @ cn])
+        return torch.split(products, [len(weight) for weight in weights], dim=1)
 
 
 class Model(nn.Module, ABC):
@@ -349,11 +376,6 @@ class AdaR(Model):
             return features
         p = self.config.input_dropout
         return features.dropped(p) if isinstance(features, SparseMatrix) else functional.dropout(features, p)
-
-
-def block_diag(*blocks: Tensor) -> Tensor:
-    """Blocks along the diagonal, zeros elsewhere."""
-    return torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
 
 
 def is_silent(layer: nn.Linear) -> bool:

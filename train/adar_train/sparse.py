@@ -40,6 +40,14 @@ class SparseMatrix:
     def __matmul__(self, x: Tensor) -> Tensor:
         return _Product.apply(x, *self._forward, *self._backward)  # type: ignore[no-untyped-call]
 
+    def times(self, x: Tensor) -> Tensor:
+        """A x, for those who see to its gradient themselves."""
+        return _bag(x, *self._forward)
+
+    def transposed_times(self, x: Tensor) -> Tensor:
+        """Aᵀ x, which is that gradient."""
+        return _bag(x, *self._backward)
+
     def dropped(self, p: float) -> "SparseMatrix":
         """The same with a share p of the values at zero and the rest scaled up: dropout."""
         columns, starts, values = self._forward
@@ -62,13 +70,15 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _bag(grad.contiguous(), *ctx.transposed), *[None] * 6
+        return _bag(grad, *ctx.transposed), *[None] * 6
 
 
 def _bag(x: Tensor, columns: Tensor, starts: Tensor, values: Tensor | None) -> Tensor:
     if values is not None:
         values = values.to(x.dtype)
-    return functional.embedding_bag(columns, x, starts, mode="sum", per_sample_weights=values)
+    # Detached, or it prepares for a backward of its own, which takes longer than the sum.
+    rows = x.detach().contiguous()
+    return functional.embedding_bag(columns, rows, starts, mode="sum", per_sample_weights=values)
 
 
 def _of(rows: SparseRows | Neighbours) -> Layout:
