@@ -19,6 +19,7 @@ import argparse
 import platform
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -49,7 +50,7 @@ FUSED, PLAIN, EAGER, PER_EDGE, COMPILED, TRAINED = SIDES = (
 TOLERANCE = 1e-4
 OPSET = 17
 TIME, SIZE = 0.25, 0.1
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 Step = Callable[[], NDArray[np.float32]]
 
 
@@ -127,14 +128,9 @@ def take_turn(side: str, options: argparse.Namespace) -> Turn:
 
 def build(side: str, graph: Graph, config: ModelConfig, threads: int) -> Step:
     """One side's step from the first state, ready to be called."""
-    model = random_model(config)
-    tensors = GraphTensors.of(graph)
-    with torch.no_grad():
-        state = model.encode(tensors.features)
-    code = step_code(TIME, config.hidden)
     if side in (FUSED, PLAIN):
-        return onnx_step(side, model, state, Neighbours.of(graph.edge_index, graph.nodes), code, threads)
-    return torch_step(side, model, state, tensors, torch.from_numpy(code))
+        return onnx_step(*cell_and_feeds(side, graph, config), threads)
+    return torch_step(side, random_model(config), GraphTensors.of(graph))
 
 
 def random_model(config: ModelConfig) -> AdaR:
@@ -147,29 +143,34 @@ def random_model(config: ModelConfig) -> AdaR:
     return model
 
 
-def onnx_step(
-    side: str, model: AdaR, state: State, neighbours: Neighbours, code: NDArray[np.float32], threads: int
-) -> Step:
-    """Through the same I/O binding as the runtime's."""
+def cell_and_feeds(side: str, graph: Graph, config: ModelConfig) -> tuple[bytes, Arrays]:
+    """The ONNX cell of that side, and what it takes for a step from the first state."""
+    model, neighbours = random_model(config), Neighbours.of(graph.edge_index, graph.nodes)
     if side == FUSED:
         content = FusedCell(model, OPSET, PRECISIONS["fp32"]).graph.build({}).SerializeToString()
         structure: Arrays = Tables.of(neighbours).arrays() | {"share": neighbours.share}
     else:
         content = export_plain_cell(model, OPSET).SerializeToString()
         structure = {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+    first = model.encode(GraphTensors.of(graph).features)
+    states = {name: part.numpy() for name, part in first._asdict().items()}
+    feeds: Arrays = states | structure | {"step_code": step_code(TIME, config.hidden)}
+    feeds |= {f"previous_{name}_velocity": np.zeros_like(part) for name, part in states.items()}
+    feeds |= {name: np.array(0 if name == "previous_weight" else SIZE, np.float32) for name in STEP}
+    return content, feeds
+
+
+def onnx_step(content: bytes, feeds: Arrays, threads: int) -> Step:
+    """Through an I/O binding, as in the runtime."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    states = {name: part.numpy() for name, part in state._asdict().items()}
-    feeds: Arrays = states | structure | {"step_code": code}
-    feeds |= {f"previous_{name}_velocity": np.zeros_like(part) for name, part in states.items()}
-    feeds |= {name: np.array(0 if name == "previous_weight" else SIZE, np.float32) for name in STEP}
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
-    results = {f"next_{name}": np.empty_like(states[name]) for name in STATE}
-    results |= {f"{name}_velocity": np.empty_like(states[name]) for name in STATE}
+    results = {f"next_{name}": np.empty_like(feeds[name]) for name in STATE}
+    results |= {f"{name}_velocity": np.empty_like(feeds[name]) for name in STATE}
     for name in (output.name for output in session.get_outputs()):
         array = results.setdefault(name, np.empty((), np.float32))
         binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
@@ -181,8 +182,10 @@ def onnx_step(
     return step
 
 
-def torch_step(side: str, model: AdaR, state: State, tensors: GraphTensors, code: torch.Tensor) -> Step:
+def torch_step(side: str, model: AdaR, tensors: GraphTensors) -> Step:
     """In PyTorch, without gradients."""
+    state = model.encode(tensors.features)
+    code = torch.from_numpy(step_code(TIME, model.config.hidden))
     if side == TRAINED:
 
         def trained() -> NDArray[np.float32]:
