@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adar_export.validate import differing
 from adar_runtime.bundle import Bundle
 from adar_runtime.graph import Floats, Graph
+from adar_runtime.manifest import Manifest
 from adar_runtime.solvers import AdamsBashforth2, Adaptive, Euler, Solver
 from adar_runtime.stopping import Final
 
@@ -92,7 +94,8 @@ def measure(
     for ladder in LADDERS:
         for attempt in ladder:
             known = ends.get(attempt.budget) if attempt.name == LAST.name else None
-            trials.append(_trial(attempt, known or _run(bundle, graph, attempt), reference))
+            end = known or _run(bundle, graph, attempt)
+            trials.append(_trial(bundle.manifest, attempt, end, reference))
             on_trial(trials[-1])
             if trials[-1].enough:
                 break
@@ -105,7 +108,7 @@ class _End:
 
     nodes: Floats
     way: float  # how far the nodes have come
-    predictions: Floats
+    scores: Floats
     calls: int
 
 
@@ -114,20 +117,19 @@ def _run(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End:
     start = next(loop).state()["nodes"]
     *_, step = loop
     end = step.state()["nodes"]
-    return _End(end, max(_norm(end - start), 1e-12), step.scores().argmax(axis=1), step.index)
+    return _End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
 
 
-def _trial(attempt: Attempt, end: _End, reference: _End) -> Trial:
+def _trial(manifest: Manifest, attempt: Attempt, end: _End, reference: _End) -> Trial:
     change = _norm(end.nodes - reference.nodes) / reference.way
-    same = float((end.predictions == reference.predictions).mean())
+    same = 1 - differing(manifest, end.scores, reference.scores) / len(end.scores)
     return Trial(attempt.name, end.calls, change, same, attempt.tolerance)
 
 
 def _order(first: float, second: float, way: float) -> float:
     """Where the grid no longer matters, rounding is all there is to see: as good as Euler's order."""
-    if first < 1e-5 * way:
-        return 1.0
-    return math.log2(first / second) if second else math.inf
+    rounding = 1e-5 * way
+    return 1.0 if first < rounding else math.log2(first / max(second, 1e-3 * rounding))
 
 
 def _norm(x: Floats) -> float:

@@ -54,7 +54,7 @@ class PlainVelocity(nn.Module):
     def __init__(self, ours: Velocity) -> None:
         super().__init__()
         parts = [ours.representation.weight, ours.relation.weight, ours.step.weight]
-        self.mix = nn.Linear(sum(part.shape[1] for part in parts), len(parts[0]))
+        self.mix = nn.Linear(sum(part.shape[1] for part in parts), len(parts[0])).to(parts[0])
         with torch.no_grad():
             self.mix.weight.copy_(torch.cat(parts, dim=1))
             self.mix.bias.copy_(ours.step.bias)

@@ -5,7 +5,7 @@ import numpy as np
 from adar_export.builder import GraphBuilder
 from adar_train.alignments import COSINE_MARGIN
 
-TINY = 1e-12  # added to a squared length: a row of zeros is left one
+SHORTEST = 1e-12  # that PyTorch's `normalize` divides by: a row of zeros is left one
 
 
 def mean_row(g: GraphBuilder, rows: str) -> str:
@@ -25,9 +25,9 @@ def unit_rows(g: GraphBuilder, rows: str) -> str:
 
 
 def row_lengths(g: GraphBuilder, rows: str) -> str:
-    """The length of every row, [n, 1]."""
-    square = g.reduce("ReduceSumSquare", rows, 1, keepdims=True)
-    return g.op("Sqrt", g.op("Add", square, g.weight("tiny", np.array(TINY))))
+    """The length of every row, [n, 1], never zero."""
+    length = g.op("Sqrt", g.reduce("ReduceSumSquare", rows, 1, keepdims=True))
+    return g.op("Max", length, g.weight("shortest", np.array(SHORTEST)))
 
 
 def root_mean_square(g: GraphBuilder, rows: str) -> str:
