@@ -195,7 +195,7 @@ def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
     sides = {"nodes": "n", "previous_nodes_velocity": "n", "edge_source": "m", "edge_target": "m"}
     if config.targets is None:
         sides |= {"targets": "c", "previous_targets_velocity": "c"}
-    dims = {side: torch.export.Dim(side) for side in set(sides.values())}
+    dims = {side: torch.export.Dim(side) for side in dict.fromkeys(sides.values())}
     shapes = tuple({0: dims[sides[name]]} if name in sides else None for name in names)
     with _quiet():
         program = torch.onnx.export(
