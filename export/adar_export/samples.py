@@ -6,7 +6,7 @@ from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, Spar
 from adar_runtime.neighbours import Neighbours
 from adar_train.model import ModelConfig
 
-PART = 2_000  # nodes: 300 steps of both sides on so many take seconds
+PART = 1_000  # nodes: 300 steps of both sides on so many take seconds
 
 
 def random_graph(config: ModelConfig, seed: int = 0) -> Graph:

@@ -32,6 +32,7 @@ from adar_train.model import AdaR
 from adar_train.runs import Run
 
 EXIT = {"rule": "peak", "patience": 10}
+THREADS = 1  # of ONNX Runtime: on graphs as small as the ones compared, more would wait for each other
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,11 @@ def _opened(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> I
     """The bundle as this machine can run it: of one that needs a GPU, a twin with the same rounding."""
     here = precision_of(wish.precision).on_any_device()
     if not here.rounded:
-        yield Bundle(folder, "cpu")
+        yield Bundle(folder, "cpu", THREADS)
         return
     with TemporaryDirectory() as twin:
         _write(Path(twin), run, model, graph, wish, here)
-        yield Bundle(Path(twin), "cpu")
+        yield Bundle(Path(twin), "cpu", THREADS)
 
 
 def _versions() -> dict[str, str]:

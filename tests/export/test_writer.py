@@ -125,10 +125,10 @@ def test_an_old_bundle_says_which_version_reads_it(described_bundle: Path, tmp_p
 @pytest.mark.parametrize("level", ["edge", "graph"])
 def test_large_graphs_of_every_level_are_exported(level: str, tmp_path: Path) -> None:
     """Of which a part is compared, though a random part of a large graph has none of its pairs."""
-    graph = random_graph(2_500, 4_000, level=level)
+    graph = random_graph(1_200, 2_000, level=level)
     model = awake(ModelConfig(graph.width, 3, 8, 2, level=level))
     manifest = _export(model, graph, tmp_path)
-    assert manifest.parity["checks"][0]["graph"] == "2,000 nodes of the run's graph"
+    assert manifest.parity["checks"][0]["graph"] == "1,000 nodes of the run's graph"
 
 
 def test_numbers_have_no_class_to_differ_in(tmp_path: Path) -> None:
