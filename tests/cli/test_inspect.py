@@ -17,7 +17,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console.out, "_width", 160)
 
 
-def test_it_shows_what_there_is_to_know(adar, wide, bundle_folder: Path) -> None:
+@pytest.mark.usefixtures("wide")
+def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
     code, out, err = adar("inspect", bundle_folder)
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -105,7 +106,8 @@ def test_an_operator_that_is_no_text_is_one_line(adar, bundle_folder: Path, tmp_
     assert len(err.strip().splitlines()) == 1
 
 
-def test_names_cannot_paint_or_move_the_cursor(adar, wide, bundle_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("wide")
+def test_names_cannot_paint_or_move_the_cursor(adar, bundle_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     edit(bundle, lambda m: m["graphs"]["head"]["inputs"][0].update(name="[red]\x1b[2J"))
     edit(bundle, lambda m: m["convergence"].update(graph="[bold]\x07", calls={"\x1b[1m[i]": 3}))

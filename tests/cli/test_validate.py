@@ -13,12 +13,13 @@ from tests.helpers import awake, random_graph
 
 
 @pytest.fixture
-def runs(described_run: Path, tmp_path: Path) -> Path:
+def runs(described_run: Path, tmp_path: Path) -> None:
     """The run where the command looks for it."""
-    return shutil.copytree(described_run, tmp_path / "runs" / "mine").parent
+    shutil.copytree(described_run, tmp_path / "runs" / "mine")
 
 
-def test_a_bundle_finds_its_run_and_agrees(adar, runs: Path, described_bundle: Path) -> None:
+@pytest.mark.usefixtures("runs")
+def test_a_bundle_finds_its_run_and_agrees(adar, described_bundle: Path) -> None:
     code, out, _ = adar("validate", described_bundle, "--steps", "1,5")
     assert code == 0
     assert "agrees with PyTorch" in out
@@ -26,7 +27,8 @@ def test_a_bundle_finds_its_run_and_agrees(adar, runs: Path, described_bundle: P
         assert graph in out
 
 
-def test_graphs_of_ones_own_are_compared_on(adar, runs: Path, described_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("runs")
+def test_graphs_of_ones_own_are_compared_on(adar, described_bundle: Path, tmp_path: Path) -> None:
     write_graph(tmp_path / "g.npz", random_graph(20, 50, classes=7))
     code, out, _ = adar("validate", described_bundle, "g.npz", "--steps", "1,5", "--json")
     assert code == 0
@@ -35,7 +37,8 @@ def test_graphs_of_ones_own_are_compared_on(adar, runs: Path, described_bundle: 
     assert report["needed"] <= report["tolerance"]
 
 
-def test_one_weight_changed_is_found(adar, runs: Path, described_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("runs")
+def test_one_weight_changed_is_found(adar, described_bundle: Path, tmp_path: Path) -> None:
     bundle = change_graph(described_bundle, tmp_path / "bundle", "cell", change_weight)
     code, _, err = adar("validate", bundle, "--steps", "1,5")
     assert code == 2
@@ -65,6 +68,7 @@ def test_no_run_at_all_says_how_to_name_one(adar, described_bundle: Path, tmp_pa
     assert "name it with --run" in err
 
 
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -74,7 +78,7 @@ def test_no_run_at_all_says_how_to_name_one(adar, described_bundle: Path, tmp_pa
     ],
 )
 def test_a_manifest_that_lies_is_one_line(
-    adar, runs: Path, described_bundle: Path, tmp_path: Path, change, message: str
+    adar, described_bundle: Path, tmp_path: Path, change, message: str
 ) -> None:
     bundle = shutil.copytree(described_bundle, tmp_path / "bundle")
     edit(bundle, change)
@@ -84,7 +88,8 @@ def test_a_manifest_that_lies_is_one_line(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_graph_that_does_not_fit_is_one_line(adar, runs: Path, described_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("runs")
+def test_a_graph_that_does_not_fit_is_one_line(adar, described_bundle: Path, tmp_path: Path) -> None:
     write_graph(tmp_path / "wide.npz", random_graph(20, 50, features=9))
     code, _, err = adar("validate", described_bundle, "wide.npz", "--steps", "1")
     assert code == 2

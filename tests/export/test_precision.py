@@ -45,7 +45,9 @@ def test_products_are_small_and_all_that_has_to_be_exact_is_not(name: str) -> No
     for node in cell.graph.node:
         if node.op_type in EXACT_OPERATORS:
             assert all(types[v] in (TensorProto.FLOAT, TensorProto.INT64) for v in node.input), node.name
-    floats = {value.name: value.type.tensor_type.elem_type for value in [*cell.graph.input, *cell.graph.output]}
+    floats = {
+        value.name: value.type.tensor_type.elem_type for value in [*cell.graph.input, *cell.graph.output]
+    }
     assert set(floats.values()) == {TensorProto.FLOAT, TensorProto.INT32}  # no port is small
 
 
@@ -66,7 +68,9 @@ def test_one_step_is_near_the_exact_one(name: str, tolerance: float) -> None:
     edges = random_graph(200, 900).edge_index
     call = random_call(ours, edges, 200, 3, 0, (0.125, 0.0, 0.125))
     feeds = call.feeds(np.float32)
-    cells = [build_graphs(ours, 17, one)["cell"] for one in (PRECISIONS["fp32"], PRECISIONS[name].on_any_device())]
+    cells = [
+        build_graphs(ours, 17, one)["cell"] for one in (PRECISIONS["fp32"], PRECISIONS[name].on_any_device())
+    ]
     exact, got = (by_onnxruntime(cell, feeds) for cell in cells)
     assert_close(exact, got, tolerance)
     assert not np.array_equal(exact["next_nodes"], got["next_nodes"])
@@ -80,7 +84,9 @@ def test_a_twin_is_as_far_off_as_the_real_one() -> None:
     ours = model()
     call = random_call(ours, random_graph(200, 900).edge_index, 200, 3, 0, (0.125, 0.0, 0.125))
     kinds = PRECISIONS["fp16"], replace(PRECISIONS["fp16"], rounded=True)
-    real, twin = (by_onnxruntime(build_graphs(ours, 17, kind)["cell"], call.feeds(np.float32)) for kind in kinds)
+    real, twin = (
+        by_onnxruntime(build_graphs(ours, 17, kind)["cell"], call.feeds(np.float32)) for kind in kinds
+    )
     exact = by_onnxruntime(build_graphs(ours, 17)["cell"], call.feeds(np.float32))
     lost = [np.abs(side["nodes_velocity"] - exact["nodes_velocity"]).max() for side in (real, twin)]
     assert lost[0] / 4 < lost[1] < 4 * lost[0]

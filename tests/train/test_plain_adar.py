@@ -28,7 +28,9 @@ def test_states_and_gradients_agree(per_edge: bool, edges: int) -> None:
     for name, a, b in zip(ours.end._fields, ours.end, plain.end, strict=True):
         assert torch.allclose(a, b, atol=1e-5), name
     assert torch.allclose(ours.input.weight.grad, plain.start.input.weight.grad, atol=1e-5)
-    assert torch.allclose(ours.cell.message.linear.weight.grad, plain.cell.message.linear.weight.grad, atol=1e-5)
+    assert torch.allclose(
+        ours.cell.message.linear.weight.grad, plain.cell.message.linear.weight.grad, atol=1e-5
+    )
 
 
 def test_the_benchmark_prints_its_table(
