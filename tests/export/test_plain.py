@@ -22,8 +22,8 @@ from tests.export.cells import assert_close, by_onnxruntime, random_call
 from tests.helpers import awake, random_graph
 
 
-@pytest.mark.parametrize("opset", [OLDEST, newest()])
-def test_it_is_exactly_the_opset_asked_for_and_the_same_step(opset: int) -> None:
+def test_it_is_exactly_the_opset_asked_for_and_the_same_step() -> None:
+    opset = newest()
     ours = awake(ModelConfig(6, 3, 8, 4))
     plain = export_plain_cell(ours, opset)
     assert [(entry.domain, entry.version) for entry in plain.opset_import] == [("", opset)]
@@ -51,7 +51,8 @@ def test_a_plain_bundle_runs_to_the_same_answer(
         assert np.abs(state - ends[1][name]).max() <= 1e-4 * np.abs(state).max(), name
     content = (plain / "cell.onnx").read_bytes()
     _check_no_paths(content)
-    assert export_plain_cell(run.model, 17).SerializeToString(deterministic=True) == content
+    assert [entry.version for entry in onnx.load_from_string(content).opset_import] == [OLDEST]
+    assert export_plain_cell(run.model, OLDEST).SerializeToString(deterministic=True) == content
 
 
 def _check_no_paths(content: bytes) -> None:
