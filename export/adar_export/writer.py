@@ -116,11 +116,16 @@ def _write(
         exit=run.metrics.get("exit", EXIT),
         graphs={name: _write_graph(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
-        training={"data": run.config["data"], "weights": run.fingerprint(), **run.metrics},
+        training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
         versions=_versions(),
     )
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def _public(data: str) -> str:
+    """The name of a data set; of a file, without the folders that it lay in, which are its owner's business."""
+    return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 
 @contextmanager

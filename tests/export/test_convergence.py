@@ -14,7 +14,7 @@ from adar_runtime import Final, load
 from adar_runtime.bundle import behaves_like_ode
 from adar_runtime.errors import UsageError
 from adar_runtime.solvers import AdamsBashforth2, Euler, Moves
-from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
+from adar_train import AdaR, Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.helpers import awake, random_graph
 
 
@@ -100,12 +100,28 @@ def test_steps_of_one_time_unit_have_nothing_to_converge_to(tmp_path: Path) -> N
         load(tmp_path / "bundle").run(graph, budget=5, solver="ab2")
 
 
+def test_too_few_calls_for_a_stiff_cell_do_not_end_an_export(tmp_path: Path) -> None:
+    """Which Euler's method follows with 100 steps and more, and others not with so few."""
+    torch.manual_seed(0)
+    graph = random_graph(20, 60)
+    model = AdaR(ModelConfig(graph.width, None, 8, 4, isotropic=True)).eval().requires_grad_(False)
+    model.cell.velocity.rates.copy_(torch.tensor([0.0, 190.0]))  # V = -190 H
+    run = tmp_path / "run"
+    save_run(run, Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    found = export_bundle(load_run(run), tmp_path / "bundle", steps=(1, 100)).convergence
+    assert found["order"] < 0.8
+    tried = [trial["calls"] for trial in found["trials"] if trial["solver"] == "ab2"]
+    assert 64 not in tried
+
+
 @pytest.mark.parametrize(
     ("first", "second", "order"), [(2.0, 1.0, 1.0), (4.0, 1.0, 2.0), (1e-7, 1e-9, 1.0), (1.0, 2.0, -1.0)]
 )
 def test_the_order_of_known_errors(first: float, second: float, order: float) -> None:
-    assert _order(first, second, way=1.0) == pytest.approx(order)
-    assert np.isfinite(_order(1.0, 0.0, way=1.0))
+    ends = [np.array([x]) for x in (0.0, first, first + second)]
+    assert _order(ends, way=1.0) == pytest.approx(order, abs=1e-6)
+    assert _order([ends[0], None, ends[2]], way=1.0) == 0
+    assert np.isfinite(_order([ends[0], ends[1], ends[1]], way=1.0))
 
 
 def test_enough_is_both_state_and_predictions() -> None:

@@ -139,6 +139,13 @@ def test_numbers_have_no_class_to_differ_in(tmp_path: Path) -> None:
     assert all(trial["same"] == 1 for trial in manifest.convergence["trials"])
 
 
+def test_where_the_data_lay_is_not_told(described_run: Path, tmp_path: Path) -> None:
+    run = load_run(described_run)
+    run.config["data"] = ["/home/me/secret/graph.npz", "pyg:Planetoid/Cora"]
+    export_bundle(run, tmp_path / "bundle", steps=(1,))
+    assert read_manifest(tmp_path / "bundle").training["data"] == ["graph.npz", "pyg:Planetoid/Cora"]
+
+
 def _export(model, graph: Graph, folder: Path):
     save_run(folder / "run", Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
     return export_bundle(load_run(folder / "run"), folder / "bundle", steps=FEW)
