@@ -26,12 +26,12 @@ def print_error(message: str) -> None:
     err.print(f"[bold red]error:[/] {escape(printable(message))}", soft_wrap=True)
 
 
-def print_facts(title: str, facts: Mapping[str, Any]) -> None:
-    """A short two-column table."""
+def print_facts(title: str, facts: Mapping[str, Any], indent: int = 0) -> None:
+    """A short table: a name, and what there is to say about it."""
     table = Table(
-        title=title,
+        title=" " * indent + escape(printable(title)),
         title_justify="left",
-        title_style="bold",
+        title_style="bold" if not indent else "",
         show_header=False,
         box=None,
         padding=(0, 2, 0, 0),
@@ -39,7 +39,7 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, escape(printable(value)))
+        table.add_row(" " * 2 * indent + escape(printable(name)), escape(printable(value)))
     out.print(table)
 
 

@@ -59,7 +59,7 @@ def export(
             done += 1
             bar.update(done, _status(found))
 
-        manifest = export_bundle(loaded, out, opset, precision.value, plain, show)
+        manifest = export_bundle(loaded, out, opset, precision.value, plain, on_progress=show)
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from adar_deploy.console import megabytes, print_facts, print_rows
 
 if TYPE_CHECKING:
-    from adar_runtime.manifest import Manifest
+    from adar_runtime.manifest import GraphFile, Manifest, Port
     from adar_runtime.onnx_facts import GraphFacts
 
 
@@ -29,27 +30,58 @@ def inspect(
     from adar_runtime.onnx_facts import facts_of
 
     manifest, contents = read_bundle(bundle)
-    facts = {name: facts_of(content) for name, content in contents.items()}
-    engines = sorted(path.name for path in (bundle / "engines").glob("*.json"))
-    if as_json:
-        graphs = {name: {"parameters": f.parameters, "operators": f.operators} for name, f in facts.items()}
-        typer.echo(json.dumps({"manifest": manifest.to_dict(), "graphs": graphs, "engines": engines}))
-        return
-    print_facts("bundle", _about(bundle, manifest, facts, engines))
-    print_rows(
-        ["graph", "takes", "gives", "operators", "parameters"],
-        [
-            (
-                file.file,
-                ", ".join(map(_port, file.inputs)),
-                ", ".join(map(_port, file.outputs)),
-                _counted(facts[name].operators),
-                f"{facts[name].parameters:,}",
-            )
-            for name, file in manifest.graphs.items()
-        ],
-    )
-    show_parity(manifest)
+    with _readable(bundle):
+        facts = {name: facts_of(content) for name, content in contents.items()}
+        engines = sorted(path.name for path in (bundle / "engines").glob("*.json"))
+        if as_json:
+            graphs = {
+                name: {"parameters": f.parameters, "operators": f.operators} for name, f in facts.items()
+            }
+            typer.echo(json.dumps({"manifest": manifest.to_dict(), "graphs": graphs, "engines": engines}))
+            return
+        print_facts("bundle", _about(bundle, manifest, facts, engines))
+        for name, file in manifest.graphs.items():
+            _show_graph(file, facts[name])
+        show_parity(manifest)
+
+
+@contextmanager
+def _readable(bundle: Path) -> Iterator[None]:
+    """What a runtime has no use for is not checked when a bundle is read: it may be anything."""
+    from adar_runtime.errors import BundleError, reason
+
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BundleError(
+            f"{bundle} says of itself what cannot be shown ({reason(error)}): export the run again"
+        ) from error
+
+
+def _show_graph(file: "GraphFile", facts: "GraphFacts") -> None:
+    """What a graph is made of, takes and gives: a line for each, since there are many."""
+    print_facts(file.file, {"parameters": f"{facts.parameters:,}", "operators": _counted(facts.operators)})
+    print_facts("takes", _ports(file.inputs), indent=2)
+    print_facts("gives", _ports(file.outputs), indent=2)
+
+
+def _ports(ports: "Sequence[Port]") -> dict[str, str]:
+    """Type and shape by name; of ports that are numbered, all in one."""
+    found: dict[str, list[Port]] = {}
+    for port in ports:
+        stem, _, number = port.name.rpartition("_")
+        found.setdefault(stem if number.isdigit() else port.name, []).append(port)
+    return {_names(alike): _kind(alike[0], numbered=len(alike) > 1) for alike in found.values()}
+
+
+def _names(alike: "Sequence[Port]") -> str:
+    names = [port.name for port in alike]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
+def _kind(port: "Port", *, numbered: bool) -> str:
+    sides = [str(side).rpartition("_")[0] if numbered else str(side) for side in port.shape]
+    return f"{port.type} {' × '.join(sides)}".strip()
 
 
 def _about(
@@ -71,10 +103,6 @@ def _about(
         "engines": ", ".join(engines) or "none",
         "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
     }
-
-
-def _port(port: Any) -> str:
-    return f"{port.name} {port.type}[{', '.join(map(str, port.shape))}]"
 
 
 def _counted(operators: list[str]) -> str:
@@ -99,25 +127,20 @@ def show_parity(manifest: "Manifest") -> None:
 def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:
     """A row for each comparison with PyTorch."""
     print_rows(
-        [
-            "compared with PyTorch on",
-            "steps",
-            "absolute",
-            "relative",
-            "other class",
-            "stops at",
-            "PyTorch",
-        ],
+        ["compared with PyTorch on", "steps", "absolute", "relative", "other class", "stop"],
         [
             (
-                check["graph"],
+                check["graph"] if index == 0 or check["graph"] != checks[index - 1]["graph"] else "",
                 check["steps"],
                 f"{check['absolute']:.1e}",
                 f"{check['relative']:.1e}",
                 check["predictions"],
-                check["stop"],
-                check["reference_stop"],
+                _stop(check["stop"], check["reference_stop"]),
             )
-            for check in checks
+            for index, check in enumerate(checks)
         ],
     )
+
+
+def _stop(ours: int, reference: int) -> str:
+    return str(ours) if ours == reference else f"{ours}, not {reference}"

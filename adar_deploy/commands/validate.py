@@ -34,16 +34,20 @@ def validate(
     require("export")
     from adar_deploy.commands.evaluate import parse_budgets
     from adar_export.samples import shapes_for
-    from adar_export.validate import Check, compare, refuse
+    from adar_export.validate import Check, check_ports, compare, refuse
+    from adar_export.writer import adar_of
     from adar_runtime import load, read_graph
     from adar_runtime.backends import devices
     from adar_runtime.bundle import read_manifest
-    from adar_train.model import AdaR
+    from adar_runtime.errors import BundleError
     from adar_train.runs import find_run
 
     budgets = parse_budgets(steps)
-    model = find_run(RUNS, read_manifest(bundle).training.get("weights"), run).model
-    assert isinstance(model, AdaR)  # nothing else is exported
+    weights = read_manifest(bundle).training.get("weights")
+    if not isinstance(weights, str):
+        raise BundleError(f"{bundle} does not say which weights it was exported from: export the run again")
+    model = adar_of(find_run(RUNS, weights, run))
+    check_ports(bundle)
     compared = {str(path): read_graph(path) for path in graphs or []} or shapes_for(model.config)
     reports = []
     for device in devices():
@@ -58,7 +62,7 @@ def validate(
             reports.append(compare(model, opened, compared, budgets, show))
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])
-        refuse(opened, reports[-1])
+    refuse(*reports)
     if as_json:
         typer.echo(json.dumps([report.to_dict() for report in reports]))
         return

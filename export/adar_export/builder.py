@@ -36,6 +36,7 @@ class GraphBuilder:
         self._weights: dict[str, NDArray[Any]] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._types: dict[str, str] = {}
+        self._casts: dict[tuple[str, str], str] = {}
 
     def input(self, name: str, shape: Sequence[int | str], type: str | None = None) -> str:
         self._types[name] = type or self.real
@@ -73,8 +74,12 @@ class GraphBuilder:
         return value
 
     def cast(self, value: str, type: str) -> str:
-        """The same value in another type, or as it is."""
-        return value if self._types[value] == type else self.op("Cast", value, to=TYPES[type], type=type)
+        """The same value in another type, cast once however often it is asked for; or as it is."""
+        if self._types[value] == type:
+            return value
+        if (value, type) not in self._casts:
+            self._casts[value, type] = self.op("Cast", value, to=TYPES[type], type=type)
+        return self._casts[value, type]
 
     def reduce(self, kind: str, value: str, axis: int, *, keepdims: bool = False) -> str:
         """Reduce along one axis, told of it in the way of this opset."""

@@ -1,14 +1,17 @@
 """How like an ODE a trained cell behaves, and how few calls therefore give the answer of many steps."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from adar_export.validate import differing
 from adar_runtime.bundle import Bundle
+from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
+from adar_runtime.manifest import Manifest
 from adar_runtime.solvers import AdamsBashforth2, Adaptive, Euler, Solver
 from adar_runtime.stopping import Final
 
@@ -84,19 +87,25 @@ LADDERS = (
 def measure(
     bundle: Bundle, name: str, graph: Graph, on_trial: Callable[[Trial], None] = lambda _: None
 ) -> Convergence:
-    """Try every solver with ever more calls until its answer is that of the reference."""
+    """Try every solver with ever more calls until its answer is that of the reference.
+
+    An attempt whose numbers do not stay finite is no trial: too few calls for this cell is all that it says.
+    """
     reference = _run(bundle, graph, LAST)
-    ends = {attempt.budget: _run(bundle, graph, attempt) for attempt in LADDERS[0][: len(ORDER_STEPS)]}
-    coarse, middle, fine = (ends[steps].nodes for steps in ORDER_STEPS)
+    ends = {steps: _tried(bundle, graph, Attempt("euler", steps, Euler())) for steps in ORDER_STEPS}
     trials = []
     for ladder in LADDERS:
         for attempt in ladder:
-            known = ends.get(attempt.budget) if attempt.name == LAST.name else None
-            trials.append(_trial(attempt, known or _run(bundle, graph, attempt), reference))
+            known = attempt.name == LAST.name and attempt.budget in ends
+            end = ends[attempt.budget] if known else _tried(bundle, graph, attempt)
+            if end is None:
+                continue
+            trials.append(_trial(bundle.manifest, attempt, end, reference))
             on_trial(trials[-1])
             if trials[-1].enough:
                 break
-    return Convergence(name, _order(_norm(coarse - middle), _norm(middle - fine), reference.way), trials)
+    nodes = [None if end is None else end.nodes for end in ends.values()]
+    return Convergence(name, _order(nodes, reference.way), trials)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +114,15 @@ class _End:
 
     nodes: Floats
     way: float  # how far the nodes have come
-    predictions: Floats
+    scores: Floats
     calls: int
+
+
+def _tried(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End | None:
+    try:
+        return _run(bundle, graph, attempt)
+    except DivergedError:
+        return None
 
 
 def _run(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End:
@@ -114,20 +130,26 @@ def _run(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End:
     start = next(loop).state()["nodes"]
     *_, step = loop
     end = step.state()["nodes"]
-    return _End(end, max(_norm(end - start), 1e-12), step.scores().argmax(axis=1), step.index)
+    return _End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
 
 
-def _trial(attempt: Attempt, end: _End, reference: _End) -> Trial:
+def _trial(manifest: Manifest, attempt: Attempt, end: _End, reference: _End) -> Trial:
     change = _norm(end.nodes - reference.nodes) / reference.way
-    same = float((end.predictions == reference.predictions).mean())
+    same = 1 - differing(manifest, end.scores, reference.scores) / len(end.scores)
     return Trial(attempt.name, end.calls, change, same, attempt.tolerance)
 
 
-def _order(first: float, second: float, way: float) -> float:
-    """Where the grid no longer matters, rounding is all there is to see: as good as Euler's order."""
-    if first < 1e-5 * way:
-        return 1.0
-    return math.log2(first / second) if second else math.inf
+def _order(ends: Sequence[Floats | None], way: float) -> float:
+    """Of convergence, from the ends of three runs, each of twice as many steps as the one before.
+
+    Where the grid no longer matters, rounding is all there is to see: as good as Euler's order. Where a run
+    has no end, there is none.
+    """
+    coarse, middle, fine = ends
+    if coarse is None or middle is None or fine is None:
+        return 0.0
+    first, second, rounding = _norm(coarse - middle), _norm(middle - fine), 1e-5 * way
+    return 1.0 if first < rounding else math.log2(first / max(second, 1e-3 * rounding))
 
 
 def _norm(x: Floats) -> float:

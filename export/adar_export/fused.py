@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from adar_export.builder import GraphBuilder
 from adar_export.precision import Precision
 from adar_export.rows import alignment, root_mean_square
-from adar_runtime.signature import STATE
+from adar_runtime.signature import SCALARS, STATE, STEP
 from adar_runtime.tables import JOINS, LEAVES
 from adar_train.model import AdaR, Nonlinear, Velocity
 
@@ -36,7 +36,7 @@ class FusedCell:
 
     def __init__(self, model: AdaR, opset: int, precision: Precision) -> None:
         config = model.config
-        self.graph = g = GraphBuilder("adar_cell", opset, precision.real)
+        self.graph = GraphBuilder("adar_cell", opset, precision.real)
         self._precision = precision
         self._small = precision.real if precision.rounded else precision.product
         self._rounded: set[str] = set()  # values that are rounded already
@@ -44,55 +44,61 @@ class FusedCell:
         self._weights = {
             name: tensor.detach().cpu().numpy() for name, tensor in model.cell.state_dict().items()
         }
-        p, d, c = config.proxies, config.hidden, config.targets or "c"
-        self._d = d
-        rows: dict[str, int | str] = {"nodes": "n", "targets": c, "node_proxies": p, "target_proxies": p}
-        h, targets, pn, pc = (g.input(name, [rows[name], d]) for name in STATE)
-        self._before = {name: g.input(f"previous_{name}_velocity", [rows[name], d]) for name in STATE}
-        self._leaves = [
-            g.input(f"leaf_{i}", [f"leaf_rows_{i}", f"leaf_width_{i}"], "int32") for i in range(LEAVES)
-        ]
-        self._joins = [
-            g.input(f"join_{i}", [f"join_rows_{i}", f"join_width_{i}"], "int32") for i in range(JOINS)
-        ]
+        self._d = config.hidden
+        rows = ("n", config.targets or "c", config.proxies, config.proxies)
+        self._shapes = {name: [side, config.hidden] for name, side in zip(STATE, rows, strict=True)}
+        self._take()
+        self._give(self._velocities(), config.alignment)
+
+    def _take(self) -> None:
+        """Declare the inputs, in the order of the signature."""
+        g = self.graph
+        for name in STATE:
+            g.input(name, self._shapes[name])
+        self._before = {name: g.input(f"previous_{name}_velocity", self._shapes[name]) for name in STATE}
+        self._leaves, self._joins = (
+            [g.input(f"{kind}_{i}", [f"{kind}_rows_{i}", f"{kind}_width_{i}"], "int32") for i in range(count)]
+            for kind, count in (("leaf", LEAVES), ("join", JOINS))
+        )
         self._place, self._share = g.input("place", ["n"], "int32"), g.input("share", ["n", 1])
-        sample = g.input("sample", ["s"], "int32")
-        self._step = g.input("step_code", [d])
-        self._weight, self._previous_weight = g.input("weight", []), g.input("previous_weight", [])
-        self._lead = g.input("lead", [])
+        self._sample = g.input("sample", ["s"], "int32")
+        self._step = g.input("step_code", [self._d])
+        self._weight, self._previous_weight, self._lead = (g.input(name, []) for name in STEP)
+
+    def _velocities(self) -> dict[str, str]:
+        """The five lines, as far as the velocity of each state."""
+        h, targets, pn, pc = STATE
 
         # Eq. pnode-graph, Eq. pnode-target, Eq. cnode
         g_pn, v_pn = self._absorb("node_abstraction", h, pn, pn)
-        pn_led = self._led("node_proxies", v_pn)
+        pn_led = self._led(pn, v_pn)
         _, v_pc = self._absorb("target_abstraction", targets, pc, pc)
         g_cn, v_c = self._absorb("target_update", h, targets, pn_led)
-        targets_led = self._led("targets", v_c)
+        targets_led = self._led(targets, v_c)
 
         # Eq. local: M = left @ right
-        left = g.op(
-            "Concat", self._collected(h, pn_led), self._collected(h, targets_led), self._low(h), axis=1
-        )
+        parts = self._collected(h, pn_led), self._collected(h, targets_led), self._low(h)
+        left = self.graph.op("Concat", *parts, axis=1)
         values_pn = self._nonlinear("node_abstraction.refined", g_pn)
         values_cn = self._nonlinear("target_update.refined", g_cn)
         local = self._local(left, values_pn, values_cn)
 
         # Eq. gnode, the relation being with the updated target proxies
-        v_h = self._velocity(
-            "velocity", h, local, lambda: self._node_relation(h, self._led("target_proxies", v_pc))
-        )
+        v_h = self._velocity("velocity", h, local, lambda: self._node_relation(h, self._led(pc, v_pc)))
+        return dict(zip(STATE, (v_h, v_c, v_pn, v_pc), strict=True))
 
-        velocities = dict(zip(STATE, (v_h, v_c, v_pn, v_pc), strict=True))
+    def _give(self, velocities: dict[str, str], alignment_name: str) -> None:
+        """Move the states, measure where they are and how they moved, and let it all out."""
+        g, v_h = self.graph, velocities["nodes"]
         after = {name: self._advanced(name, velocity) for name, velocity in velocities.items()}
-        now, before = (g.op("Gather", v, sample, axis=0) for v in (v_h, self._before["nodes"]))
-        scalars = {
-            "alignment": alignment(g, config.alignment, after["nodes"], after["targets"]),
-            "speed": root_mean_square(g, now),
-            "turn": root_mean_square(g, g.op("Sub", now, before)),
-        }
-        for name in STATE:
-            g.output(f"next_{name}", after[name], [rows[name], d])
-            g.output(f"{name}_velocity", velocities[name], [rows[name], d])
-        for name, value in scalars.items():
+        reached = alignment(g, alignment_name, after["nodes"], after["targets"])
+        now, before = (g.op("Gather", v, self._sample, axis=0) for v in (v_h, self._before["nodes"]))
+        speed, turn = root_mean_square(g, now), root_mean_square(g, g.op("Sub", now, before))
+        for name, value in after.items():
+            g.output(f"next_{name}", value, self._shapes[name])
+        for name, value in velocities.items():
+            g.output(f"{name}_velocity", value, self._shapes[name])
+        for name, value in zip(SCALARS, (reached, speed, turn), strict=True):
             g.output(name, value, [])
 
     def _absorb(self, name: str, x_in: str, x_sur: str, x_cond: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import onnx
 from adar_export.builder import GraphBuilder
 from adar_export.fused import FusedCell
 from adar_export.precision import PRECISIONS, Precision
-from adar_export.rows import alignment, mean_row, unit_rows
+from adar_export.rows import alignment, mean_row
 from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_train.model import AdaR, ModelConfig
 
@@ -58,9 +58,11 @@ def _encoder(model: AdaR, opset: int, real: str) -> GraphBuilder:
 
 
 def _placed(g: GraphBuilder, rows: str, length: float) -> str:
-    """Measured from the mean of all rows, each of one length."""
+    """Measured from the mean of all rows, each of one length, as `AdaR._placed` has it."""
     centred = g.op("Sub", rows, mean_row(g, rows))
-    return g.op("Mul", unit_rows(g, centred), g.weight("row_length", np.array(length)))
+    square = g.reduce("ReduceSumSquare", centred, 1, keepdims=True)
+    root = g.op("Sqrt", g.op("Add", square, g.weight("tiny", np.array(1e-12))))
+    return g.op("Mul", centred, g.op("Div", g.weight("row_length", np.array(length)), root))
 
 
 def _head(config: ModelConfig, opset: int, real: str) -> GraphBuilder:

@@ -54,7 +54,7 @@ class PlainVelocity(nn.Module):
     def __init__(self, ours: Velocity) -> None:
         super().__init__()
         parts = [ours.representation.weight, ours.relation.weight, ours.step.weight]
-        self.mix = nn.Linear(sum(part.shape[1] for part in parts), len(parts[0]))
+        self.mix = nn.Linear(sum(part.shape[1] for part in parts), len(parts[0])).to(parts[0])
         with torch.no_grad():
             self.mix.weight.copy_(torch.cat(parts, dim=1))
             self.mix.bias.copy_(ours.step.bias)
@@ -182,26 +182,13 @@ def _root_mean_square(x: Tensor) -> Tensor:
 
 def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
     """What `torch.onnx.export` makes of the plain cell, at exactly this opset or not at all."""
-    config = model.config
-    n, m = 5, 7
-    rows = (n, config.targets or 3, config.proxies, config.proxies)
-    states = tuple(torch.randn(count, config.hidden) for count in rows)
-    edges = tuple(torch.randint(0, n, (m,)) for _ in range(2))
-    inputs = (*states, *map(torch.zeros_like, states), *edges, torch.randn(config.hidden))
-    inputs = (*inputs, *(torch.tensor(0.1) for _ in STEP))
-    names = [*STATE, *(f"previous_{name}_velocity" for name in STATE)]
-    names += [*(port.name for port in STRUCTURES[EDGES]), "step_code", *STEP]
+    inputs, shapes = _example(model.config)
     outputs = [*(f"next_{name}" for name in STATE), *(f"{name}_velocity" for name in STATE), *SCALARS]
-    sides = {"nodes": "n", "previous_nodes_velocity": "n", "edge_source": "m", "edge_target": "m"}
-    if config.targets is None:
-        sides |= {"targets": "c", "previous_targets_velocity": "c"}
-    dims = {side: torch.export.Dim(side) for side in set(sides.values())}
-    shapes = tuple({0: dims[sides[name]]} if name in sides else None for name in names)
     with _quiet():
         program = torch.onnx.export(
             _Export(model.eval()),
-            inputs,
-            input_names=names,
+            tuple(inputs.values()),
+            input_names=list(inputs),
             output_names=outputs,
             opset_version=max(opset, AXES_ARE_INPUTS),
             dynamic_shapes=(shapes,),
@@ -217,6 +204,22 @@ def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
     check_exact(proto, opset)
     onnx.checker.check_model(proto, full_check=True)
     return proto
+
+
+def _example(config: ModelConfig) -> tuple[dict[str, Tensor], tuple[dict[int, torch.export.Dim] | None, ...]]:
+    """Inputs to trace with, in the order of the signature, and which of their sides are free."""
+    n, m = 5, 7
+    rows = (n, config.targets or 3, config.proxies, config.proxies)
+    inputs = {name: torch.ones(count, config.hidden) for name, count in zip(STATE, rows, strict=True)}
+    inputs |= {f"previous_{name}_velocity": torch.zeros_like(state) for name, state in inputs.items()}
+    inputs |= {port.name: torch.arange(m) % n for port in STRUCTURES[EDGES]}
+    inputs["step_code"] = torch.ones(config.hidden)
+    inputs |= {name: torch.tensor(0.1) for name in STEP}
+    free = {"nodes": "n", "previous_nodes_velocity": "n", "edge_source": "m", "edge_target": "m"}
+    if config.targets is None:
+        free |= {"targets": "c", "previous_targets_velocity": "c"}
+    sides = {side: torch.export.Dim(side) for side in dict.fromkeys(free.values())}
+    return inputs, tuple({0: sides[free[name]]} if name in free else None for name in inputs)
 
 
 def _axes_to_attributes(model: onnx.ModelProto, opset: int) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from adar_export.builder import GraphBuilder
 from adar_train.alignments import COSINE_MARGIN
 
-TINY = 1e-12  # the least length to divide by: a row of zeros is left one
+SHORTEST = 1e-12  # that PyTorch's `normalize` divides by: a row of zeros is left one
 
 
 def mean_row(g: GraphBuilder, rows: str) -> str:
@@ -25,8 +25,9 @@ def unit_rows(g: GraphBuilder, rows: str) -> str:
 
 
 def row_lengths(g: GraphBuilder, rows: str) -> str:
-    """The length of every row, [n, 1]."""
-    return g.op("Max", g.reduce("ReduceL2", rows, 1, keepdims=True), g.weight("tiny", np.array(TINY)))
+    """The length of every row, [n, 1], never zero."""
+    length = g.reduce("ReduceL2", rows, 1, keepdims=True)
+    return g.op("Max", length, g.weight("shortest", np.array(SHORTEST)))
 
 
 def root_mean_square(g: GraphBuilder, rows: str) -> str:

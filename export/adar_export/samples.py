@@ -1,12 +1,12 @@
-"""Graphs to compare on: one unlike any that a model was trained on, and a part of the one it was."""
+"""Graphs to compare on: small ones unlike any that a model was trained on, and a part of the one it was."""
 
 import numpy as np
 
-from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, Integers
+from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, SparseRows
 from adar_runtime.neighbours import Neighbours
 from adar_train.model import ModelConfig
 
-PART = 2_000  # nodes: 300 steps of both sides on so many take seconds
+PART = 1_000  # nodes: 300 steps of both sides on so many take seconds
 
 
 def random_graph(config: ModelConfig, seed: int = 0) -> Graph:
@@ -40,7 +40,7 @@ def shapes_for(config: ModelConfig) -> dict[str, Graph]:
 
 
 def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: Integers) -> Graph:
-    def features(rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    def features(rows: int) -> Floats:
         return random.normal(size=(rows, config.features)).astype(np.float32)
 
     return Graph(
@@ -53,18 +53,20 @@ def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: 
 
 
 def part_of(graph: Graph, size: int = PART) -> Graph:
-    """The graph itself or, of a larger one, nodes around its first one with all edges among them."""
-    if graph.nodes <= size or graph.level == GRAPH:
+    """The graph itself or, of a larger one, nodes that lie together with all edges among them."""
+    if graph.nodes <= size:
         return graph
     nodes = _around(graph, size)
     number = np.full(graph.nodes, -1)
     number[nodes] = np.arange(len(nodes))
-    pairs, kept = (None, nodes) if graph.pairs is None else _renumbered(graph.pairs, number)
+    pairs, outputs = None, np.zeros(1, np.int64) if graph.level == GRAPH else nodes
+    if graph.pairs is not None:
+        pairs, outputs = _renumbered(graph.pairs, number)
     return Graph(
-        features=np.concatenate([graph.rows(node, node + 1) for node in nodes]),
+        features=_features(graph, nodes),
         edge_index=_renumbered(graph.edge_index, number)[0],
-        labels=None if graph.labels is None else graph.labels[kept],
-        **{name: mask[:, kept] for name in MASKS if (mask := getattr(graph, name)) is not None},
+        labels=None if graph.labels is None else graph.labels[outputs],
+        **{name: mask[:, outputs] for name in MASKS if (mask := getattr(graph, name)) is not None},
         target_features=graph.target_features,
         class_names=graph.class_names,
         pairs=pairs,
@@ -77,17 +79,33 @@ def _around(graph: Graph, size: int) -> Integers:
     both = np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)
     neighbours = Neighbours.of(both, graph.nodes)
     met = np.zeros(graph.nodes, np.bool_)
-    order: list[int] = []
-    front = np.zeros(0, np.int64)
-    while len(order) < size:
-        if not len(front):
-            front = np.flatnonzero(~met)[:1]
+    # Where links are judged, from some that are to be: all of theirs could lie elsewhere.
+    front = np.zeros(1, np.int64) if graph.pairs is None else np.unique(graph.pairs[:, : size // 4])
+    found = [front]
+    while sum(map(len, found)) < size:
         met[front] = True
-        order.extend(front.tolist())
-        lists = [neighbours.sources[neighbours.starts[v] : neighbours.starts[v + 1]] for v in front]
-        around = np.unique(np.concatenate(lists))
+        around = np.unique(
+            neighbours.sources[_ranges(neighbours.starts[front], neighbours.starts[front + 1])]
+        )
         front = around[~met[around]]
-    return np.sort(np.array(order[:size]))
+        front = front if len(front) else np.array([met.argmin()])
+        found.append(front)
+    return np.sort(np.concatenate(found)[:size])
+
+
+def _ranges(starts: Integers, stops: Integers) -> Integers:
+    """The numbers from each start to its stop, one range after the other."""
+    lengths = stops - starts
+    return np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
+
+
+def _features(graph: Graph, nodes: Integers) -> Floats | SparseRows:
+    x = graph.features
+    if not isinstance(x, SparseRows):
+        return x[nodes]
+    entries = _ranges(x.starts[nodes], x.starts[nodes + 1])
+    starts = np.concatenate([[0], np.cumsum(np.diff(x.starts)[nodes])])
+    return SparseRows(starts, x.columns[entries], x.values[entries], (len(nodes), graph.width))
 
 
 def _renumbered(pairs: Integers, number: Integers) -> tuple[Integers, Integers]:

@@ -1,16 +1,19 @@
 """Parity: a bundle against PyTorch, names, then shapes, then values, over many steps of several graphs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from adar_export.ports import parsed, ports_of
 from adar_runtime import signature
-from adar_runtime.bundle import Bundle
+from adar_runtime.bundle import Bundle, read_bundle
 from adar_runtime.errors import ExportError
 from adar_runtime.graph import ALL, Floats, Graph
+from adar_runtime.manifest import Manifest
 from adar_runtime.metrics import split_metrics
 from adar_runtime.schedule import times
 from adar_runtime.stopping import Final, answer_step
@@ -51,12 +54,12 @@ class Report:
     @property
     def needed(self) -> float:
         """The tolerance that would have passed."""
-        return max((check.relative for check in self.checks), default=0.0)
+        return _largest(check.relative for check in self.checks)
 
     def problems(self) -> list[str]:
         """What does not agree, all of it."""
         return [
-            f"{check.relative:.1e} on {check.graph} after {check.steps} steps"
+            f"{check.relative:.1e} on {check.graph} after {check.steps} steps ({check.backend})"
             for check in self.checks
             if not check.relative <= self.tolerance  # a NaN is a problem too
         ]
@@ -89,13 +92,24 @@ def compare(
     return Report(TOLERANCES[bundle.manifest.precision], checks)
 
 
-def refuse(bundle: Bundle, report: Report) -> None:
-    """Raise an ExportError that lists every name, shape and value that is not as it should be."""
-    found = signature.problems(bundle.manifest, bundle.backend.ports) + report.problems()
+def check_ports(path: Path) -> None:
+    """Raise an ExportError that lists every name and shape that is not as it should be."""
+    manifest, contents = read_bundle(path)
+    real = {name: ports_of(parsed(name, content)) for name, content in contents.items()}
+    found = signature.problems(manifest, real)
     if found:
+        raise ExportError(f"{path}: {'; '.join(found)}: export the run again")
+
+
+def refuse(*reports: Report) -> None:
+    """Raise an ExportError that lists every value, of any backend, that is not as it should be."""
+    found = [problem for report in reports for problem in report.problems()]
+    if found:
+        needed = _largest(report.needed for report in reports)
+        passing = f"{needed:.1e} would pass" if np.isfinite(needed) else "none would pass: look for a NaN"
         raise ExportError(
-            f"the bundle and PyTorch disagree by more than {report.tolerance:.0e} "
-            f"({report.needed:.1e} would pass): {'; '.join(found)}"
+            f"the bundle and PyTorch disagree by more than the tolerance of {reports[0].tolerance:.0e} "
+            f"({passing}): {'; '.join(found)}"
         )
 
 
@@ -122,11 +136,12 @@ def _check(
 ) -> Check:
     """Compare after the last of the steps, which is the budget, and note the distance at the others."""
     budget = looked_at[-1]
+    loop = bundle.loop(graph, budget, Final())  # first, since it refuses a graph that does not fit
     # One side after the other: each has threads of its own, which would wait for each other.
     reference = _reference(model, tensors, budget, looked_at)
     trace: list[float] = []
     distances: dict[int, tuple[float, float]] = {}
-    for step in bundle.loop(graph, budget, Final()):
+    for step in loop:
         trace.append(step.alignment)
         if step.index in looked_at:
             distances[step.index] = _distance(reference.states[step.index], step.state())
@@ -137,7 +152,7 @@ def _check(
         steps=budget,
         absolute=distances[budget][0],
         relative=distances[budget][1],
-        predictions=int((reference.scores.argmax(axis=1) != got.argmax(axis=1)).sum()),
+        predictions=differing(bundle.manifest, reference.scores, got),
         stop=answer_step(rule, trace),
         reference_stop=answer_step(rule, reference.alignment),
         metric=_metric(graph, got),
@@ -148,12 +163,21 @@ def _check(
 
 def _distance(expected: State, got: Mapping[str, Floats]) -> tuple[float, float]:
     """The largest absolute and the largest relative difference over the parts of a state."""
-    absolute = relative = 0.0
-    for name, tensor in expected._asdict().items():
-        difference = float(np.abs(tensor.numpy() - got[name]).max())
-        absolute = max(absolute, difference)
-        relative = max(relative, difference / max(float(tensor.abs().max()), 1e-12))
-    return absolute, relative
+    parts = {name: tensor.numpy() for name, tensor in expected._asdict().items()}
+    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which the report tells of
+        absolute = {name: float(np.abs(part - got[name]).max()) for name, part in parts.items()}
+    relative = (absolute[name] / max(float(np.abs(part).max()), 1e-12) for name, part in parts.items())
+    return _largest(absolute.values()), _largest(relative)
+
+
+def _largest(values: Iterable[float]) -> float:
+    """NaN if one of them is: Python's own max would pass it over."""
+    return float(np.max([0.0, *values]))
+
+
+def differing(manifest: Manifest, a: Floats, b: Floats) -> int:
+    """How many outputs are of another class in `a` than in `b`; numbers are of none."""
+    return 0 if manifest.regression else int((a.argmax(axis=1) != b.argmax(axis=1)).sum())
 
 
 def _metric(graph: Graph, scores: Floats) -> float | None:

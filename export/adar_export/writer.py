@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -14,11 +14,11 @@ import onnxruntime
 import torch
 
 from adar_export import convergence, validate
-from adar_export.builder import TYPES
 from adar_export.convergence import Trial
 from adar_export.graphs import build_graphs
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain import export_plain_cell
+from adar_export.ports import ports_of
 from adar_export.precision import Precision, precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
@@ -27,12 +27,12 @@ from adar_runtime.bundle import Bundle
 from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
-from adar_runtime.manifest import EDGES, TABLES, GraphFile, Manifest, Port
+from adar_runtime.manifest import EDGES, TABLES, GraphFile, Manifest
 from adar_train.model import AdaR
 from adar_train.runs import Run
 
 EXIT = {"rule": "peak", "patience": 10}
-TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
+THREADS = 1  # of ONNX Runtime: on graphs as small as the ones compared, more would wait for each other
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,16 @@ def export_bundle(
     opset: int = 17,
     precision: str = "fp32",
     plain: bool = False,
+    steps: Sequence[int] = validate.STEPS,
     on_progress: Callable[[Check | Trial], None] = lambda _: None,
 ) -> Manifest:
-    """Write a bundle that agrees with PyTorch, or none at all.
+    """Write a bundle that agrees with PyTorch after each of these numbers of `steps`, or none at all.
 
     `plain` is for comparison: the cell as the paper writes it, as PyTorch's own exporter gives it.
     """
     wish = _Wish(opset, precision, plain)
     wish.check()
-    model = run.model
-    if not isinstance(model, AdaR):
-        raise ExportError(f"{run.path} holds a baseline ({run.config['kind']}): only AdaR is exported")
+    model = adar_of(run)
     with new_folder(out, marker=manifests.FILE_NAME) as folder:
         graph = run.graph()
         manifest = _write(folder, run, model, graph, wish)
@@ -75,14 +74,21 @@ def export_bundle(
         own = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
         graphs = {own: part} | shapes_for(model.config)
         with _opened(folder, run, model, graph, wish) as bundle:
-            report = validate.compare(model, bundle, graphs, on_check=on_progress)
-            validate.refuse(bundle, report)
+            report = validate.compare(model, bundle, graphs, steps, on_progress)
+            validate.refuse(report)
             manifest = replace(manifest, parity=report.to_dict())
             if not manifest.unit_step:  # whose times grow with the budget: no ODE, nothing to converge to
                 found = convergence.measure(bundle, own, part, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def adar_of(run: Run) -> AdaR:
+    """The model of a run that can be exported."""
+    if not isinstance(run.model, AdaR):
+        raise ExportError(f"{run.path} holds a baseline ({run.config['kind']}): only AdaR is exported")
+    return run.model
 
 
 def _write(
@@ -110,11 +116,16 @@ def _write(
         exit=run.metrics.get("exit", EXIT),
         graphs={name: _write_graph(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
-        training={"data": run.config["data"], "weights": run.fingerprint(), **run.metrics},
+        training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
         versions=_versions(),
     )
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def _public(data: str) -> str:
+    """The name of a data set; of a file, without the folders that it lay in, which are its owner's business."""
+    return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 
 @contextmanager
@@ -122,11 +133,11 @@ def _opened(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> I
     """The bundle as this machine can run it: of one that needs a GPU, a twin with the same rounding."""
     here = precision_of(wish.precision).on_any_device()
     if not here.rounded:
-        yield Bundle(folder, "cpu")
+        yield Bundle(folder, "cpu", THREADS)
         return
     with TemporaryDirectory() as twin:
         _write(Path(twin), run, model, graph, wish, here)
-        yield Bundle(Path(twin), "cpu")
+        yield Bundle(Path(twin), "cpu", THREADS)
 
 
 def _versions() -> dict[str, str]:
@@ -138,17 +149,4 @@ def _write_graph(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
     content = proto.SerializeToString(deterministic=True)
     file = f"{name}.onnx"
     (folder / file).write_bytes(content)
-    return GraphFile(
-        file=file,
-        sha256=hashlib.sha256(content).hexdigest(),
-        bytes=len(content),
-        inputs=tuple(_port(value) for value in proto.graph.input),
-        outputs=tuple(_port(value) for value in proto.graph.output),
-    )
-
-
-def _port(value: onnx.ValueInfoProto) -> Port:
-    tensor = value.type.tensor_type
-    return Port(
-        value.name, TYPE_NAMES[tensor.elem_type], tuple(d.dim_param or d.dim_value for d in tensor.shape.dim)
-    )
+    return GraphFile(file, hashlib.sha256(content).hexdigest(), len(content), *ports_of(proto))

@@ -1,23 +1,29 @@
+"""A bundle is whole, proven and always the same, or it is not there."""
+
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from adar_export import Check, Trial, export_bundle
+from adar_export import Check, Trial, export_bundle, writer
 from adar_export.validate import STEPS
-from adar_runtime.bundle import read_manifest
-from adar_runtime.errors import ExportError, UsageError
-from adar_train import load_run
+from adar_runtime import Graph
+from adar_runtime.bundle import load, read_manifest
+from adar_runtime.errors import BundleError, ExportError, UsageError
+from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
+from tests.bundles import edit
+from tests.helpers import awake, random_graph
+
+FEW = (1, 10)  # steps, where it is not the comparison that is tested
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_bundle_holds_what_its_manifest_says(bundle_folder: Path) -> None:
-    assert {path.name for path in bundle_folder.iterdir()} == {
-        "manifest.json",
-        "encoder.onnx",
-        "cell.onnx",
-        "head.onnx",
-    }
+    assert {*contents(bundle_folder)} == {"manifest.json", "encoder.onnx", "cell.onnx", "head.onnx"}
     manifest = read_manifest(bundle_folder)
     assert (manifest.opset, manifest.targets, manifest.features) == (17, 2, 10)
     assert manifest.class_names == ("safe", "mine")
@@ -28,9 +34,10 @@ def test_a_bundle_holds_what_its_manifest_says(bundle_folder: Path) -> None:
 
 def test_every_comparison_is_told(described_run: Path, tmp_path: Path) -> None:
     told: list[Check | Trial] = []
-    export_bundle(load_run(described_run), tmp_path / "bundle", 18, on_progress=told.append)
+    run = load_run(described_run)
+    export_bundle(run, tmp_path / "bundle", 18, steps=FEW, on_progress=told.append)
     checks = [one for one in told if isinstance(one, Check)]
-    assert [check.steps for check in checks] == [*STEPS] * 4
+    assert [check.steps for check in checks] == [*FEW] * 4
     assert all(check.relative < 1e-5 and check.predictions == 0 for check in checks)
     assert {trial.solver for trial in told[len(checks) :]} == {"euler", "ab2", "adaptive"}
 
@@ -39,8 +46,6 @@ def test_a_disagreement_leaves_no_bundle(
     described_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model is changed after its graphs were made, so that they really differ."""
-    run = load_run(described_run)
-    from adar_export import writer
 
     def build_then_change(model, *rest):
         graphs = original(model, *rest)
@@ -51,27 +56,49 @@ def test_a_disagreement_leaves_no_bundle(
     original = writer.build_graphs
     monkeypatch.setattr(writer, "build_graphs", build_then_change)
     with pytest.raises(ExportError, match="disagree") as error:
-        export_bundle(run, tmp_path / "bundle")
+        export_bundle(load_run(described_run), tmp_path / "bundle", steps=(1, 2, 5, 10))
     assert str(error.value).count(" after ") >= 4  # all that differ are listed, not only the first
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_old_bundle_is_replaced_whole(described_run: Path, tmp_path: Path) -> None:
     run, out = load_run(described_run), tmp_path / "bundle"
-    export_bundle(run, out)
+    export_bundle(run, out, steps=FEW)
     (out / "leftover").write_text("")
-    assert export_bundle(run, out, opset=19).opset == read_manifest(out).opset == 19
+    assert export_bundle(run, out, opset=19, steps=FEW).opset == read_manifest(out).opset == 19
     assert not (out / "leftover").exists()
     with pytest.raises(UsageError):
         export_bundle(run, out, opset=3)
     assert read_manifest(out).opset == 19
 
 
-def test_two_exports_of_one_run_are_the_same_bytes(described_run: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        export_bundle(load_run(described_run), tmp_path / name)
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+@pytest.mark.parametrize("stage", ["build_graphs", "part_of", "convergence.measure", "the last write"])
+def test_a_failure_in_the_middle_leaves_the_old_bundle(
+    stage: str, described_run: Path, described_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    out = shutil.copytree(described_bundle, tmp_path / "bundle")
+    before = contents(out)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if stage == "the last write":
+        monkeypatch.setattr("adar_runtime.files._swap", fail)
+    else:
+        monkeypatch.setattr(f"adar_export.writer.{stage}", fail)
+    with pytest.raises(Exception, match="No space left"):
+        export_bundle(load_run(described_run), out, opset=18, steps=(1,))
+    assert contents(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_two_exports_of_one_run_are_the_same_bytes(
+    described_run: Path, described_bundle: Path, tmp_path: Path
+) -> None:
+    export_bundle(load_run(described_run), tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(described_bundle)
 
 
 def test_a_model_that_blows_up_is_not_exported(described_run: Path, tmp_path: Path) -> None:
@@ -81,3 +108,44 @@ def test_a_model_that_blows_up_is_not_exported(described_run: Path, tmp_path: Pa
     with pytest.raises(Exception, match="no longer finite"):
         export_bundle(replace(run), tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_bundle_says_which_version_reads_it(described_bundle: Path, tmp_path: Path) -> None:
+    import shutil
+
+    old = shutil.copytree(described_bundle, tmp_path / "old")
+    edit(old, lambda m: m.update(schema=1))
+    with pytest.raises(BundleError, match=r"schema 1, this version reads 2.*or use adar-deploy 0\.1\.0"):
+        load(old)
+    edit(old, lambda m: m.update(schema=3))
+    with pytest.raises(BundleError, match="schema 3, this version reads 2: export the run again"):
+        load(old)
+
+
+@pytest.mark.parametrize("level", ["edge", "graph"])
+def test_large_graphs_of_every_level_are_exported(level: str, tmp_path: Path) -> None:
+    """Of which a part is compared, though a random part of a large graph has none of its pairs."""
+    graph = random_graph(1_200, 2_000, level=level)
+    model = awake(ModelConfig(graph.width, 3, 8, 2, level=level))
+    manifest = _export(model, graph, tmp_path)
+    assert manifest.parity["checks"][0]["graph"] == "1,000 nodes of the run's graph"
+
+
+def test_numbers_have_no_class_to_differ_in(tmp_path: Path) -> None:
+    graph = random_graph(30, 60)
+    numbers = Graph(graph.features, graph.edge_index, labels=torch.randn(30, 2).numpy())
+    manifest = _export(awake(ModelConfig(graph.width, 2, 8, 2, regression=True)), numbers, tmp_path)
+    assert all(check["predictions"] == 0 for check in manifest.parity["checks"])
+    assert all(trial["same"] == 1 for trial in manifest.convergence["trials"])
+
+
+def test_where_the_data_lay_is_not_told(described_run: Path, tmp_path: Path) -> None:
+    run = load_run(described_run)
+    run.config["data"] = ["/home/me/secret/graph.npz", "pyg:Planetoid/Cora"]
+    export_bundle(run, tmp_path / "bundle", steps=(1,))
+    assert read_manifest(tmp_path / "bundle").training["data"] == ["graph.npz", "pyg:Planetoid/Cora"]
+
+
+def _export(model, graph: Graph, folder: Path):
+    save_run(folder / "run", Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    return export_bundle(load_run(folder / "run"), folder / "bundle", steps=FEW)

@@ -1,0 +1,96 @@
+"""`adar-deploy validate` as a user types it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adar_runtime import write_graph
+from adar_train import Fitted, ModelConfig, TrainConfig, save_run
+from tests.bundles import change_graph, change_weight, edit
+from tests.helpers import awake, random_graph
+
+
+@pytest.fixture
+def runs(described_run: Path, tmp_path: Path) -> None:
+    """The run where the command looks for it."""
+    shutil.copytree(described_run, tmp_path / "runs" / "mine")
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_bundle_finds_its_run_and_agrees(adar, described_bundle: Path) -> None:
+    code, out, _ = adar("validate", described_bundle, "--steps", "1,5")
+    assert code == 0
+    assert "agrees with PyTorch" in out
+    for graph in ("a random graph", "a star", "one node"):
+        assert graph in out
+
+
+@pytest.mark.usefixtures("runs")
+def test_graphs_of_ones_own_are_compared_on(adar, described_bundle: Path, tmp_path: Path) -> None:
+    write_graph(tmp_path / "g.npz", random_graph(20, 50, classes=7))
+    code, out, _ = adar("validate", described_bundle, "g.npz", "--steps", "1,5", "--json")
+    assert code == 0
+    (report,) = json.loads(out)
+    assert [(check["graph"], check["steps"]) for check in report["checks"]] == [("g.npz", 1), ("g.npz", 5)]
+    assert report["needed"] <= report["tolerance"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_one_weight_changed_is_found(adar, described_bundle: Path, tmp_path: Path) -> None:
+    bundle = change_graph(described_bundle, tmp_path / "bundle", "cell", change_weight)
+    code, _, err = adar("validate", bundle, "--steps", "1,5")
+    assert code == 2
+    assert "disagree by more than the tolerance of 1e-03" in err
+    assert "would pass" in err
+    assert err.count(" after 1 steps") >= 2  # every graph that shows it
+    assert len(err.strip().splitlines()) == 1
+
+
+def other_run(folder: Path) -> Path:
+    graph = random_graph(10, 20)
+    fitted = Fitted(awake(ModelConfig(graph.width, None, 8, 2), seed=5), {"metric": "accuracy"}, [])
+    save_run(folder, fitted, graph, ["random"], TrainConfig())
+    return folder
+
+
+def test_another_run_is_refused(adar, described_bundle: Path, tmp_path: Path) -> None:
+    code, _, err = adar("validate", described_bundle, "--run", other_run(tmp_path / "other"))
+    assert code == 2
+    assert "holds other weights than the bundle was exported from" in err
+
+
+def test_no_run_at_all_says_how_to_name_one(adar, described_bundle: Path, tmp_path: Path) -> None:
+    other_run(tmp_path / "runs" / "other")
+    code, _, err = adar("validate", described_bundle)
+    assert code == 2
+    assert "name it with --run" in err
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["training"].pop("weights"), "does not say which weights"),
+        (lambda m: m["training"].update(weights=["x"]), "does not say which weights"),
+        (lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=[1]), "cell.onnx"),
+    ],
+)
+def test_a_manifest_that_lies_is_one_line(
+    adar, described_bundle: Path, tmp_path: Path, change, message: str
+) -> None:
+    bundle = shutil.copytree(described_bundle, tmp_path / "bundle")
+    edit(bundle, change)
+    code, _, err = adar("validate", bundle, "--steps", "1")
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_graph_that_does_not_fit_is_one_line(adar, described_bundle: Path, tmp_path: Path) -> None:
+    write_graph(tmp_path / "wide.npz", random_graph(20, 50, features=9))
+    code, _, err = adar("validate", described_bundle, "wide.npz", "--steps", "1")
+    assert code == 2
+    assert "9 features and the bundle takes 6" in err

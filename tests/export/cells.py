@@ -1,0 +1,130 @@
+"""One step by every cell there is: the training cell, the plain one, and what is exported."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import torch
+from onnx.reference import ReferenceEvaluator
+from torch import nn
+from torch.nn import functional
+
+from adar_export.plain import PlainCell
+from adar_runtime.neighbours import Neighbours
+from adar_runtime.signature import SCALARS, STATE, STEP
+from adar_runtime.tables import Tables
+from adar_train.model import AdaR, State
+from adar_train.sparse import SparseMatrix
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass
+class Call:
+    """All that one call of a cell takes, in float64."""
+
+    states: Arrays
+    before: Arrays
+    neighbours: Neighbours
+    step_code: np.ndarray
+    weight: float
+    previous_weight: float
+    lead: float
+
+    def feeds(self, real: type = np.float64) -> Arrays:
+        """By the names of an exported cell's inputs."""
+        floats = self.states | {f"previous_{name}_velocity": v for name, v in self.before.items()}
+        floats |= {name: np.array(getattr(self, name)) for name in STEP}
+        floats |= {"step_code": self.step_code, "share": 1 / (self.neighbours.counts + 1.0)[:, None]}
+        return Tables.of(self.neighbours).arrays() | {k: v.astype(real) for k, v in floats.items()}
+
+    def edges(self) -> Arrays:
+        return {"edge_source": self.neighbours.sources, "edge_target": self.neighbours.targets}
+
+    def state(self) -> State:
+        return State(*(torch.from_numpy(self.states[name]) for name in STATE))
+
+
+def random_call(
+    model: AdaR, edge_index: np.ndarray, nodes: int, classes: int, seed: int, moves: tuple[float, ...]
+) -> Call:
+    random = np.random.default_rng(seed)
+    d, p = model.config.hidden, model.config.proxies
+    rows = dict(zip(STATE, (nodes, classes, p, p), strict=True))
+    states, before = ({name: random.normal(size=(k, d)) for name, k in rows.items()} for _ in range(2))
+    return Call(states, before, Neighbours.of(edge_index, nodes), random.normal(size=d), *moves)
+
+
+@contextmanager
+def onnx_constants(model: AdaR) -> Iterator[None]:
+    """PyTorch with the slope and the epsilon that a graph has: ONNX keeps attributes in float32."""
+    slope = float(np.float32(0.01))
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = float(np.float32(module.eps))
+    with patch.object(functional, "leaky_relu", partial(functional.leaky_relu, negative_slope=slope)):
+        yield
+
+
+@torch.no_grad()
+def by_plain_cell(model: AdaR, call: Call) -> Arrays:
+    """What an exported cell has to give, from the formulas of the paper, in float64."""
+    edges = torch.from_numpy(np.stack([call.neighbours.sources, call.neighbours.targets]))
+    with onnx_constants(model):
+        velocities = PlainCell(model)(call.state(), edges, torch.from_numpy(call.step_code), call.lead)
+    v = {name: velocity.numpy() for name, velocity in zip(STATE, velocities, strict=True)}
+    after = {
+        name: call.states[name] + call.weight * v[name] + call.previous_weight * call.before[name]
+        for name in STATE
+    }
+    moved = State(*(torch.from_numpy(after[name]) for name in STATE))
+    turned = v["nodes"] - call.before["nodes"]
+    scalars = (model.alignment(moved).numpy(), *(np.sqrt((x**2).mean()) for x in (v["nodes"], turned)))
+    return (
+        {f"next_{name}": after[name] for name in STATE}
+        | {f"{name}_velocity": v[name] for name in STATE}
+        | dict(zip(SCALARS, scalars, strict=True))
+    )
+
+
+@torch.no_grad()
+def by_training_cell(model: AdaR, call: Call) -> Arrays:
+    """The next states, for a call that is a step of Euler's."""
+    assert call.weight == call.lead
+    assert not call.previous_weight
+    share = torch.from_numpy(1 / (call.neighbours.counts + 1.0))[:, None]
+    step = torch.from_numpy(call.step_code)
+    with onnx_constants(model):
+        after = model.cell(call.state(), SparseMatrix(call.neighbours), share, step, call.weight)
+    return {f"next_{name}": x.numpy() for name, x in zip(STATE, after, strict=True)}
+
+
+def by_reference(cell: onnx.ModelProto, feeds: Arrays) -> Arrays:
+    """In float64, slowly: ONNX Runtime has no LeakyRelu of it."""
+    return dict(zip(_outputs(cell), ReferenceEvaluator(cell).run(None, feeds), strict=True))
+
+
+def by_onnxruntime(cell: onnx.ModelProto, feeds: Arrays, threads: int = 1) -> Arrays:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    content = cell.SerializeToString()
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return dict(zip(_outputs(cell), session.run(None, feeds), strict=True))
+
+
+def _outputs(cell: onnx.ModelProto) -> list[str]:
+    return [value.name for value in cell.graph.output]
+
+
+def assert_close(expected: Arrays, got: Arrays, tolerance: float) -> None:
+    """Every entry, relative to the largest one of its array."""
+    for name, array in expected.items():
+        assert got[name].shape == np.shape(array), name
+        difference = np.abs(array - got[name]).max()
+        assert difference <= tolerance * max(1.0, np.abs(array).max()), (name, difference)

@@ -1,0 +1,132 @@
+"""How like an ODE a cell behaves is measured, not believed."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from adar_export import Trial, export_bundle
+from adar_export.convergence import Convergence, _order, measure
+from adar_runtime import Final, load
+from adar_runtime.bundle import behaves_like_ode
+from adar_runtime.errors import UsageError
+from adar_runtime.solvers import AdamsBashforth2, Euler, Moves
+from adar_train import AdaR, Fitted, ModelConfig, TrainConfig, load_run, save_run
+from tests.helpers import awake, random_graph
+
+
+@dataclass(frozen=True)
+class WrongLead:
+    """Adams–Bashforth's moves, but nodes see proxies and targets as far ahead as the step goes."""
+
+    inner: AdamsBashforth2
+
+    def moves(self, start: float, end: float, h: float) -> Moves:
+        moves = self.inner.moves(start, end, h)
+        move = next(moves)
+        while True:
+            motion = yield move._replace(lead=move.size)
+            try:
+                move = moves.send(motion)
+            except StopIteration:
+                return
+
+
+@pytest.fixture(scope="module")
+def measured(described_bundle: Path) -> Convergence:
+    return measure(load(described_bundle, "cpu"), "a graph", random_graph(60, 200))
+
+
+def test_a_smooth_cell_has_eulers_order_and_needs_few_calls(measured: Convergence) -> None:
+    assert measured.order == pytest.approx(1, abs=0.1)
+    calls = measured.calls()
+    assert calls["ab2"] < calls["euler"] / 2
+    assert calls["adaptive"] < calls["euler"]
+    for trial in measured.trials:
+        assert trial.enough == (trial.calls == calls.get(trial.solver))  # it stops at the first that is
+
+
+def test_it_is_kept_as_plain_json(measured: Convergence) -> None:
+    kept = measured.to_dict()
+    assert json.loads(json.dumps(kept, allow_nan=False)) == kept
+    assert kept["reference"] == 300
+
+
+def test_a_cell_whose_answer_hangs_on_the_grid_has_not(described_run: Path, tmp_path: Path) -> None:
+    """Velocities a thousand times as large: steps that leap, so that halving them halves no error."""
+    run = load_run(described_run)
+    with torch.no_grad():
+        for name, weight in run.model.named_parameters():
+            if name.endswith("out.weight"):
+                weight.mul_(1000)
+    from adar_export.writer import _Wish, _write
+    from adar_runtime.manifest import Manifest
+
+    out = tmp_path / "bundle"
+    out.mkdir()
+    wild: Manifest = _write(out, run, run.model, run.graph(), _Wish(17, "fp32", plain=False))
+    found = measure(load(out, "cpu"), "a graph", random_graph(60, 200))
+    assert found.order < 0.8
+    assert not behaves_like_ode(replace(wild, convergence=found.to_dict()))
+
+
+def test_the_lead_has_to_stay_that_of_the_budget(described_bundle: Path) -> None:
+    """What `adar_runtime.solvers` says of it: with a lead of H in place of h, second order is lost."""
+    bundle, graph = load(described_bundle, "cpu"), random_graph(60, 200)
+
+    def end(solver) -> np.ndarray:
+        *_, last = bundle.loop(graph, 300, Final(), solver)
+        return last.state()["nodes"]
+
+    reference = end(Euler())
+    errors = [np.abs(end(s) - reference).max() for s in (AdamsBashforth2(16), WrongLead(AdamsBashforth2(16)))]
+    assert errors[1] > 3 * errors[0]
+
+
+def test_steps_of_one_time_unit_have_nothing_to_converge_to(tmp_path: Path) -> None:
+    graph = random_graph(20, 60)
+    model = awake(ModelConfig(graph.width, None, 8, 4, unit_step=True))
+    with torch.no_grad():  # 300 steps of size 1 have to stay finite
+        for name, weight in model.named_parameters():
+            if name.endswith("out.weight"):
+                weight.mul_(0.02)
+    save_run(tmp_path / "run", Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    manifest = export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle", steps=(1, 10))
+    assert manifest.convergence == {}
+    with pytest.raises(UsageError, match="use the solver euler"):
+        load(tmp_path / "bundle").run(graph, budget=5, solver="ab2")
+
+
+def test_too_few_calls_for_a_stiff_cell_do_not_end_an_export(tmp_path: Path) -> None:
+    """Which Euler's method follows with 100 steps and more, and others not with so few."""
+    torch.manual_seed(0)
+    graph = random_graph(20, 60)
+    model = AdaR(ModelConfig(graph.width, None, 8, 4, isotropic=True)).eval().requires_grad_(False)
+    model.cell.velocity.rates.copy_(torch.tensor([0.0, 190.0]))  # V = -190 H
+    run = tmp_path / "run"
+    save_run(run, Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    found = export_bundle(load_run(run), tmp_path / "bundle", steps=(1, 100)).convergence
+    assert found["order"] < 0.8
+    tried = [trial["calls"] for trial in found["trials"] if trial["solver"] == "ab2"]
+    assert 64 not in tried
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "order"), [(2.0, 1.0, 1.0), (4.0, 1.0, 2.0), (1e-7, 1e-9, 1.0), (1.0, 2.0, -1.0)]
+)
+def test_the_order_of_known_errors(first: float, second: float, order: float) -> None:
+    ends = [np.array([x]) for x in (0.0, first, first + second)]
+    assert _order(ends, way=1.0) == pytest.approx(order, abs=1e-6)
+    assert _order([ends[0], None, ends[2]], way=1.0) == 0
+    assert np.isfinite(_order([ends[0], ends[1], ends[1]], way=1.0))
+
+
+def test_enough_is_both_state_and_predictions() -> None:
+    near = Trial("ab2", 16, 5e-4, 1.0)
+    assert near.enough
+    assert not replace(near, change=2e-3).enough
+    assert not replace(near, same=0.998).enough
+    assert not replace(near, change=float("nan")).enough

@@ -1,0 +1,115 @@
+"""docs/bundle.md and its schema say what is true."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from adar_export import export_bundle
+from adar_export.precision import PRECISIONS
+from adar_export.validate import TOLERANCES
+from adar_runtime import Final, Graph, load
+from adar_runtime.bundle import LEAST_ORDER
+from adar_runtime.manifest import AGGREGATIONS, LEVELS, SCHEMA
+from adar_runtime.neighbours import Neighbours
+from adar_runtime.signature import expected
+from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
+from adar_train.alignments import ALIGNMENTS
+from tests.helpers import awake, random_graph
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA_FILE = json.loads((DOCS / "manifest.schema.json").read_text())
+TEXT = (DOCS / "bundle.md").read_text()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA_FILE)
+
+
+def manifest_of(bundle: Path) -> dict:
+    return json.loads((bundle / "manifest.json").read_text())
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA_FILE)
+    properties = SCHEMA_FILE["properties"]
+    assert properties["schema"]["const"] == SCHEMA
+    assert properties["precision"]["enum"] == [*PRECISIONS]
+    assert properties["aggregation"]["enum"] == [*AGGREGATIONS]
+    assert properties["level"]["enum"] == [*LEVELS]
+    assert set(properties["alignment"]["enum"]) == set(ALIGNMENTS)
+
+
+def test_real_manifests_are_valid(bundle_folder: Path, described_bundle: Path) -> None:
+    for folder in (bundle_folder, described_bundle):
+        VALIDATOR.validate(manifest_of(folder))
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"level": "edge"}, {"precision": "int8"}),
+        ({"level": "graph", "alignment": "mean-inner-product"}, {"opset": 20}),
+        ({"unit_step": True, "step_info": False}, {"precision": "bf16"}),
+    ],
+)
+def test_manifests_of_other_kinds_are_valid(settings: dict, options: dict, tmp_path: Path) -> None:
+    graph = random_graph(20, 40, level=settings.get("level", "node"))
+    model = awake(ModelConfig(graph.width, None, 8, 2, **settings))
+    if settings.get("unit_step"):
+        model.cell.velocity.out.weight.data.mul_(0.01)
+    run = tmp_path / "run"
+    save_run(run, Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    export_bundle(load_run(run), tmp_path / "bundle", steps=(1, 2), **options)
+    VALIDATOR.validate(manifest_of(tmp_path / "bundle"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(colour="red"),
+        lambda m: m.pop("parity"),
+        lambda m: m.update(schema=1),
+        lambda m: m.update(hidden=0),
+        lambda m: m.update(precision="fp8"),
+        lambda m: m["graphs"].update(tail={}),
+        lambda m: m["graphs"]["cell"].update(file="../cell.onnx"),
+        lambda m: m["graphs"]["cell"].update(sha256="00"),
+        lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=[None]),
+        lambda m: m["parity"]["checks"][0].update(relative=-1),
+        lambda m: m["training"].pop("weights"),
+    ],
+)
+def test_what_cannot_be_is_not_valid(bundle_folder: Path, change) -> None:
+    manifest = manifest_of(bundle_folder)
+    change(manifest)
+    assert not VALIDATOR.is_valid(manifest)
+
+
+def test_every_field_and_port_is_explained(bundle_folder: Path, described_bundle: Path) -> None:
+    for field in SCHEMA_FILE["properties"]:
+        assert f"`{field}`" in TEXT
+    for bundle in (bundle_folder, described_bundle):
+        for ports in expected(load(bundle, "cpu").manifest).values():
+            for port in (*ports.inputs, *ports.outputs):
+                if not re.fullmatch(r"(previous_|next_).*|.*_velocity|(leaf|join)_\d", port.name):
+                    assert f"`{port.name}`" in TEXT, port.name
+
+
+def test_figures_are_those_of_the_code() -> None:
+    for name, tolerance in TOLERANCES.items():
+        (row,) = (line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |"))
+        assert row.endswith(f"| {tolerance} |")
+    assert f"where the order is below {LEAST_ORDER}" in TEXT
+
+
+def test_thirty_lines_of_plain_onnxruntime_give_the_same_answer(bundle_folder: Path, board: Graph) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(code.splitlines()) < 45
+    scope: dict = {}
+    exec(code, scope)
+    neighbours = Neighbours.of(board.edge_index, board.nodes)
+    edges = np.stack([neighbours.sources, neighbours.targets])
+    scores = scope["run_bundle"](bundle_folder, board.features, edges, 20)
+    expected_scores = load(bundle_folder, "cpu").run(board, 20, Final()).scores
+    assert np.allclose(scores, expected_scores, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,145 @@
+"""The proof that a bundle agrees: what it measures, and that it sees what is wrong."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from adar_export.samples import part_of, shapes_for
+from adar_export.validate import DRIFT, STEPS, Check, Report, _distance, check_ports, compare, refuse
+from adar_runtime import Graph, SparseRows, load
+from adar_runtime.bundle import read_manifest
+from adar_runtime.errors import ExportError, GraphError
+from adar_train import ModelConfig, load_run
+from adar_train.model import State
+from tests.bundles import change_graph, edit
+from tests.helpers import random_graph
+
+CHECK = Check("a star", "onnxruntime-cpu", 300, 1e-6, 1e-6, 0, 3, 3, None, None)
+
+
+def test_several_shapes_and_steps_are_compared(bundle_folder: Path) -> None:
+    parity = read_manifest(bundle_folder).parity
+    assert parity["reference"] == "PyTorch"
+    graphs = ["the run's graph", "a random graph", "a star", "one node"]
+    assert [(c["graph"], c["steps"]) for c in parity["checks"]] == [(g, s) for g in graphs for s in STEPS]
+    for check in parity["checks"]:
+        last = check["steps"] == max(STEPS)
+        assert [*map(int, check["drift"])] == ([*DRIFT, max(STEPS)] if last else [check["steps"]])
+        assert check["drift"][str(check["steps"])] == check["relative"] <= parity["needed"] < 1e-4
+        assert check["predictions"] == 0
+        assert 0 <= check["stop"] == check["reference_stop"] <= check["steps"]
+    assert parity["checks"][0]["metric"] == pytest.approx(parity["checks"][0]["reference_metric"], abs=1e-6)
+    assert parity["checks"][-1]["metric"] is None  # which has no labels
+
+
+def test_all_that_disagrees_is_told_with_the_tolerance_that_would_pass() -> None:
+    far = [replace(CHECK, relative=relative, steps=steps) for relative, steps in ((2e-2, 10), (5e-2, 100))]
+    report = Report(1e-3, [CHECK, *far])
+    assert report.needed == 5e-2
+    with pytest.raises(ExportError) as error:
+        refuse(Report(1e-3, [CHECK]), report)
+    message = str(error.value)
+    assert "more than the tolerance of 1e-03 (5.0e-02 would pass)" in message
+    assert "2.0e-02 on a star after 10 steps" in message
+    assert "5.0e-02 on a star after 100 steps" in message
+    assert "300" not in message
+    refuse(Report(1e-3, [CHECK]))
+
+
+def test_a_nan_is_a_disagreement_wherever_it_is() -> None:
+    """Python's max(0.0, nan) is 0.0."""
+    state = State(*(torch.ones(2, 3) for _ in range(4)))
+    for name in State._fields:
+        got = {part: np.ones((2, 3), np.float32) for part in State._fields}
+        got[name][1, 1] = np.nan
+        absolute, relative = _distance(state, got)
+        assert np.isnan(absolute)
+        assert np.isnan(relative)
+    report = Report(1e-3, [CHECK, replace(CHECK, relative=float("nan")), CHECK])
+    assert np.isnan(report.needed)
+    with pytest.raises(ExportError, match=r"none would pass.*nan on a star"):
+        refuse(report)
+
+
+def test_another_model_is_seen(described_run: Path, described_bundle: Path) -> None:
+    model = load_run(described_run).model
+    with torch.no_grad():
+        model.cell.target_abstraction.value.linear.bias.add_(0.05)
+    graphs = {"a graph": random_graph(20, 50)}
+    report = compare(model, load(described_bundle, "cpu"), graphs, (1, 5))
+    assert len(report.problems()) == 2
+    assert report.needed > report.tolerance
+
+
+def test_a_graph_that_does_not_fit_is_refused_before_pytorch_sees_it(
+    described_run: Path, described_bundle: Path
+) -> None:
+    model, bundle = load_run(described_run).model, load(described_bundle, "cpu")
+    with pytest.raises(GraphError, match="9 features"):
+        compare(model, bundle, {"wide": random_graph(20, 50, features=9)}, (1,))
+
+
+def test_every_name_and_shape_is_told(described_bundle: Path, tmp_path: Path) -> None:
+    """Not only those of the first graph that has one wrong."""
+    bundle = change_graph(described_bundle, tmp_path / "bundle", "head", _rename("scores", "marks"))
+    bundle = change_graph(bundle, bundle, "encoder", _rename("features", "x"))
+    edit(bundle, lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=["n", 99]))
+    with pytest.raises(ExportError) as error:
+        check_ports(bundle)
+    for told in ("marks", "features", "nodes float32[n, 99]", "encoder.onnx", "cell.onnx", "head.onnx"):
+        assert told in str(error.value)
+    check_ports(described_bundle)
+
+
+def _rename(old: str, new: str):
+    def change(model) -> None:
+        for value in [*model.graph.input, *model.graph.output]:
+            value.name = new if value.name == old else value.name
+        for node in model.graph.node:
+            for names in (node.input, node.output):
+                names[:] = [new if name == old else name for name in names]
+
+    return change
+
+
+@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+def test_a_part_of_a_graph_is_a_graph_of_its_own(level: str) -> None:
+    whole = random_graph(3_000, 9_000, level=level)
+    part = part_of(whole, 100)
+    assert part.nodes == 100
+    assert part.level == level
+    assert part.outputs == {"node": 100, "edge": part.outputs, "graph": 1}[level] > 0
+    assert part.labels is not None
+    assert len(part.labels) == part.outputs
+    assert part_of(part, 100) is part
+
+
+def test_a_part_keeps_edges_features_and_labels_together() -> None:
+    nodes = np.arange(500)
+    ring = np.stack([nodes, (nodes + 1) % 500])
+    whole = Graph(nodes[:, None].astype(np.float32), ring, labels=nodes, train_mask=nodes % 2 == 0)
+    part = part_of(whole, 50)
+    numbers = part.features[:, 0].astype(int)
+    assert np.array_equal(part.labels, numbers)
+    assert np.array_equal(part.train_mask[0], numbers % 2 == 0)
+    source, target = numbers[part.edge_index]
+    assert np.array_equal(target, (source + 1) % 500)
+    assert part.edges == 49  # the walk went both ways along the ring, and is one piece
+
+
+def test_a_part_of_sparse_features_stays_sparse() -> None:
+    rows = SparseRows(np.arange(301), np.arange(300), np.arange(300) + 1.0, (300, 300))
+    part = part_of(Graph(rows, np.zeros((2, 0), np.int64)), 40)
+    assert isinstance(part.features, SparseRows)
+    assert np.array_equal(part.rows(0, 40), np.diag(np.arange(300) + 1.0)[:40])
+
+
+@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+@pytest.mark.parametrize("targets", [3, None])
+def test_shapes_are_there_for_every_kind_of_model(level: str, targets: int | None) -> None:
+    for graph in shapes_for(ModelConfig(5, targets, level=level)).values():
+        assert (graph.width, graph.level) == (5, level)
+        assert (graph.target_features is None) == (targets is not None)

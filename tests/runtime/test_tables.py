@@ -1,0 +1,110 @@
+"""Tables of neighbours sum what the lists do, and are hardly larger."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adar_runtime import read_graph
+from adar_runtime.neighbours import Neighbours
+from adar_runtime.tables import JOINS, LEAVES, Tables
+from tests.helpers import SHARED_DATA
+
+
+def summed(tables: Tables, messages: np.ndarray) -> np.ndarray:
+    """What a cell does with them: Gather, ReduceSum, and again."""
+    zero = np.zeros((1, messages.shape[1]))
+    rows = np.concatenate([zero, messages])
+    sums = np.concatenate([zero, *(rows[table].sum(axis=1) for table in tables.leaves)])
+    joined = np.concatenate([sums, *(sums[table].sum(axis=1) for table in tables.joins)])
+    return joined[tables.place]
+
+
+def check(edge_index: np.ndarray, nodes: int) -> Tables:
+    """Against a plain sum over the edges, each once; whole numbers, so that not a bit may differ."""
+    neighbours = Neighbours.of(edge_index, nodes)
+    tables = Tables.of(neighbours)
+    messages = np.random.default_rng(0).integers(-1000, 1000, (nodes, 2)).astype(np.float64)
+    expected = np.zeros_like(messages)
+    source, target = np.unique(edge_index, axis=1)
+    np.add.at(expected, target, messages[source])
+    assert np.array_equal(summed(tables, messages), expected)
+    assert (len(tables.leaves), len(tables.joins), len(tables.place)) == (LEAVES, JOINS, nodes)
+    assert all(table.dtype == np.int32 and table.ndim == 2 for table in tables.leaves + tables.joins)
+    return tables
+
+
+def entries(tables: Tables) -> int:
+    return sum(table.size for table in tables.leaves + tables.joins)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    nodes=st.integers(1, 80),
+    edges=st.integers(0, 1500),
+    skew=st.floats(0.2, 6),
+    seed=st.integers(0, 10**6),
+)
+def test_any_graph_is_summed_as_its_edges_are(nodes: int, edges: int, skew: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    target = (nodes * random.random(edges) ** skew).astype(np.int64)  # skewed: a few nodes get most edges
+    check(np.stack([random.integers(0, nodes, edges), target]), nodes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 700), min_size=1, max_size=40))
+def test_any_lengths_of_lists(lengths: list[int]) -> None:
+    nodes = max(len(lengths), *lengths)
+    source = np.concatenate([np.arange(length) for length in lengths])
+    check(np.stack([source, np.repeat(np.arange(len(lengths)), lengths)]), nodes)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 17])
+def test_no_edges(nodes: int) -> None:
+    tables = check(np.zeros((2, 0), np.int64), nodes)
+    assert not tables.place.any()
+    assert entries(tables) == LEAVES + JOINS  # one entry each, since a side of 0 is nobody's strength
+
+
+@pytest.mark.parametrize("nodes", [1, 5, 1000])
+def test_only_loops(nodes: int) -> None:
+    check(np.stack([np.arange(nodes)] * 2), nodes)
+
+
+@pytest.mark.parametrize("neighbours", [8, 9, 511, 512, 513, 100_000])
+def test_a_hub_costs_no_more_than_its_edges(neighbours: int) -> None:
+    spokes = np.arange(1, neighbours + 1)
+    hub = np.zeros_like(spokes)
+    for edges in (np.stack([spokes, hub]), np.concatenate([[spokes, hub], [hub, spokes]], axis=1)):
+        tables = check(edges, neighbours + 1)
+        assert entries(tables) <= 1.25 * edges.shape[1] + 600  # one row that is not full, of each round
+        assert max(table.shape[1] for table in tables.leaves + tables.joins) <= 512
+
+
+def test_both_rounds_are_short_whatever_the_hub() -> None:
+    """Sums in float32 stay precise because none is long; and no table is wide for one row alone."""
+    spokes = np.arange(1, 100_001)
+    tables = check(np.stack([spokes, np.zeros_like(spokes)]), 100_001)
+    assert len(tables.leaves[0]) < 100_001
+    assert sum(table.shape[1] for table in tables.joins) <= 1000
+
+
+@pytest.mark.parametrize("name", ["minesweeper", "tolokers", "amazon-computers", "coauthor-cs"])
+def test_little_is_padded_on_real_graphs(name: str) -> None:
+    path = SHARED_DATA / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"no real data in {SHARED_DATA}")
+    graph = read_graph(path)
+    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+    assert entries(Tables.of(neighbours)) < 1.25 * len(neighbours.sources)
+
+
+def test_a_million_edges_take_a_moment() -> None:
+    """Nothing in it loops over nodes or edges in Python, which would take many seconds."""
+    random = np.random.default_rng(0)
+    neighbours = Neighbours.of(random.integers(0, 100_000, (2, 1_000_000)), 100_000)
+    before = time.process_time()
+    Tables.of(neighbours)
+    assert time.process_time() - before < 3
