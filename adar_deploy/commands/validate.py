@@ -36,7 +36,7 @@ def validate(
     from adar_export.samples import shapes_for
     from adar_export.validate import Check, compare, refuse
     from adar_runtime import load, read_graph
-    from adar_runtime.backends import devices
+    from adar_runtime.backends import available
     from adar_runtime.bundle import read_manifest
     from adar_train.model import AdaR
     from adar_train.runs import find_run
@@ -46,8 +46,8 @@ def validate(
     assert isinstance(model, AdaR)  # nothing else is exported
     compared = {str(path): read_graph(path) for path in graphs or []} or shapes_for(model.config)
     reports = []
-    for device in devices():
-        opened = load(bundle, device)
+    for backend in available():
+        opened = load(bundle, backend)
         with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
             checks: list[Check] = []
 

@@ -135,7 +135,7 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run board.npz --exit peak --patience 0", "at least 1"),
         ("run board.npz --exit never", "never"),
         ("run board.npz --output p.xlsx", ".npz, .csv or .json"),
-        ("run board.npz --device abacus", "abacus"),
+        ("run board.npz --backend abacus", "abacus"),
         ("run board.npz --bundle nowhere", "adar-deploy export"),
         ("run board.npz --output graph.txt/p.csv", "cannot be written"),
         ("run board.npz --output occupied.csv", "is a folder"),

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import adar_runtime
 from adar_export import export_bundle
 from adar_runtime import Final, Graph, StopReason
-from adar_runtime.backends.onnx import cuda_devices
+from adar_runtime.backends import onnx_cuda
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.schedule import times
 from adar_runtime.stopping import Sight, Verdict
@@ -124,10 +124,12 @@ def test_a_state_that_is_not_finite_is_an_error(described_bundle: Path) -> None:
         adar_runtime.load(described_bundle).run(wild)
 
 
-@pytest.mark.skipif(cuda_devices() > 0, reason="there is a CUDA device here, so asking for one is right")
+@pytest.mark.skipif(
+    onnx_cuda.problem() is None, reason="there is a CUDA device here, so asking for one is right"
+)
 def test_a_device_that_is_not_there_is_an_error(bundle_folder: Path) -> None:
     with pytest.raises(BackendError, match="no CUDA device"):
-        adar_runtime.load(bundle_folder, "cuda")
+        adar_runtime.load(bundle_folder, "onnxruntime-cuda")
     assert adar_runtime.load(bundle_folder, "auto").backend.name == "onnxruntime-cpu"
     with pytest.raises(BackendError, match="choose"):
         adar_runtime.load(bundle_folder, "abacus")
