@@ -49,7 +49,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table with a heading; all but the first column are numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
+        table.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(escape(printable(cell)) for cell in row))
     out.print(table)

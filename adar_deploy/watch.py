@@ -34,6 +34,7 @@ class Watch:
         rate = f"{step.index / seconds:.0f}/s"
         if err.width < WIDE:
             name = self._name if len(self._name) < 14 else f"{self._name[:11]}…  "
-            return f"{name}t {step.time:.2f}  {step.alignment:.3g}  {rate} {sparkline(self._alignment, 5)}"
+            parts = f"{step.index}  t {step.time:.2f}  {step.alignment:.3g}  {rate}"
+            return f"{name}{parts} {sparkline(self._alignment, 5)}"
         parts = f"step {step.index}  t {step.time:.2f}  alignment {step.alignment:.4g}  {rate}"
         return f"{self._name}{parts}  {sparkline(self._alignment, 12)}"

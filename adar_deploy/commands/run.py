@@ -80,8 +80,7 @@ def run(
 
     A graph among several that cannot be answered is reported, and the others are answered all the same.
 
-    Exit codes: 0 all answered; 2 a mistake in what was given, or a graph without an answer; 130 Ctrl-C;
-    143 SIGTERM.
+    Exit codes: 0 all answered; 2 a mistake, or a graph without an answer; 130 Ctrl-C; 143 SIGTERM.
 
     Example: adar-deploy run graph.npz --max-steps 300 --output predictions.csv
 
