@@ -40,9 +40,7 @@ def main() -> None:
     print(
         f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, {platform.machine()}\n"
     )
-    print(
-        "| graph | nodes | edges | prepare, s | ns an edge and step | to the first | peak, GB | foretold, GB |"
-    )
+    print("| graph | nodes | edges | prepare, s | ns an edge and step | to the first | peak, GB | foretold |")
     print("|---|---|---|---|---|---|---|---|")
     for kind in KINDS:
         found = [[child(options, kind, nodes) for nodes in sizes] for _ in range(options.repeats)]
