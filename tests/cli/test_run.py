@@ -10,8 +10,12 @@ from PIL import Image
 from rich.console import Console
 
 from adar_deploy import console, watch
+from adar_deploy.commands.run import Backend, Exit, SolverName
 from adar_deploy.console import sparkline
 from adar_runtime import Graph, write_graph
+from adar_runtime.backends import AUTO, BACKENDS
+from adar_runtime.solvers import SOLVERS
+from adar_runtime.stopping import RULES
 from tests.helpers import random_graph
 
 
@@ -180,3 +184,10 @@ def test_exit_codes_are_in_the_help(adar) -> None:
 )
 def test_sparklines(values: list[float], drawn: str) -> None:
     assert sparkline(values, 6) == drawn
+
+
+def test_the_command_offers_what_the_runtime_has() -> None:
+    """The lists are written twice, so that `--help` need not load the runtime."""
+    assert {name.value for name in Exit} == {*RULES, "per-node"}
+    assert [name.value for name in SolverName] == list(SOLVERS)
+    assert {name.value for name in Backend} == {AUTO, *BACKENDS}

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from adar_runtime.curves import Curve, calibrate
+from adar_runtime import Bundle, Graph, StopRule
+from adar_runtime.curves import Curve, calibrate, measure, run_moments
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation import Evaluation, table_writer
 
@@ -67,3 +68,9 @@ def test_tables() -> None:
     with pytest.raises(UsageError, match=r"\.csv or \.json"):
         table_writer(Path("t.txt"))
     assert np.isclose(done.budgets()[0]["at_exit"], 0.3)
+
+
+def test_a_curve_answers_as_a_run_does(bundle: Bundle, board: Graph, rule: StopRule) -> None:
+    """Rules that look at speeds included."""
+    curve = measure(run_moments(bundle, board, 20), board, 20)
+    assert curve.answer_step(rule) == bundle.run(board, 20, rule).best_step
