@@ -145,7 +145,7 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run occupied.npz", "this is a folder with no .npz or .pt file in it"),
         (
             "run board.npz board.npz --output p.csv",
-            "several graphs need {name} in --output, such as {name}.csv",
+            "several graphs need {name} in --output",
         ),
         ("run board.npz same.npz --output {name}/same.npz --plot p.png", "in --plot"),
         (

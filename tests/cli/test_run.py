@@ -160,7 +160,7 @@ def test_the_line_of_a_run_fits_the_window(
     assert code == 0
     drawn = screen.file.getvalue()
     assert "▁" in drawn
-    assert "t 0." in drawn
+    assert "t 1.00" in drawn
     assert ("alignment" in drawn) == (width == 120)
     assert "/s" in drawn
 

@@ -1,5 +1,8 @@
 """Backends: what is there, what is not, and what they say."""
 
+import hashlib
+import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -8,7 +11,8 @@ import onnxruntime
 import pytest
 
 import adar_runtime
-from adar_export import export_bundle
+from adar_export.graphs import build_graphs
+from adar_export.precision import precision_of
 from adar_runtime import backends
 from adar_runtime.backends import BACKENDS, available, onnx_cuda
 from adar_runtime.errors import BackendError, UsageError
@@ -56,10 +60,16 @@ def test_a_new_backend_is_one_module_and_one_line(
     assert adar_runtime.load(bundle_folder).backend.name == "onnxruntime-cpu"
 
 
-def test_a_bf16_bundle_needs_a_gpu(run_folder: Path, tmp_path: Path) -> None:
-    export_bundle(load_run(run_folder), tmp_path / "bundle", precision="bf16")
+def test_a_bf16_bundle_needs_a_gpu(bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
+    cell = build_graphs(load_run(run_folder).model, 17, precision_of("bf16"))["cell"].SerializeToString()
+    (bundle / "cell.onnx").write_bytes(cell)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["precision"] = "bf16"
+    manifest["graphs"]["cell"] |= {"bytes": len(cell), "sha256": hashlib.sha256(cell).hexdigest()}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BackendError, match="--precision fp32, or run it on a GPU"):
-        adar_runtime.load(tmp_path / "bundle", "onnxruntime-cpu")
+        adar_runtime.load(bundle, "onnxruntime-cpu")
 
 
 @pytest.mark.parametrize("threads", [0, -1, 10**6])

@@ -88,7 +88,7 @@ def ode(convergence: object) -> Callable[[dict], object]:
     return lambda m: m.update(convergence=convergence)
 
 
-@pytest.mark.parametrize("order", [0.3, float("inf"), float("nan"), None, True, "1", [], {}, 10**400])
+@pytest.mark.parametrize("order", [0.3, float("inf"), float("nan"), None, True, "1", [], {}])
 @pytest.mark.parametrize("name", ["ab2", "adaptive"])
 def test_a_cell_that_is_not_like_an_ode_is_run_with_euler(
     copy: Path, board: Graph, name: str, order: object

@@ -146,10 +146,9 @@ def test_steps_can_be_looked_at_until_the_loop_goes_on(bundle: Bundle, board: Gr
 
 
 def test_memory_does_not_grow_with_the_steps(described_bundle: Path) -> None:
-    bundle, graph = adar_runtime.load(described_bundle, threads=1), random_graph(3000, 9000)
-    for rule in (Final(), Peak(patience=10**6)):
-        bundle.run(graph, 10, rule)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        bundle.run(graph, 1000, rule)
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kB
-        assert grown < 1024  # a set of states is 0.2 MB
+    bundle, graph = adar_runtime.load(described_bundle, threads=1), random_graph(2000, 4000)
+    bundle.run(graph, 10, Peak(patience=1000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    bundle.run(graph, 1000, Peak(patience=1000))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kB
+    assert grown < 1024  # a state is 128 kB, so a few of them are allowed and 990 are not
