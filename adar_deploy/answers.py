@@ -135,7 +135,8 @@ class Saver:
             from adar_runtime.plots import plot_run
 
             plot_run(result, plot)
-        return replace(answer, written=tuple(path for path in (predictions, plot) if path))
+        told = replace(result, scores=result.scores[:0].copy())  # a folder's worth of scores need not fit
+        return replace(answer, result=told, written=tuple(path for path in (predictions, plot) if path))
 
 
 def _show_one(answer: Answer) -> None:
