@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from adar_runtime import convergence, memory, onnx_guard, signature
+from adar_runtime import memory, onnx_guard, signature
 from adar_runtime import manifest as manifests
 from adar_runtime.ahead import read_ahead
 from adar_runtime.backends import AUTO, open_backend
+from adar_runtime.convergence import behaves_like_ode, calls_needed
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
@@ -87,12 +88,12 @@ class Bundle:
 
     def solver(self, name: str = "euler", **settings: Any) -> Solver:
         """A solver by its name, with as many calls as were measured to be enough where none are given."""
-        if name != "euler" and not convergence.behaves_like_ode(self.manifest):
+        if name != "euler" and not behaves_like_ode(self.manifest):
             raise UsageError(
                 f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found "
                 "to do: use the solver euler"
             )
-        needed = convergence.calls_needed(self.manifest, name)
+        needed = calls_needed(self.manifest, name)
         if name == "ab2" and needed is not None:
             settings = {"calls": needed} | settings
         return make_solver(name, **settings)

@@ -81,7 +81,7 @@ BACKENDS = {
 """The module of each, by its name, the best one first. It is imported when somebody asks for it."""
 
 AUTO = "auto"
-SHORT = {"cpu": "onnxruntime-cpu"}  # what adar_export says
+SHORT = {"cpu": "onnxruntime-cpu"}  # what adar_export and its tests say
 
 
 def available() -> list[str]:
