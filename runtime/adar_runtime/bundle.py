@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from adar_runtime import memory, onnx_guard, signature
 from adar_runtime import manifest as manifests
+from adar_runtime import memory, onnx_guard, signature
 from adar_runtime.ahead import read_ahead
 from adar_runtime.backends import AUTO, open_backend
 from adar_runtime.convergence import behaves_like_ode, calls_needed
