@@ -13,9 +13,7 @@ from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
 from adar_deploy.console import print_error
-from adar_deploy.signals import interruptible, terminable
-
-EXIT_USER_ERROR = 2
+from adar_deploy.signals import EXIT_USER_ERROR, interruptible, terminable
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+WIDE = 90  # columns of a window that has room for everything
+LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def printable(text: object) -> str:
@@ -47,7 +49,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table with a heading; all but the first column are numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
+        table.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(escape(printable(cell)) for cell in row))
     out.print(table)
@@ -66,16 +68,17 @@ def print_next(command: str) -> None:
 class Bar:
     """A progress bar on a terminal's stderr; gone when the work is done."""
 
-    def __init__(self, title: str, total: int) -> None:
+    def __init__(self, title: str, total: float, *, counted: bool = True, shown: bool = True) -> None:
+        self.shown = shown and err.is_terminal  # a log file wants none of it
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
+            BarColumn(bar_width=None if err.width >= WIDE else 8),
+            *([MofNCompleteColumn()] if counted else []),
+            TextColumn("{task.fields[status]}", markup=False),
             TimeRemainingColumn(compact=True),
             console=err,
             transient=True,
-            disable=not err.is_terminal,  # a log file wants none of it
+            disable=not self.shown,
         )
         self._task: TaskID = self._progress.add_task(title, total=total, status="")
 
@@ -86,8 +89,19 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def update(self, completed: int, status: str) -> None:
+    def update(self, completed: float, status: str) -> None:
         self._progress.update(self._task, completed=completed, status=status)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """A curve in a few characters, from its lowest value to its highest."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    places = range(min(width, len(values)))
+    picked = [values[round(i * (len(values) - 1) / max(1, len(places) - 1))] for i in places]
+    top = len(LEVELS) - 1
+    return "".join(LEVELS[round(top * (value - low) / ((high - low) or 1))] for value in picked)
 
 
 def percent(value: float) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from adar_deploy.console import print_error
 
+EXIT_USER_ERROR = 2
 EXIT = 128  # and the number of the signal
 
 

@@ -7,8 +7,9 @@ import adar_train
 
 def test_public_names() -> None:
     assert sorted(adar_runtime.__all__) == [
-        "AdarError", "Bundle", "Final", "Graph", "Loop", "Peak", "Result", "SparseRows", "Step", "StopReason",
-        "StopRule", "load", "read_graph", "write_graph",
+        "AdamsBashforth2", "Adaptive", "AdarError", "AtTime", "Bundle", "Converged", "Euler", "Final",
+        "Graph", "Loop", "Peak", "Result", "Solver", "SparseRows", "Step", "StopReason", "StopRule", "load",
+        "read_graph", "write_graph",
     ]  # fmt: skip
     assert sorted(adar_train.__all__) == [
         "AdaR", "Epoch", "Fitted", "GraphTensors", "ModelConfig", "Run", "State", "TrainConfig", "Trainer",

@@ -36,12 +36,12 @@ def evaluate(
     from adar_runtime import evaluation, read_graph
     from adar_runtime.files import write_file
     from adar_runtime.graph import GRAPH
-    from adar_runtime.plots import check_suffix, plot_curves
+    from adar_runtime.plots import check_drawable, plot_curves
 
     sizes = parse_budgets(budgets)
     write = evaluation.table_writer(output) if output else None
     if plot:
-        check_suffix(plot)
+        check_drawable(plot)
     subject = _open(model)
     done: list[Evaluation] = []
     loaded = {str(path): [read_graph(path)] for path in graphs}

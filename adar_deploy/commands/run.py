@@ -1,97 +1,146 @@
 """The command `adar-deploy run`."""
 
 import json
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, percent, print_facts
+from adar_deploy.answers import Answer, Failure, Job, Saver, show_answers
+from adar_deploy.console import Bar, print_error
+from adar_deploy.places import graph_files
+from adar_deploy.signals import EXIT_USER_ERROR
+from adar_deploy.watch import Watch
+
+if TYPE_CHECKING:
+    from adar_runtime import AdarError, Graph
 
 
 class Exit(StrEnum):
     peak = "peak"
     time = "time"
+    converged = "converged"
     final = "final"
+    per_node = "per-node"
 
 
-class Device(StrEnum):
+class SolverName(StrEnum):
+    euler = "euler"
+    ab2 = "ab2"
+    adaptive = "adaptive"
+
+
+class Backend(StrEnum):
     auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
+    onnxruntime_cpu = "onnxruntime-cpu"
+    onnxruntime_cuda = "onnxruntime-cuda"
 
 
 def run(
-    graph: Annotated[Path, typer.Argument(help="A .npz or .pt graph file.")],
+    graphs: Annotated[list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.")],
     bundle: Annotated[Path, typer.Option(help="Folder of an exported bundle.")] = Path("bundle"),
-    max_steps: Annotated[int, typer.Option(help="Budget: the most steps to take.")] = 300,
+    max_steps: Annotated[int, typer.Option(help="Budget: the most steps, hence cell calls.")] = 300,
     exit: Annotated[
         Exit | None,
-        typer.Option(help="Stop at the alignment's peak, or at the end.", show_default="the bundle's"),
+        typer.Option(help="When to stop, and which state to answer from.", show_default="the bundle's"),
     ] = None,
     patience: Annotated[
         int | None,
         typer.Option(help="Steps without a new peak before stopping.", show_default="the bundle's"),
     ] = None,
-    device: Annotated[Device, typer.Option(help="What to run on.")] = Device.auto,
-    output: Annotated[Path | None, typer.Option(help="Write predictions: .npz, .csv or .json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    solver: Annotated[
+        SolverName, typer.Option(help="ab2 and adaptive come to euler's answer with fewer calls.")
+    ] = SolverName.euler,
+    calls: Annotated[
+        int | None,
+        typer.Option(help="Cell calls for the whole time (ab2).", show_default="as the bundle was measured"),
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Error of a step (adaptive).", show_default="0.001")
+    ] = None,
+    backend: Annotated[Backend, typer.Option(help="What to run on.")] = Backend.auto,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one a core")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write predictions: .npz, .csv, .json or .parquet; {name} stands for a graph's."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the alignment against t: .png or .svg, {name} as above.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, a list for several graphs.")
+    ] = False,
 ) -> None:
-    """Run a bundle on a graph for at most a budget of steps.
+    """Run a bundle on graphs for at most a budget of steps.
+
+    A graph among several that cannot be answered is reported, and the others are answered all the same.
+
+    Exit codes: 0 all answered; 2 a mistake, or a graph without an answer; 130 Ctrl-C; 143 SIGTERM.
 
     Example: adar-deploy run graph.npz --max-steps 300 --output predictions.csv
+
+    Example: adar-deploy run graphs/ --solver ab2 --output answers/{name}.csv
     """
-    from adar_runtime import load, read_graph
-    from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable, write_file
-    from adar_runtime.formats import prediction_writer
-    from adar_runtime.metrics import metric_name, split_metrics
+    from adar_runtime import load
+    from adar_runtime.errors import AdarError
 
-    write = prediction_writer(output) if output else None
-    if output:
-        check_writable(output)
-    opened = load(bundle, device.value)
-    loaded = read_graph(graph)
-    if output and output.exists() and output.samefile(graph):
-        raise UsageError(f"{output} is the graph itself: choose another --output")
-    settings = {} if patience is None else {"patience": patience}
-    rule = opened.stop_rule(exit.value if exit else None, **settings)
-    loop = opened.loop(loaded, max_steps, rule)
-    with Bar("run", max_steps) as bar:
-        for step in loop:
-            bar.update(step.index, f"t {step.time:.2f}  alignment {step.alignment:.4g}")
-    result = loop.result()
-    if output and write:
-        write_file(output, write(result.predictions, result.probabilities))
+    files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
+    save = Saver.of(files, output, plot, several=several)
+    opened = load(bundle, backend.value, threads)
+    waiting = _given(patience=patience)
+    rule = opened.stop_rule("final") if exit is Exit.per_node else opened.stop_rule(exit, **waiting)
+    job = Job(
+        bundle=opened,
+        budget=max_steps,
+        rule=rule,
+        solver=opened.solver(solver.value, **_given(calls=calls, tolerance=tolerance)),
+        per_node=waiting if exit is Exit.per_node else None,
+    )
+    answers: list[Answer | Failure] = []
+    with Bar("run", len(files), counted=several, shown=not quiet) as bar:
+        for index, (path, read) in enumerate(zip(files, _read_ahead(files), strict=True)):
+            try:
+                answer = job.answer(path, read, Watch(bar, index, path.name if several else ""))
+                answers.append(save(index, answer))
+            except AdarError as error:
+                if not several:
+                    raise
+                answers.append(Failure(path, str(error)))
+    _show(answers, several=several, quiet=quiet, as_json=as_json)
+    if any(isinstance(one, Failure) for one in answers):
+        raise typer.Exit(EXIT_USER_ERROR)
 
-    name = metric_name(result.scores.shape[1], regression=result.regression)
-    metrics = split_metrics(loaded, result.scores, opened.split_for(loaded))
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """What the user said; what was left out is the bundle's to say."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
+    """Each graph, or what is wrong with it, read while the one before is worked on."""
+    from adar_runtime import AdarError, read_graph
+    from adar_runtime.ahead import read_ahead
+
+    def read(path: Path) -> "Graph | AdarError":
+        try:
+            return read_graph(path)
+        except AdarError as error:
+            return error
+
+    return read_ahead(map(read, files))
+
+
+def _show(answers: "list[Answer | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:
+    for one in answers:
+        if isinstance(one, Failure):
+            print_error(one.message)
     if as_json:
-        summary: dict[str, Any] = {
-            "nodes": loaded.nodes,
-            "classes": result.scores.shape[1],
-            "max_steps": result.budget,
-            "steps": result.steps,
-            "cell_calls": result.cell_calls,
-            "best_step": result.best_step,
-            "stop_reason": result.stop_reason.name.lower(),
-            "backend": result.backend,
-            "seconds": result.seconds,
-            "alignment": result.alignment,
-            "metrics": {"metric": name, **metrics} if metrics else {},
-        }
-        typer.echo(json.dumps(summary))
-        return
-    facts = {
-        "nodes, edges": f"{loaded.nodes:,}, {loaded.edges:,}",
-        "steps": f"{result.steps} of {result.budget}",
-        "stopped because": result.stop_reason.value,
-        "best step": f"{result.best_step} (t = {result.best_step / result.budget:.2f})",
-        "backend": result.backend,
-        "time": f"{result.seconds:.2f} s",
-        **{f"{part} {name}": percent(value) for part, value in metrics.items()},
-    }
-    if output:
-        facts["predictions"] = str(output)
-    print_facts("answered", facts)
+        summaries = [one.summary() for one in answers]
+        typer.echo(json.dumps(summaries if several else summaries[0]))
+    elif not quiet:
+        show_answers(answers, several=several)

@@ -37,7 +37,7 @@ def validate(
     from adar_export.validate import Check, check_ports, compare, refuse
     from adar_export.writer import adar_of
     from adar_runtime import load, read_graph
-    from adar_runtime.backends import devices
+    from adar_runtime.backends import available
     from adar_runtime.bundle import read_manifest
     from adar_runtime.errors import BundleError
     from adar_train.runs import find_run
@@ -50,8 +50,8 @@ def validate(
     check_ports(bundle)
     compared = {str(path): read_graph(path) for path in graphs or []} or shapes_for(model.config)
     reports = []
-    for device in devices():
-        opened = load(bundle, device)
+    for backend in available():
+        opened = load(bundle, backend)
         with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
             checks: list[Check] = []
 

@@ -23,6 +23,7 @@ from adar_export.precision import Precision, precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime import manifest as manifests
+from adar_runtime.backends import CPU
 from adar_runtime.bundle import Bundle
 from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
@@ -124,7 +125,7 @@ def _write(
 
 
 def _public(data: str) -> str:
-    """The name of a data set; of a file, without the folders that it lay in, which are its owner's business."""
+    """The name of a data set; of a file, without its folders, which are the owner's business."""
     return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 
@@ -133,11 +134,11 @@ def _opened(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> I
     """The bundle as this machine can run it: of one that needs a GPU, a twin with the same rounding."""
     here = precision_of(wish.precision).on_any_device()
     if not here.rounded:
-        yield Bundle(folder, "cpu", THREADS)
+        yield Bundle(folder, CPU, THREADS)
         return
     with TemporaryDirectory() as twin:
         _write(Path(twin), run, model, graph, wish, here)
-        yield Bundle(Path(twin), "cpu", THREADS)
+        yield Bundle(Path(twin), CPU, THREADS)
 
 
 def _versions() -> dict[str, str]:

@@ -9,16 +9,23 @@ from adar_runtime.errors import AdarError
 from adar_runtime.formats import read_graph, write_graph
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.loop import Loop, Result, Step
-from adar_runtime.stopping import Final, Peak, StopReason, StopRule
+from adar_runtime.solvers import AdamsBashforth2, Adaptive, Euler, Solver
+from adar_runtime.stopping import AtTime, Converged, Final, Peak, StopReason, StopRule
 
 __all__ = [
+    "AdamsBashforth2",
+    "Adaptive",
     "AdarError",
+    "AtTime",
     "Bundle",
+    "Converged",
+    "Euler",
     "Final",
     "Graph",
     "Loop",
     "Peak",
     "Result",
+    "Solver",
     "SparseRows",
     "Step",
     "StopReason",

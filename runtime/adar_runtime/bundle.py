@@ -1,37 +1,41 @@
 """A bundle: a folder on disk -> something that runs."""
 
 import hashlib
-import math
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from adar_runtime import manifest as manifests
-from adar_runtime import onnx_guard, signature
-from adar_runtime.backends import Backend
-from adar_runtime.errors import BackendError, BundleError, GraphError, UsageError, reason, short
+from adar_runtime import memory, onnx_guard, signature
+from adar_runtime.ahead import read_ahead
+from adar_runtime.backends import AUTO, open_backend
+from adar_runtime.convergence import behaves_like_ode, calls_needed
+from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
 from adar_runtime.solvers import Solver, make_solver
-from adar_runtime.stopping import StopRule, make_rule
+from adar_runtime.stopping import StopRule, is_exit_time, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
-LEAST_ORDER = 0.8  # of convergence, where 1 is Euler's
+MAX_THREADS = 1024
 
 
-def load(path: str | Path, device: str = "auto", threads: int | None = None) -> "Bundle":
-    """Open a bundle on "cpu", "cuda" or, with "auto", on the best that works."""
-    return Bundle(Path(path), device, threads)
+def load(path: str | Path, backend: str = AUTO, threads: int | None = None) -> "Bundle":
+    """Open a bundle on "onnxruntime-cpu", "onnxruntime-cuda" or, with "auto", on the best that works."""
+    return Bundle(Path(path), backend, threads)
 
 
 class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
-    def __init__(self, path: Path, device: str = "auto", threads: int | None = None) -> None:
+    def __init__(self, path: Path, backend: str = AUTO, threads: int | None = None) -> None:
+        if threads is not None and not 1 <= threads <= MAX_THREADS:
+            raise UsageError(f"threads is {threads}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, graphs = read_bundle(path)
-        self.backend = _open(graphs, device, self.manifest, threads)
+        self.backend = open_backend(backend, graphs, self.manifest, threads)
         signature.check(self.manifest, self.backend.ports)
 
     def run(
@@ -43,6 +47,20 @@ class Bundle:
             pass
         return loop.result()
 
+    def run_many(
+        self,
+        graphs: Iterable[Graph],
+        budget: int = 300,
+        stop: StopRule | None = None,
+        solver: Solver | str = "euler",
+    ) -> Iterator[Result]:
+        """The results of many graphs, in their order; the next graph is fetched while one is computed.
+
+        Give a generator such as `(read_graph(path) for path in paths)`, so that fetching is reading.
+        """
+        for graph in read_ahead(graphs):
+            yield self.run(graph, budget, stop, solver)
+
     def loop(
         self, graph: Graph, budget: int = 300, stop: StopRule | None = None, solver: Solver | str = "euler"
     ) -> Loop:
@@ -50,18 +68,22 @@ class Bundle:
         started = time.perf_counter()
         check_budget(budget)
         self._check(graph)
+        memory.check(graph, self.manifest)
         stop = stop or self.stop_rule()
         solver = self.solver(solver) if isinstance(solver, str) else solver
-        return Loop(self.backend.start(graph), self.manifest, budget, stop, solver, started)
+        recurrence = self.backend.start(graph)
+        return Loop(recurrence, self.manifest, budget, stop, solver, time.perf_counter() - started)
 
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
         """A new rule: the one that the bundle asks for, or another by its name."""
-        own = self.manifest.exit
-        chosen: dict[str, Any] = own if name in (None, own.get("rule")) else {"rule": name}
+        own, calibrated = self.manifest.exit, self.manifest.training.get("exit_time")
+        chosen: dict[str, Any] = dict(own) if name in (None, own.get("rule")) else {"rule": name}
+        if chosen["rule"] == "peak" and is_exit_time(calibrated):
+            chosen = {"fallback": calibrated} | chosen
         if name == "time" and "t" not in chosen:
-            chosen["t"] = self.manifest.training.get("exit_time")
-            if chosen["t"] is None:
-                raise UsageError("the bundle has no calibrated exit time: use --exit peak or final")
+            chosen["t"] = calibrated
+            if calibrated is None:
+                raise UsageError("the bundle has no calibrated exit time: use another --exit, such as peak")
         return make_rule(chosen | settings)
 
     def solver(self, name: str = "euler", **settings: Any) -> Solver:
@@ -71,8 +93,8 @@ class Bundle:
                 f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found "
                 "to do: use the solver euler"
             )
-        needed = self.manifest.convergence.get("calls", {}).get(name)
-        if name == "ab2" and isinstance(needed, int):
+        needed = calls_needed(self.manifest, name)
+        if name == "ab2" and needed is not None:
             settings = {"calls": needed} | settings
         return make_solver(name, **settings)
 
@@ -92,12 +114,6 @@ class Bundle:
             )
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
-
-
-def behaves_like_ode(manifest: Manifest) -> bool:
-    """Whether the error of Euler's method was measured to fall as 1/S, which other solvers build on."""
-    order = manifest.convergence.get("order")
-    return not manifest.unit_step and isinstance(order, float) and LEAST_ORDER <= order < math.inf
 
 
 def read_bundle(path: Path) -> tuple[Manifest, dict[str, bytes]]:
@@ -136,20 +152,3 @@ def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
         raise BundleError(f"{name} was changed after it was exported: its sha256 is not the manifest's")
     onnx_guard.check(name, content)
     return content
-
-
-def _open(graphs: dict[str, bytes], device: str, manifest: Manifest, threads: int | None) -> Backend:
-    from adar_runtime.backends.onnx import PROVIDERS, OnnxBackend, cuda_devices
-
-    if device == "auto":
-        if cuda_devices():
-            try:
-                return OnnxBackend(graphs, "cuda", manifest.aggregation, threads)
-            except BackendError:
-                pass  # a driver without what ONNX Runtime needs; the result names what ran
-        return OnnxBackend(graphs, "cpu", manifest.aggregation, threads)
-    if device not in PROVIDERS:
-        raise BackendError(f"there is no device {device!r}: choose auto, {' or '.join(PROVIDERS)}")
-    if device == "cuda" and not cuda_devices():
-        raise BackendError("cuda was asked for, and the driver sees no CUDA device: use --device cpu")
-    return OnnxBackend(graphs, device, manifest.aggregation, threads)

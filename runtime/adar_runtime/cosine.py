@@ -14,7 +14,7 @@ COLUMNS = 32  # columns averaged at a time: an edge then takes 128 bytes, not 4 
 
 def cosine(graph: Graph) -> Floats:
     """Cosines [n, c] of the node features with the target features."""
-    return _cosines(graph.rows(0, graph.nodes), _descriptions(graph))
+    return cosines(graph.rows(0, graph.nodes), _descriptions(graph))
 
 
 def smoothed_cosine(graph: Graph, rounds: int = 2, *, centred: bool = False) -> Floats:
@@ -28,7 +28,7 @@ def smoothed_cosine(graph: Graph, rounds: int = 2, *, centred: bool = False) -> 
         nodes = average(graph, nodes)
     if centred:
         nodes, targets = nodes - nodes.mean(axis=0), targets - targets.mean(axis=0)
-    return _cosines(nodes, targets)
+    return cosines(nodes, targets)
 
 
 def average(graph: Graph, values: Floats) -> Floats:
@@ -53,7 +53,8 @@ def _descriptions(graph: Graph) -> Floats:
     return graph.target_features
 
 
-def _cosines(nodes: Floats, targets: Floats) -> Floats:
+def cosines(nodes: Floats, targets: Floats) -> Floats:
+    """Of every row with every row, [n, c]."""
     return _unit(nodes) @ _unit(targets).T
 
 

@@ -1,5 +1,6 @@
 """How good a model is at every step of every budget, and which exit that calls for."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ class Moment(NamedTuple):
     time: float
     alignment: float
     scores: Floats  # [k, c]
+    speed: float = math.nan  # of the nodes, where whoever ran it knows
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,15 @@ class Curve:
     times: list[float] = field(default_factory=list)
     alignment: list[float] = field(default_factory=list)
     metrics: list[dict[str, float]] = field(default_factory=list)  # of each part of the split
+    speeds: list[float] | None = None  # of the nodes, where they are known
 
     def step_at(self, time: float) -> int:
         """The step that `AtTime` answers from."""
-        return answer_step(AtTime(time), self.alignment)
+        return self.answer_step(AtTime(time))
+
+    def answer_step(self, rule: StopRule) -> int:
+        """The step that a rule answers from."""
+        return answer_step(rule, self.alignment, self.speeds)
 
     def metric(self, part: str) -> list[float]:
         return [metrics[part] for metrics in self.metrics]
@@ -42,7 +49,7 @@ class Curve:
 def run_moments(bundle: Bundle, graph: Graph, budget: int) -> Iterator[Moment]:
     """Run a bundle to the end and tell of every step."""
     for step in bundle.loop(graph, budget, Final()):
-        yield Moment(step.time, step.alignment, step.scores())
+        yield Moment(step.time, step.alignment, step.scores(), step.motion.speed)
 
 
 def measure(
@@ -60,8 +67,10 @@ def measure_together(
     parts: Sequence[str] = SPLITS,
 ) -> Curve:
     """Score every step of one budget over all graphs at once."""
-    curve = Curve(budget)
+    speeds: list[float] = []
+    curve = Curve(budget, speeds=speeds)
     for now in zip(*runs, strict=True):
+        speeds.append(float(np.mean([moment.speed for moment in now])))
         curve.times.append(now[0].time)
         curve.alignment.append(float(np.mean([moment.alignment for moment in now])))
         curve.metrics.append(pooled_metrics(graphs, [moment.scores for moment in now], split, parts))
@@ -85,7 +94,7 @@ def calibrate(groups: Sequence[Sequence[Curve]], part: str = "val") -> Exit:
     time = _best_time(groups, part)
     rules: dict[str, tuple[dict[str, Any], Callable[[], StopRule]]] = {
         "time": ({"t": time}, lambda: AtTime(time)),
-        "peak": ({"patience": Peak.patience}, Peak),
+        "peak": ({"patience": Peak.patience, "fallback": time}, lambda: Peak(fallback=time)),
         "final": ({}, Final),
     }
     regret = {name: _regret(groups, part, make) for name, (_, make) in rules.items()}
@@ -108,5 +117,5 @@ def _best_time(groups: Sequence[Sequence[Curve]], part: str) -> float:
 def _regret(groups: Sequence[Sequence[Curve]], part: str, make: Callable[[], StopRule]) -> float:
     """Mean over budgets and graphs of what the rule loses against the best step."""
     curves = [curve for group in groups for curve in group]
-    lost = [max(c.metric(part)) - c.metric(part)[answer_step(make(), c.alignment)] for c in curves]
+    lost = [max(c.metric(part)) - c.metric(part)[c.answer_step(make())] for c in curves]
     return float(np.mean(lost))

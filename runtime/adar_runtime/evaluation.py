@@ -13,7 +13,7 @@ from adar_runtime.curves import Curve, Moment, measure_together
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import ALL, NODE, Graph
 from adar_runtime.metrics import metric_name, split_metrics
-from adar_runtime.stopping import StopRule, answer_step
+from adar_runtime.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
 """Runs a graph for a budget and tells of every step."""
@@ -114,7 +114,7 @@ def evaluate(
         part=part,
         metric=metric_name(max(graph.targets for graph in graphs), regression=subject.regression),
         curves=curves,
-        exits=[answer_step(subject.make_rule(), curve.alignment) for curve in curves],
+        exits=[curve.answer_step(subject.make_rule()) for curve in curves],
         free=_free(graphs[0], split, part),
     )
 

@@ -1,5 +1,6 @@
 """The loop: a backend for the states, a solver for the times, a rule for the end."""
 
+import math
 import time
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -42,13 +43,18 @@ class Result:
 
     scores: Floats  # [k, c], before softmax
     alignment: list[float]  # of every state, the input's first
-    times: list[float]  # of these states
+    times: list[float]  # of these states; the last may lie before others, where a peak was gone back to
     budget: int
     best_step: int  # the step that the scores are from
     stop_reason: StopReason
     backend: str
-    seconds: float
+    timings: dict[str, float]  # seconds of each phase: prepare (encode, lay out the edges), loop, head
     regression: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Spent on this graph in all; the caller's own time between steps does not count."""
+        return sum(self.timings.values())
 
     @property
     def steps(self) -> int:
@@ -56,6 +62,7 @@ class Result:
 
     @property
     def cell_calls(self) -> int:
+        """The same: a step is a call."""
         return self.steps
 
     @property
@@ -97,13 +104,15 @@ class Loop:
     budget: int
     stop: StopRule
     solver: Solver
-    started: float = field(default_factory=time.perf_counter)  # when the work on this graph began
+    prepared: float = 0.0  # seconds that it took to get here
     _trace: list[float] = field(default_factory=list, init=False)
     _times: list[float] = field(default_factory=list, init=False)
     _best: int | None = field(default=None, init=False)  # the step that is kept, if one is
     _reason: StopReason = field(default=StopReason.CANCELLED, init=False)
     _moves: Moves = field(init=False)
     _next: Move | None = field(init=False)  # None when the last time has been reached
+    _back: Move | None = field(default=None, init=False)  # from the kept state to the peak beside it
+    _seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.stop = deepcopy(self.stop)  # what it remembers is of this run, and of no other
@@ -113,60 +122,103 @@ class Loop:
         """Go on from the present time with the steps of another budget."""
         if self._reason is not StopReason.CANCELLED:
             raise UsageError("the loop has come to its end: start a new one")
-        self.budget = budget
-        self._plan(self._times[-1] if self._times else 0.0)
+        before, self.budget = self.budget, budget
+        try:
+            self._plan(self._times[-1] if self._times else 0.0)
+        except UsageError:
+            self.budget = before
+            raise
 
     def _plan(self, start: float) -> None:
         check_budget(self.budget)
         end = self.stop.end(self.budget) * self._whole
-        self._moves = self.solver.moves(
-            start, end, time_at(1, self.budget, unit_step=self.manifest.unit_step)
-        )
-        self._next = next(self._moves) if start < end else None
+        if start >= end:
+            raise UsageError(f"the loop is beyond the end of a budget of {self.budget}: choose a larger one")
+        self._moves = self.solver.moves(start, end, self._step_size)
+        self._next = next(self._moves)
 
     @property
     def _whole(self) -> float:
         return time_at(self.budget, self.budget, unit_step=self.manifest.unit_step)
 
+    @property
+    def _step_size(self) -> float:
+        """h, of the budget's steps."""
+        return time_at(1, self.budget, unit_step=self.manifest.unit_step)
+
     def __iter__(self) -> "Loop":
         return self
 
     def __next__(self) -> Step:
-        if self._reason is not StopReason.CANCELLED:
+        if self._reason is not StopReason.CANCELLED and self._back is None:
             raise StopIteration
-        return self._look(self._advance() if self._trace else 0.0)
+        started = time.perf_counter()
+        step = self._go_back(self._back) if self._back else self._go_on()
+        self._seconds += time.perf_counter() - started
+        return step
+
+    def _go_on(self) -> Step:
+        """The next state, as the rule sees it; the first one is the untouched input."""
+        step = self._reached(self._advance() if self._trace else 0.0)
+        speed, last = step.motion.speed, self._next is None
+        verdict = self.stop.watch(Sight(step.time / self._whole, self.budget, step.alignment, speed, last))
+        if verdict.keep:
+            self._keep()
+        if verdict.stop is not None:
+            self._reason = verdict.stop
+            self._back = self._way_back(verdict.time)
+        return step
 
     def _advance(self) -> float:
         """Make the next move, ask for the one after it, and say what time it is."""
         move = self._next
         assert move is not None
-        self.recurrence.step(step_code(move.time, self.manifest.hidden), move)
+        self._call(move)
         try:
             self._next = self._moves.send(self.recurrence.motion)
         except StopIteration:
             self._next = None
         return move.time + move.size
 
-    def _look(self, now: float) -> Step:
-        """Let the rule see the state that has been reached."""
+    def _way_back(self, time: float | None) -> Move | None:
+        """A call from the kept state to the time beside it that the rule would rather answer from."""
+        if time is None or self._best is None:
+            return None
+        kept = self._times[self._best]
+        size = time * self._whole - kept
+        return Move(kept, size, size, 0.0, self._step_size)
+
+    def _go_back(self, move: Move) -> Step:
+        self._back = None
+        self.recurrence.recall()
+        self._call(move)
+        step = self._reached(move.time + move.size)
+        self._keep()
+        return step
+
+    def _call(self, move: Move) -> None:
+        self.recurrence.step(step_code(move.time, self.manifest.hidden), move)
+
+    def _reached(self, now: float) -> Step:
+        """Write down the state that has been reached."""
         index, alignment, motion = len(self._trace), self.recurrence.alignment, self.recurrence.motion
-        if not np.isfinite(alignment) or not np.isfinite(motion.speed):
+        if not math.isfinite(alignment) or not math.isfinite(motion.speed):
             raise DivergedError(f"the state is no longer finite at step {index} of {self.budget}")
         self._trace.append(alignment)
         self._times.append(now)
-        sight = Sight(now / self._whole, self.budget, alignment, motion.speed, last=self._next is None)
-        verdict = self.stop.watch(sight)
-        if verdict.keep:
-            self.recurrence.keep()
-            self._best = index
-        self._reason = verdict.stop or StopReason.CANCELLED
         return Step(index, now, alignment, motion, self.recurrence)
+
+    def _keep(self) -> None:
+        self.recurrence.keep()
+        self._best = len(self._trace) - 1
 
     def result(self) -> Result:
         """The scores of the state that the rule chose."""
         if not self._trace:
             raise UsageError("the loop has not been started: iterate over it first")
+        started = time.perf_counter()
         scores = self.recurrence.scores(kept=True)
+        head = time.perf_counter() - started
         return Result(
             scores=scores,
             alignment=list(self._trace),
@@ -175,6 +227,6 @@ class Loop:
             best_step=len(self._trace) - 1 if self._best is None else self._best,
             stop_reason=self._reason,
             backend=self.recurrence.name,
-            seconds=time.perf_counter() - self.started,
+            timings={"prepare": self.prepared, "loop": self._seconds, "head": head},
             regression=self.manifest.regression,
         )

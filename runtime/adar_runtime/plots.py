@@ -1,11 +1,15 @@
-"""Pictures: a learning curve, and what every step of every budget gives. PNG, drawn without a screen."""
+"""Pictures: a learning curve, a run, and what every step of every budget gives. Drawn without a screen."""
 
+import io
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from adar_runtime.curves import Curve
 from adar_runtime.errors import MissingExtraError, UsageError
+from adar_runtime.files import write_file
+from adar_runtime.loop import Result
 
 
 def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
@@ -42,10 +46,30 @@ def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> 
     _save(figure, path)
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse a picture of a kind that is not drawn, before the work."""
+def plot_run(result: Result, path: Path) -> None:
+    """Alignment against t, and where the answer is from."""
+    figure, axes = _axes("t", "alignment")
+    points = sorted(zip(result.times, result.alignment, strict=True))
+    axes.plot(*zip(*points, strict=True), color="tab:blue", lw=1.5, marker="." if len(points) < 64 else None)
+    axes.axvline(result.best_time, color="tab:orange", ls="--", lw=1)
+    axes.plot(result.best_time, result.alignment[result.best_step], "o", color="tab:orange")
+    calls = f"{result.cell_calls} cell calls, budget {result.budget}"
+    axes.set_title(
+        f"answer at t = {result.best_time:.3g} ({calls}):\n{result.stop_reason.value}", fontsize=9, loc="left"
+    )
+    _save(figure, path)
+
+
+def check_drawable(path: Path) -> None:
+    """Refuse a picture of a kind that is not drawn, or where nothing can be, before the work."""
     if path.suffix not in (".png", ".svg"):
         raise UsageError(f"{path}: a plot is drawn as .png or .svg, not {path.suffix or 'nothing'!r}")
+    _check_installed()
+
+
+def _check_installed() -> None:
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("drawing a plot", "plot")
 
 
 def _axes(x: str, y: str) -> tuple[Any, Any]:
@@ -62,13 +86,13 @@ def _stacked() -> tuple[Any, Any]:
 
 
 def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure  # without pyplot there is no screen to look for
-    except ImportError as error:
-        raise MissingExtraError("drawing a plot", "plot") from error
+    _check_installed()
+    from matplotlib.figure import Figure  # without pyplot there is no screen to look for
+
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format=path.suffix.removeprefix("."))
+    write_file(path, content.getvalue())

@@ -1,5 +1,7 @@
 """Times of the steps, and what the cell is told about them."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,14 @@ def times(budget: int, *, unit_step: bool = False) -> NDArray[np.float64]:
 
 def step_code(time: float, width: int) -> NDArray[np.float32]:
     """Eq. sine: [sin ω_0 t, cos ω_0 t, sin ω_1 t, …], with ω_k = 10000^(-2k/width)."""
-    column = np.arange(width)
-    phase = time * 10000.0 ** (-2 * (column // 2) / width)
-    return np.where(column % 2 == 0, np.sin(phase), np.cos(phase)).astype(np.float32)
+    phase = time * _frequencies(width)
+    code = np.empty(width, np.float32)
+    code[0::2] = np.sin(phase[0::2])
+    code[1::2] = np.cos(phase[1::2])
+    return code
+
+
+@lru_cache
+def _frequencies(width: int) -> NDArray[np.float64]:
+    """ω of each column."""
+    return 10000.0 ** (-2 * (np.arange(width) // 2) / width)

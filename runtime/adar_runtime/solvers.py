@@ -19,7 +19,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import UsageError, short
+
+MAX_CALLS = 1_000_000  # of a solver whose purpose is to need few
 
 
 class Move(NamedTuple):
@@ -70,8 +72,10 @@ class AdamsBashforth2:
     calls: int = 32
 
     def __post_init__(self) -> None:
-        if not isinstance(self.calls, int) or self.calls < 1:
-            raise UsageError(f"calls is {self.calls}: it has to be at least 1")
+        if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
+            raise UsageError(f"calls is {short(self.calls)}: it has to be at least 1")
+        if self.calls > MAX_CALLS:
+            raise UsageError(f"calls is above {MAX_CALLS:,}: choose fewer, or the solver euler")
 
     def moves(self, start: float, end: float, h: float) -> Moves:
         whole = end - start
@@ -95,8 +99,8 @@ class Adaptive:
     growth: float = 1.5  # at most, from one step to the next: beyond 2.4 the method is not stable
 
     def __post_init__(self) -> None:
-        if not 0 < self.tolerance < 1:
-            raise UsageError(f"tolerance is {self.tolerance}: it lies between 0 and 1")
+        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance < 1:
+            raise UsageError(f"tolerance is {short(self.tolerance)}: it lies between 0 and 1")
 
     def moves(self, start: float, end: float, h: float) -> Moves:
         now, size, before = start, max(h, self.first), 0.0

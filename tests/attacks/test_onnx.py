@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import adar_runtime
 from adar_runtime import Graph, onnx_guard
-from adar_runtime.backends.onnx import _session
+from adar_runtime.backends.sessions import _session
 from adar_runtime.errors import BackendError, BundleError
 
 
@@ -92,7 +92,7 @@ def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, 
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
     with pytest.raises(BackendError, match="cannot load"):  # and once more, without the guard
-        _session(content, "cpu", threads=None)
+        _session(content, "CPUExecutionProvider", threads=None)
 
 
 def wire(field: int, content: bytes) -> bytes:
@@ -148,7 +148,7 @@ def test_what_fails_while_it_runs_is_a_backend_error(
     change(cell)
     replace_cell(copy, cell.SerializeToString())
     with pytest.raises(BackendError, match="could not run"):
-        adar_runtime.load(copy, "cpu").run(board, 3)
+        adar_runtime.load(copy, "onnxruntime-cpu").run(board, 3)
     assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
 
 

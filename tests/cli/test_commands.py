@@ -55,8 +55,8 @@ def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp
     assert (code, err) == (0, "")
     got = json.loads(out)
     assert list(got) == [
-        "nodes", "classes", "max_steps", "steps", "cell_calls", "best_step", "stop_reason", "backend",
-        "seconds", "alignment", "metrics",
+        "graph", "nodes", "classes", "max_steps", "steps", "cell_calls", "best_step", "best_time",
+        "stop_reason", "backend", "seconds", "timings", "alignment", "times", "metrics",
     ]  # fmt: skip
     assert (got["nodes"], got["classes"], got["max_steps"], got["steps"], got["best_step"]) == (
         144,
@@ -134,14 +134,32 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run board.npz --max-steps -3", "at least 1"),
         ("run board.npz --exit peak --patience 0", "at least 1"),
         ("run board.npz --exit never", "never"),
-        ("run board.npz --output p.xlsx", ".npz, .csv or .json"),
-        ("run board.npz --device abacus", "abacus"),
+        ("run board.npz --output p.xlsx", ".npz, .csv, .json or .parquet"),
+        ("run board.npz --backend abacus", "abacus"),
         ("run board.npz --bundle nowhere", "adar-deploy export"),
         ("run board.npz --output graph.txt/p.csv", "cannot be written"),
         ("run board.npz --output occupied.csv", "is a folder"),
         ("run board.npz --output board.npz", "is the graph itself"),
         ("run board.npz --output same.npz", "is the graph itself"),
-        ("run occupied.npz", "this is a folder"),
+        ("run occupied.npz", "this is a folder with no .npz or .pt file in it"),
+        (
+            "run board.npz board.npz --output p.csv",
+            "several graphs need {name} in --output",
+        ),
+        ("run board.npz same.npz --output {name}/same.npz --plot p.png", "in --plot"),
+        (
+            "run board.npz occupied/../board.npz --output {name}.csv",
+            "two graphs would be written to board.csv",
+        ),
+        ("run same.npz board.npz --output {name}.npz", "is the graph itself"),
+        ("run board.npz --plot p.bmp", ".png or .svg"),
+        ("run board.npz --backend onnxruntime-cuda", "onnxruntime-cpu"),
+        ("run board.npz --threads 0", "--threads"),
+        ("run board.npz --solver rk4", "rk4"),
+        ("run board.npz --solver euler --calls 8", "does not take calls"),
+        ("run board.npz --solver ab2 --calls 0", "at least 1"),
+        ("run board.npz --solver adaptive --tolerance 2", "between 0 and 1"),
+        ("run board.npz --exit final --patience 3", "patience"),
         ("train chess", "no data set"),
         ("train missing.pt", "no such file"),
         ("train nan.pt", "no finite"),

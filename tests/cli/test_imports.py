@@ -13,6 +13,9 @@ HEAVY = (
     "onnxscript",
     "tensorrt",
     "sklearn",
+    "scipy",
+    "matplotlib",
+    "pyarrow",
     "typer",
     "adar_train",
     "adar_export",
@@ -41,21 +44,28 @@ def test_imports_go_one_way(package: str, forbidden: set[str]) -> None:
     assert not loaded_after(f"import {package}") & forbidden
 
 
-def test_running_an_npz_never_loads_torch(bundle_folder: Path, board, tmp_path: Path) -> None:
+def after_command(*arguments: object) -> set[str]:
+    """Modules that a command loads."""
+    words = ["adar-deploy", *map(str, arguments)]
+    return loaded_after(
+        f"from adar_deploy.cli import main\nsys.argv = {words!r}\ntry: main()\nexcept SystemExit: pass"
+    )
+
+
+def test_help_loads_nothing_that_takes_time() -> None:
+    for words in (["--help"], ["run", "--help"], ["--version"]):
+        assert not after_command(*words) & {*HEAVY, "onnxruntime", "numpy", "adar_runtime"} - {"typer"}
+
+
+def test_running_an_npz_loads_what_it_needs_and_no_more(bundle_folder: Path, board, tmp_path: Path) -> None:
     from adar_runtime import write_graph
 
     write_graph(tmp_path / "board.npz", board)
-    arguments = [
-        "adar-deploy",
-        "run",
-        str(tmp_path / "board.npz"),
-        "--bundle",
-        str(bundle_folder),
-        "--max-steps",
-        "2",
-    ]
-    code = f"from adar_deploy.cli import main\nsys.argv = {arguments!r}\ntry: main()\nexcept SystemExit: pass"
-    assert not loaded_after(code) & (set(HEAVY) - {"typer"})
+    run = ["run", tmp_path / "board.npz", "--bundle", bundle_folder, "--max-steps", 2]
+    loaded = after_command(*run)
+    assert {"numpy", "onnxruntime"} <= loaded
+    assert not loaded & (set(HEAVY) - {"typer"})
+    assert after_command(*run, "--plot", tmp_path / "curve.svg") & set(HEAVY) == {"typer", "matplotlib"}
 
 
 @pytest.mark.parametrize(("command", "extra"), [("train", "train"), ("export", "export")])

@@ -37,7 +37,7 @@ class WrongLead:
 
 @pytest.fixture(scope="module")
 def measured(described_bundle: Path) -> Convergence:
-    return measure(load(described_bundle, "cpu"), "a graph", random_graph(60, 200))
+    return measure(load(described_bundle, "onnxruntime-cpu"), "a graph", random_graph(60, 200))
 
 
 def test_a_smooth_cell_has_eulers_order_and_needs_few_calls(measured: Convergence) -> None:
@@ -68,14 +68,14 @@ def test_a_cell_whose_answer_hangs_on_the_grid_has_not(described_run: Path, tmp_
     out = tmp_path / "bundle"
     out.mkdir()
     wild: Manifest = _write(out, run, run.model, run.graph(), _Wish(17, "fp32", plain=False))
-    found = measure(load(out, "cpu"), "a graph", random_graph(60, 200))
+    found = measure(load(out, "onnxruntime-cpu"), "a graph", random_graph(60, 200))
     assert found.order < 0.8
     assert not behaves_like_ode(replace(wild, convergence=found.to_dict()))
 
 
 def test_the_lead_has_to_stay_that_of_the_budget(described_bundle: Path) -> None:
     """What `adar_runtime.solvers` says of it: with a lead of H in place of h, second order is lost."""
-    bundle, graph = load(described_bundle, "cpu"), random_graph(60, 200)
+    bundle, graph = load(described_bundle, "onnxruntime-cpu"), random_graph(60, 200)
 
     def end(solver) -> np.ndarray:
         *_, last = bundle.loop(graph, 300, Final(), solver)

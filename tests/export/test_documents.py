@@ -90,7 +90,7 @@ def test_every_field_and_port_is_explained(bundle_folder: Path, described_bundle
     for field in SCHEMA_FILE["properties"]:
         assert f"`{field}`" in TEXT
     for bundle in (bundle_folder, described_bundle):
-        for ports in expected(load(bundle, "cpu").manifest).values():
+        for ports in expected(load(bundle, "onnxruntime-cpu").manifest).values():
             for port in (*ports.inputs, *ports.outputs):
                 if not re.fullmatch(r"(previous_|next_).*|.*_velocity|(leaf|join)_\d", port.name):
                     assert f"`{port.name}`" in TEXT, port.name
@@ -111,5 +111,5 @@ def test_thirty_lines_of_plain_onnxruntime_give_the_same_answer(bundle_folder: P
     neighbours = Neighbours.of(board.edge_index, board.nodes)
     edges = np.stack([neighbours.sources, neighbours.targets])
     scores = scope["run_bundle"](bundle_folder, board.features, edges, 20)
-    expected_scores = load(bundle_folder, "cpu").run(board, 20, Final()).scores
+    expected_scores = load(bundle_folder, "onnxruntime-cpu").run(board, 20, Final()).scores
     assert np.allclose(scores, expected_scores, rtol=1e-4, atol=1e-5)

@@ -45,7 +45,7 @@ def test_a_plain_bundle_runs_to_the_same_answer(
     graph = random_graph(90, 500, classes=5, seed=3)
     ends = []
     for path in (plain, described_bundle):
-        *_, last = load(path, "cpu").loop(graph, budget=100, stop=Final())
+        *_, last = load(path, "onnxruntime-cpu").loop(graph, budget=100, stop=Final())
         ends.append(last.state())
     for name, state in ends[0].items():
         assert np.abs(state - ends[1][name]).max() <= 1e-4 * np.abs(state).max(), name

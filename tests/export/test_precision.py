@@ -103,7 +103,7 @@ def test_a_bundle_says_what_its_precision_costs(name: str, described_run: Path, 
     small = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16, "int8": TensorProto.INT8}[name]
     assert small in {weight.data_type for weight in cell.graph.initializer}
     if name != "bf16":  # which ONNX Runtime has no kernels for on CPU
-        result = load(out, "cpu").run(random_graph(30, 60), budget=5, stop=Final())
+        result = load(out, "onnxruntime-cpu").run(random_graph(30, 60), budget=5, stop=Final())
         assert np.isfinite(result.scores).all()
 
 

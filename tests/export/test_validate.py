@@ -69,7 +69,7 @@ def test_another_model_is_seen(described_run: Path, described_bundle: Path) -> N
     with torch.no_grad():
         model.cell.target_abstraction.value.linear.bias.add_(0.05)
     graphs = {"a graph": random_graph(20, 50)}
-    report = compare(model, load(described_bundle, "cpu"), graphs, (1, 5))
+    report = compare(model, load(described_bundle, "onnxruntime-cpu"), graphs, (1, 5))
     assert len(report.problems()) == 2
     assert report.needed > report.tolerance
 
@@ -77,7 +77,7 @@ def test_another_model_is_seen(described_run: Path, described_bundle: Path) -> N
 def test_a_graph_that_does_not_fit_is_refused_before_pytorch_sees_it(
     described_run: Path, described_bundle: Path
 ) -> None:
-    model, bundle = load_run(described_run).model, load(described_bundle, "cpu")
+    model, bundle = load_run(described_run).model, load(described_bundle, "onnxruntime-cpu")
     with pytest.raises(GraphError, match="9 features"):
         compare(model, bundle, {"wide": random_graph(20, 50, features=9)}, (1,))
 

@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 
 import adar_runtime
 from adar_export import export_bundle
-from adar_runtime import Final, Graph, StopReason
-from adar_runtime.backends.onnx import cuda_devices
+from adar_runtime import AdamsBashforth2, Adaptive, AtTime, Final, Graph, Peak, StopReason
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.schedule import times
 from adar_runtime.stopping import Sight, Verdict
@@ -85,6 +84,47 @@ def test_the_alignment_is_the_one_that_the_bundle_names(alignment: str, tmp_path
         assert step.alignment == pytest.approx(float(model.alignment(state)), rel=1e-4, abs=1e-5)
 
 
+def ode(convergence: object) -> Callable[[dict], object]:
+    return lambda m: m.update(convergence=convergence)
+
+
+@pytest.mark.parametrize("order", [0.3, float("inf"), float("nan"), None, True, "1", [], {}])
+@pytest.mark.parametrize("name", ["ab2", "adaptive"])
+def test_a_cell_that_is_not_like_an_ode_is_run_with_euler(
+    copy: Path, board: Graph, name: str, order: object
+) -> None:
+    edit(copy, ode({"order": order, "calls": {"ab2": 8}}))
+    bundle = adar_runtime.load(copy)
+    with pytest.raises(UsageError, match="use the solver euler"):
+        bundle.run(board, 10, solver=name)
+    assert bundle.run(board, 2, Final(), "euler").steps == 2
+
+
+@pytest.mark.parametrize(
+    "calls", [None, [], "x", {}, {"ab2": 0}, {"ab2": True}, {"ab2": 1.5}, {"ab2": 10**400}, {"ab2": {}}]
+)
+def test_calls_that_cannot_be_are_not_believed(copy: Path, calls: object) -> None:
+    edit(copy, ode({"order": 1, "calls": calls}))
+    assert adar_runtime.load(copy).solver("ab2") == AdamsBashforth2()
+
+
+def test_as_many_calls_as_were_measured_to_be_enough(copy: Path) -> None:
+    edit(copy, ode({"order": 1.02, "calls": {"ab2": 19}}))
+    bundle = adar_runtime.load(copy)
+    assert bundle.solver("ab2") == AdamsBashforth2(19)
+    assert bundle.solver("ab2", calls=7) == AdamsBashforth2(7)
+    assert bundle.solver("adaptive", tolerance=0.01) == Adaptive(0.01)
+
+
+def test_a_peak_rule_knows_the_calibrated_time(copy: Path) -> None:
+    edit(copy, lambda m: m["training"].update(exit_time=0.75) or m.update(exit={"rule": "final"}))
+    assert adar_runtime.load(copy).stop_rule("peak", patience=3) == Peak(patience=3, fallback=0.75)
+    assert adar_runtime.load(copy).stop_rule("time") == AtTime(0.75)
+    for wrong in (None, "late", float("nan"), -1, True, []):
+        edit(copy, lambda m, wrong=wrong: m["training"].update(exit_time=wrong))
+        assert adar_runtime.load(copy).stop_rule("peak") == Peak()
+
+
 @pytest.mark.parametrize("nodes", [2, 500, 50_000])
 @pytest.mark.parametrize("classes", [2, 60])
 def test_one_bundle_serves_any_graph_and_number_of_classes(
@@ -122,15 +162,6 @@ def test_a_state_that_is_not_finite_is_an_error(described_bundle: Path) -> None:
     wild = Graph(np.full_like(graph.features, 3e38), graph.edge_index, target_features=graph.target_features)
     with pytest.raises(DivergedError, match="step 0"):
         adar_runtime.load(described_bundle).run(wild)
-
-
-@pytest.mark.skipif(cuda_devices() > 0, reason="there is a CUDA device here, so asking for one is right")
-def test_a_device_that_is_not_there_is_an_error(bundle_folder: Path) -> None:
-    with pytest.raises(BackendError, match="no CUDA device"):
-        adar_runtime.load(bundle_folder, "cuda")
-    assert adar_runtime.load(bundle_folder, "auto").backend.name == "onnxruntime-cpu"
-    with pytest.raises(BackendError, match="choose"):
-        adar_runtime.load(bundle_folder, "abacus")
 
 
 @pytest.mark.parametrize(

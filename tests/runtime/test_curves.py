@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from adar_runtime.curves import Curve, calibrate
+from adar_runtime import Bundle, Graph, StopRule
+from adar_runtime.curves import Curve, calibrate, measure, run_moments
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation import Evaluation, table_writer
 
@@ -43,7 +44,7 @@ def test_a_signal_that_peaks_where_the_metric_does_has_no_regret() -> None:
     assert found.regret["peak"] == 0
     falling = [float(-step) for step in range(21)]
     found = calibrate([[curve(20, [value / 10 for value in peaked], falling)]])
-    assert found.regret["peak"] == found.regret["final"] > 0  # no peak: the run goes to the end
+    assert found.regret["final"] > found.regret["time"] == found.regret["peak"] == 0  # no peak: that time
 
 
 def test_an_evaluation_says_what_would_have_been_free() -> None:
@@ -67,3 +68,9 @@ def test_tables() -> None:
     with pytest.raises(UsageError, match=r"\.csv or \.json"):
         table_writer(Path("t.txt"))
     assert np.isclose(done.budgets()[0]["at_exit"], 0.3)
+
+
+def test_a_curve_answers_as_a_run_does(bundle: Bundle, board: Graph, rule: StopRule) -> None:
+    """Rules that look at speeds included."""
+    curve = measure(run_moments(bundle, board, 20), board, 20)
+    assert curve.answer_step(rule) == bundle.run(board, 20, rule).best_step

@@ -9,8 +9,8 @@ import torch
 from torch_geometric.data import Data
 
 from adar_runtime import Graph, SparseRows, read_graph, write_graph
-from adar_runtime.errors import GraphError, UsageError
-from adar_runtime.formats import prediction_writer
+from adar_runtime.errors import GraphError, MissingExtraError, UsageError
+from adar_runtime.formats import prediction_writer, predictions
 
 
 def full_graph(*, sparse: bool) -> Graph:
@@ -148,5 +148,23 @@ def test_predictions_in_every_format(tmp_path: Path) -> None:
     assert prediction_writer(Path("p.json"))(prediction, probability) == (
         b'{"prediction": [1, 0], "probability": [[0.25, 0.75], [0.5, 0.5]]}'
     )
-    with pytest.raises(UsageError, match=r"\.npz, \.csv or \.json"):
+    with pytest.raises(UsageError, match=r"\.npz, \.csv, \.json or \.parquet"):
         prediction_writer(Path("p.xlsx"))
+
+
+def test_predictions_as_parquet(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    prediction, probability = np.array([1, 0]), np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
+    (tmp_path / "p.parquet").write_bytes(prediction_writer(Path("p.parquet"))(prediction, probability))
+    assert parquet.read_table(tmp_path / "p.parquet").to_pydict() == {
+        "output": [0, 1],
+        "prediction": [1, 0],
+        "probability_0": [0.25, 0.5],
+        "probability_1": [0.75, 0.5],
+    }
+
+
+def test_parquet_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"adar-deploy\[parquet\]"):
+        prediction_writer(Path("p.parquet"))

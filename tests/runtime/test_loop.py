@@ -1,49 +1,154 @@
-"""The loop, driven by hand."""
+"""The loop, driven by hand: with every solver, stop rule and backend that there is."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import adar_runtime
-from adar_runtime import Final, Graph, Peak, StopReason
+from adar_runtime import AtTime, Bundle, Final, Graph, Loop, Peak, Solver, StopReason, StopRule
 from adar_runtime.errors import UsageError
-from adar_runtime.stopping import AtTime
+from adar_runtime.solvers import SOLVERS, Euler
+from tests.helpers import random_graph
+from tests.runtime.toys import PEAK, Toy
 
 
-def test_a_loop_goes_on_where_it_was_left(bundle_folder: Path, board: Graph) -> None:
-    bundle = adar_runtime.load(bundle_folder)
-    whole = bundle.run(board, 8, Final())
-    loop = bundle.loop(board, 8, Final())
+def test_a_loop_goes_on_where_it_was_left(
+    bundle: Bundle, board: Graph, solver: Solver, rule: StopRule
+) -> None:
+    whole = bundle.run(board, 40, rule, solver)
+    loop = bundle.loop(board, 40, rule, solver)
     for step in loop:
         if step.index == 3:
             break
     assert loop.result().steps == 3
     assert loop.result().stop_reason is StopReason.CANCELLED
-    assert [step.index for step in loop] == [4, 5, 6, 7, 8]
+    assert [step.index for step in loop] == list(range(4, whole.steps + 1))
     assert list(loop) == []
-    assert loop.result().alignment == whole.alignment
-    assert np.array_equal(loop.result().scores, whole.scores)
+    again = loop.result()
+    assert (again.alignment, again.times, again.best_step) == (whole.alignment, whole.times, whole.best_step)
+    assert np.array_equal(again.scores, whole.scores)
 
 
-def test_a_rule_can_be_used_for_a_second_run(bundle_folder: Path, board: Graph) -> None:
-    bundle, rule = adar_runtime.load(bundle_folder), Peak(patience=2)
-    first, second = (bundle.run(board, 20, rule) for _ in range(2))
+def test_a_run_says_how_it_went(bundle: Bundle, board: Graph, solver: Solver, rule: StopRule) -> None:
+    result = bundle.run(board, 40, rule, solver)
+    assert result.stop_reason is not StopReason.CANCELLED
+    assert result.steps == result.cell_calls == len(result.alignment) - 1 == len(result.times) - 1 <= 40
+    assert 0 < result.best_time <= 1
+    assert result.backend == bundle.backend.name
+    assert list(result.timings) == ["prepare", "loop", "head"]
+    assert all(seconds > 0 for seconds in result.timings.values())
+    assert result.seconds == sum(result.timings.values())
+    assert np.isfinite(result.scores).all()
+
+
+def test_a_rule_can_be_used_for_a_second_run(
+    bundle: Bundle, board: Graph, solver: Solver, rule: StopRule
+) -> None:
+    before = repr(rule)
+    first, second = (bundle.run(board, 20, rule, solver) for _ in range(2))
     assert (first.best_step, first.alignment) == (second.best_step, second.alignment)
-    assert rule == Peak(patience=2)
+    assert repr(rule) == before
 
 
-def test_a_cancelled_run_says_which_step_its_scores_are_from(bundle_folder: Path, board: Graph) -> None:
-    loop = adar_runtime.load(bundle_folder).loop(board, 10, AtTime(0.9))
+def test_a_larger_budget_goes_on_from_where_the_loop_is(
+    bundle: Bundle, board: Graph, solver: Solver, rule: StopRule
+) -> None:
+    loop = bundle.loop(board, 10, rule, solver)
+    left = [next(loop) for _ in range(3)][-1]
+    loop.resume(80)
+    gone_on = next(loop)
+    assert gone_on.index == left.index + 1
+    assert left.time < gone_on.time
+    if isinstance(solver, Euler):
+        assert gone_on.time - left.time == pytest.approx(1 / 80)
+    for _ in loop:
+        pass
+    result = loop.result()
+    assert result.budget == 80
+    assert result.stop_reason is not StopReason.CANCELLED
+    with pytest.raises(UsageError, match="start a new one"):
+        loop.resume(100)
+
+
+def test_resuming_with_the_same_budget_changes_nothing(bundle: Bundle, board: Graph, rule: StopRule) -> None:
+    whole = bundle.run(board, 24, rule)
+    loop = bundle.loop(board, 24, rule)
+    next(loop), next(loop)
+    loop.resume(24)
+    for _ in loop:
+        pass
+    assert np.allclose(loop.result().scores, whole.scores, atol=1e-5)
+    assert loop.result().best_step == whole.best_step
+
+
+def test_a_budget_that_ends_before_the_present_time(bundle: Bundle, board: Graph) -> None:
+    loop = bundle.loop(board, 100, AtTime(0.45))
+    for step in loop:
+        if step.index == 44:
+            break
+    with pytest.raises(UsageError, match="choose a larger one"):
+        loop.resume(3)  # whose step nearest to 0.45 is at 1/3
+    assert [step.time for step in loop] == [0.45]
+
+
+def test_a_cancelled_run_says_which_step_its_scores_are_from(bundle: Bundle, board: Graph) -> None:
+    loop = bundle.loop(board, 10, AtTime(0.9))
     with pytest.raises(UsageError, match="not been started"):
         loop.result()
     for step in loop:
         assert loop.result().best_step == step.index
 
 
-def test_no_budget_is_too_large_to_begin_with(bundle_folder: Path, board: Graph) -> None:
-    bundle = adar_runtime.load(bundle_folder)
+def test_no_budget_is_too_large_to_begin_with(bundle: Bundle, board: Graph) -> None:
     loop = bundle.loop(board, 10**12, Final())
     assert [next(loop).index, next(loop).time] == [0, 1e-12]
     with pytest.raises(UsageError, match="smaller"):
         bundle.loop(board, 10**25)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_coarse_solver_answers_from_the_peak_of_many_steps(bundle: Bundle, name: str) -> None:
+    results = {}
+    for solver in (Euler(), SOLVERS[name]()):
+        loop = Loop(Toy(), bundle.manifest, 300, Peak(patience=10), solver)
+        for _ in loop:
+            pass
+        results[type(solver)] = loop.result()
+    euler, result = results[Euler], results[SOLVERS[name]]
+    assert result.stop_reason is StopReason.PEAK
+    assert euler.best_time == pytest.approx(PEAK, abs=1 / 300)
+    assert result.best_time == pytest.approx(euler.best_time, abs=1.5 / 300)
+    assert result.scores[0, 0] == pytest.approx(euler.scores[0, 0], abs=1e-2)
+    assert result.alignment[result.best_step] == pytest.approx(max(euler.alignment), abs=1e-3)
+    assert result.cell_calls <= (300 if name == "euler" else 60)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_curve_without_a_peak_is_answered_at_the_calibrated_time(bundle: Bundle, name: str) -> None:
+    falling = Toy(alignment=lambda x: -x)
+    loop = Loop(falling, bundle.manifest, 300, Peak(fallback=0.405), SOLVERS[name]())
+    for _ in loop:
+        pass
+    result = loop.result()
+    assert result.stop_reason is StopReason.NO_PEAK_BY_TIME
+    assert result.best_time == pytest.approx(122 / 300)
+    assert result.scores[0, 0] == pytest.approx(Toy.exact(122 / 300), abs=1e-2)
+
+
+def test_steps_can_be_looked_at_until_the_loop_goes_on(bundle: Bundle, board: Graph, solver: Solver) -> None:
+    for step in bundle.loop(board, 12, Final(), solver):
+        state, scores = step.state(), step.scores()
+        assert scores.shape == (board.nodes, 2)
+        assert {name: len(rows) for name, rows in state.items()}["nodes"] == board.nodes
+    assert np.array_equal(bundle.run(board, 12, Final(), solver).scores, scores)
+
+
+def test_memory_does_not_grow_with_the_steps(described_bundle: Path) -> None:
+    bundle, graph = adar_runtime.load(described_bundle, threads=1), random_graph(2000, 4000)
+    bundle.run(graph, 10, Peak(patience=1000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    bundle.run(graph, 1000, Peak(patience=1000))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kB
+    assert grown < 1024  # a state is 128 kB, so a few of them are allowed and 990 are not

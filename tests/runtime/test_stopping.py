@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adar_runtime import Final, Peak, StopReason
+from adar_runtime import AtTime, Converged, Final, Peak, StopReason
 from adar_runtime.errors import UsageError
 from adar_runtime.stopping import Sight, StopRule, answer_step, make_rule
 
@@ -87,3 +87,83 @@ def test_the_running_extremes_are_those_of_the_whole_curve(curve: list[int]) -> 
         rule.watch(sight(step, 99, alignment))
         trace.append(alignment)
         assert rule._has_peak() == has_peak_by_the_book(trace, round(rule._best * 99))
+
+
+def test_no_peak_by_the_calibrated_time() -> None:
+    assert play(Peak(patience=2, fallback=0.6), DOWN) == (3, 3, StopReason.NO_PEAK_BY_TIME)
+    assert play(Peak(patience=2, fallback=0.6), UP) == (5, 5, StopReason.RISING)  # its peak may still come
+    assert play(Peak(patience=2, fallback=0.1), UP + DOWN)[::2] == (5, StopReason.PEAK)
+
+
+def test_a_peak_does_not_stop_a_run_before_its_minimum() -> None:
+    assert play(Peak(patience=1, minimum_steps=9), UP + DOWN) == (5, 9, StopReason.PEAK)
+
+
+@pytest.mark.parametrize("peak", [0.305, 0.5, 0.618])
+@pytest.mark.parametrize("calls", [7, 16, 32])
+def test_a_peak_between_states_is_found_by_a_parabola(peak: float, calls: int) -> None:
+    rule = Peak(patience=1)
+    for step in range(calls + 1):
+        time = step / calls
+        verdict = rule.watch(Sight(time, 300, 1 - (time - peak) ** 2, 1.0, last=step == calls))
+        if verdict.stop:
+            break
+    assert verdict.stop is StopReason.PEAK
+    found = rule._best if verdict.time is None else verdict.time
+    assert found == pytest.approx(peak, abs=0.51 / 300)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=30))
+def test_a_peak_at_a_step_of_the_budget_is_left_there(curve: list[int]) -> None:
+    rule = Peak(patience=1)
+    for step, alignment in enumerate(curve):
+        assert rule.watch(sight(step, len(curve) - 1, alignment)).time is None
+
+
+def converge(rule: Converged, speeds: list[float]) -> tuple[int, StopReason | None]:
+    budget = len(speeds) - 1
+    for step, speed in enumerate(speeds):
+        verdict = rule.watch(Sight(step / budget, budget, 0.0, speed, step == budget))
+        if verdict.stop:
+            break
+    return step, verdict.stop
+
+
+HALVING = [0.0, *(2.0**-step for step in range(20))]
+
+
+def test_converged_stops_when_little_is_left_to_come() -> None:
+    step, reason = converge(Converged(0.01), HALVING)
+    assert reason is StopReason.CONVERGED
+    left, way = HALVING[step] * (20 - step), sum(HALVING[1 : step + 1])
+    assert left <= 0.01 * way < HALVING[step - 1] * (20 - step + 1)
+    assert converge(Converged(0.01), [0.0] + [1.0] * 20) == (20, StopReason.BUDGET)
+    assert converge(Converged(0.01), [0.0] * 21) == (1, StopReason.CONVERGED)  # nothing ever moves
+
+
+def test_converged_asks_for_speeds() -> None:
+    assert answer_step(Converged(0.01), [0.0] * 21, HALVING) == converge(Converged(0.01), HALVING)[0]
+    with pytest.raises(UsageError, match="speed"):
+        answer_step(Converged(0.01), [0.0] * 21)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rule": "converged", "tolerance": 0},
+        {"rule": "converged", "tolerance": "x"},
+        {"rule": "converged", "tolerance": float("nan")},
+        {"rule": "peak", "fallback": 0},
+        {"rule": "peak", "fallback": "late"},
+        {"rule": "peak", "minimum_steps": -1},
+        {"rule": "time", "t": 1.1},
+    ],
+)
+def test_settings_that_cannot_be(settings: dict) -> None:
+    with pytest.raises(UsageError):
+        make_rule(settings)
+
+
+def test_a_time_is_the_nearest_step() -> None:
+    assert play(AtTime(0.5), UP) == (2, 2, StopReason.TIME)
+    assert play(AtTime(0.01), UP) == (1, 1, StopReason.TIME)

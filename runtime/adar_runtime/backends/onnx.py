@@ -1,21 +1,19 @@
-"""ONNX Runtime, on CPU or CUDA.
+"""ONNX Runtime, on any of its devices.
 
 Three sets of state buffers are enough for any budget: the cell reads one and writes another, and a
 state that is kept holds the third. Keeping is a change of roles, not a copy.
 """
 
-import ctypes
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from adar_runtime.errors import AdarError, BackendError, reason
+from adar_runtime.backends.sessions import open_sessions, ports_of, told
+from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats, Graph
-from adar_runtime.manifest import EDGES, TABLES, Port
+from adar_runtime.manifest import EDGES, TABLES, Manifest
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import SCALARS, STATE, STEP, Ports
 from adar_runtime.solvers import Motion, Move
@@ -26,32 +24,31 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
 ENCODER_NUMBERS = 2**26  # and blocks have fewer rows where there are many columns
 
-TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32"}
-QUIET = 4  # ONNX Runtime's level for what ends the process; what it has to say comes as an exception too
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-
 
 class OnnxBackend:
     """The three graphs of a bundle as ONNX Runtime sessions."""
 
     def __init__(
-        self, graphs: Mapping[str, bytes], device: str, aggregation: str, threads: int | None = None
+        self,
+        name: str,
+        device: str,
+        provider: str,
+        graphs: Mapping[str, bytes],
+        manifest: Manifest,
+        threads: int | None,
     ) -> None:
-        self.name = f"onnxruntime-{device}"
+        self.name = name
         self._device = device
-        self._aggregation = aggregation
-        self._sessions = {name: _session(content, device, threads) for name, content in graphs.items()}
+        self._layout = LAYOUTS[manifest.aggregation]
+        self._sessions = open_sessions(graphs, manifest, provider, threads)
 
     @property
     def ports(self) -> dict[str, Ports]:
-        return {
-            name: Ports(tuple(map(_port, session.get_inputs())), tuple(map(_port, session.get_outputs())))
-            for name, session in self._sessions.items()
-        }
+        return {name: ports_of(session) for name, session in self._sessions.items()}
 
     def start(self, graph: Graph) -> "OnnxRecurrence":
-        with _told():
-            return OnnxRecurrence(self.name, self._device, self._sessions, graph, LAYOUTS[self._aggregation])
+        with told():
+            return OnnxRecurrence(self.name, self._device, self._sessions, graph, self._layout)
 
 
 class OnnxRecurrence:
@@ -75,9 +72,9 @@ class OnnxRecurrence:
         self._kept: int | None = None
         self._velocities = [[self._on_device(np.zeros_like(array)) for array in first] for _ in range(2)]
         self._latest = 0  # which of the two sets holds the last velocity
-        self._code = self._on_device(np.zeros(first[0].shape[1], np.float32))
-        self._numbers = {name: self._on_device(np.zeros((), np.float32)) for name in STEP}
-        self._scalars = {name: ort.OrtValue.ortvalue_from_numpy(np.zeros((), np.float32)) for name in SCALARS}
+        self._step = _StepInputs(device, first[0].shape[1])
+        self._heard = {name: np.zeros((), np.float32) for name in SCALARS}
+        self._scalars = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in self._heard.items()}
         neighbours = Neighbours.of(graph.edge_index, graph.nodes)
         self._structure = {key: self._on_device(value) for key, value in layout(neighbours).items()}
         self._bindings: dict[tuple[int, int, int], Any] = {}
@@ -86,29 +83,32 @@ class OnnxRecurrence:
 
     @property
     def alignment(self) -> float:
-        return float(self._scalars["alignment"].numpy())
+        return self._heard["alignment"].item()
 
     @property
     def motion(self) -> Motion:
-        return Motion(*(float(self._scalars[name].numpy()) for name in Motion._fields))
+        return Motion(self._heard["speed"].item(), self._heard["turn"].item())
 
     def step(self, code: Floats, move: Move) -> None:
-        self._code.update_inplace(code)
-        for name, value in self._numbers.items():
-            value.update_inplace(np.asarray(getattr(move, name), np.float32))
+        self._step.tell(code, move)
         free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
-        with _told():
-            self._cell.run_with_iobinding(self._binding(self._current, free, self._latest))
+        binding = self._binding(self._current, free, self._latest)
+        with told():
+            self._cell.run_with_iobinding(binding)
         self._current, self._latest = free, 1 - self._latest
 
     def keep(self) -> None:
         self._kept = self._current
 
+    def recall(self) -> None:
+        if self._kept is not None:
+            self._current = self._kept
+
     def scores(self, *, kept: bool) -> Floats:
         slot = self._kept if kept and self._kept is not None else self._current
         binding = self._head_binding(slot)
         binding.bind_output("alignment")
-        with _told():
+        with told():
             self._head.run_with_iobinding(binding)
             scores: Floats = binding.copy_outputs_to_cpu()[0]
         _check_shape("scores", scores, (self._outputs, self._buffers[slot][1].shape()[0]))
@@ -140,8 +140,8 @@ class OnnxRecurrence:
         """Inputs from one set of buffers and outputs into another, bound once."""
         if (source, free, latest) not in self._bindings:
             binding = self._cell.io_binding()
-            inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure | self._numbers
-            inputs |= {"step_code": self._code}
+            inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure
+            inputs |= self._step.values
             inputs |= zip(
                 (f"previous_{name}_velocity" for name in STATE), self._velocities[latest], strict=True
             )
@@ -161,6 +161,31 @@ class OnnxRecurrence:
         if array.size:
             value.update_inplace(np.ascontiguousarray(array))
         return value
+
+
+class _StepInputs:
+    """What the cell is told anew before each call.
+
+    On a CPU, an OrtValue shares the memory of the array that it is made from, so writing to the array is
+    all it takes; a device needs a copy.
+    """
+
+    def __init__(self, device: str, width: int) -> None:
+        self._code = np.zeros(width, np.float32)
+        self._numbers = {name: np.zeros((), np.float32) for name in STEP}
+        self._arrays = {"step_code": self._code} | self._numbers
+        self.values = {
+            name: ort.OrtValue.ortvalue_from_numpy(array, device, 0) for name, array in self._arrays.items()
+        }
+        self._shared = device == "cpu"
+
+    def tell(self, code: Floats, move: Move) -> None:
+        self._code[:] = code
+        for name, number in self._numbers.items():
+            number[()] = getattr(move, name)
+        if not self._shared:
+            for name, array in self._arrays.items():
+                self.values[name].update_inplace(array)
 
 
 def _encode(encoder: ort.InferenceSession, graph: Graph) -> list[Floats]:
@@ -187,21 +212,6 @@ def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
         raise BackendError(f"the bundle gave {name} of shape {list(array.shape)}, not {list(shape)}")
 
 
-def _port(port: Any) -> Port:
-    return Port(port.name, TYPES.get(port.type, port.type), tuple(port.shape))
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What goes wrong in ONNX Runtime, as one of our errors; its exceptions share no base class."""
-    try:
-        yield
-    except AdarError:
-        raise
-    except Exception as error:
-        raise BackendError(f"ONNX Runtime could not run the bundle: {reason(error)}") from error
-
-
 def _as_tables(neighbours: Neighbours) -> Arrays:
     return Tables.of(neighbours).arrays() | {"share": neighbours.share}
 
@@ -212,35 +222,3 @@ def _as_edges(neighbours: Neighbours) -> Arrays:
 
 LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
 """What a cell has to know about the edges, by the name of its aggregation; the same at every step."""
-
-
-def _session(content: bytes, device: str, threads: int | None) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    options.log_severity_level = QUIET
-    # Without it the bytes say what they are, and could be a format that nobody has looked into.
-    options.add_session_config_entry("session.load_model_format", "ONNX")
-    provider = PROVIDERS[device]
-    try:
-        session = ort.InferenceSession(content, options, providers=[provider])
-    except Exception as error:  # its exceptions share no base class
-        raise BackendError(f"ONNX Runtime cannot load the graph: {reason(error)}") from error
-    if session.get_providers()[0] != provider:
-        raise BackendError(
-            f"ONNX Runtime fell back to {session.get_providers()[0]}: {provider} does not work here"
-        )
-    return session
-
-
-@lru_cache
-def cuda_devices() -> int:
-    """How many CUDA devices the driver sees. ONNX Runtime lists CUDA whether or not there is one."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int()
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    return count.value

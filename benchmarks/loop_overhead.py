@@ -1,0 +1,137 @@
+"""What the loop costs beside the cell: bundle.loop against a bare loop over ONNX Runtime's own call.
+
+python -m benchmarks.loop_overhead bundle --sides 10,100 --steps 100 --repeats 7 --threads 1
+
+The graph is a square of cells with eight neighbours each and random features. The bare side calls the cell
+with the very bindings that the loop made, and nothing else; the sides take turns. Their difference is small
+against the noise of a shared machine, so the time outside the cell is also taken within the loop's own
+steps, by a stopwatch around each call of the cell.
+"""
+
+import argparse
+import platform
+import time
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from adar_runtime import Bundle, Final, Graph, Loop, load
+from adar_runtime.backends.onnx import OnnxRecurrence
+
+TARGETS = 2  # where the bundle takes descriptions of them
+
+
+class Stopwatch:
+    """A session that remembers how long its calls took."""
+
+    def __init__(self, session: Any) -> None:
+        self.session: Any = session
+        self.seconds: list[float] = []
+
+    def run_with_iobinding(self, binding: Any) -> None:
+        """The same call, timed."""
+        started = time.perf_counter()
+        self.session.run_with_iobinding(binding)
+        self.seconds.append(time.perf_counter() - started)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+
+def main() -> None:
+    """Compare at every size, and print a table."""
+    options = parse()
+    bundle = load(options.bundle, "onnxruntime-cpu", options.threads)
+    print(
+        f"python -m benchmarks.loop_overhead {options.bundle} --sides {options.sides} "
+        f"--steps {options.steps} --repeats {options.repeats} --threads {options.threads}"
+    )
+    print(
+        f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, {platform.machine()}\n"
+    )
+    print(
+        "| nodes | bare, µs a step | loop, µs a step | loop / bare | outside the cell, µs a step "
+        "| of the step |"
+    )
+    print("|---|---|---|---|---|---|")
+    for side in map(int, options.sides.split(",")):
+        print_row(side**2, race(bundle, square(side, bundle), options.steps, options.repeats))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("bundle", help="folder of an exported bundle")
+    parser.add_argument("--sides", default="10,100", help="cells along the square, with commas between")
+    parser.add_argument("--steps", type=int, default=100, help="steps of a turn")
+    parser.add_argument("--repeats", type=int, default=7, help="turns of each side")
+    parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime")
+    return parser.parse_args()
+
+
+def square(side: int, bundle: Bundle) -> Graph:
+    """Cells on a square, each next to eight others."""
+    cell = np.arange(side**2).reshape(side, side)
+    ways = (
+        (cell[1:], cell[:-1]),
+        (cell[:, 1:], cell[:, :-1]),
+        (cell[1:, 1:], cell[:-1, :-1]),
+        (cell[1:, :-1], cell[:-1, 1:]),
+    )
+    there = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in ways], axis=1)
+    rows = np.random.default_rng(0).normal(size=(side**2, bundle.manifest.features)).astype(np.float32)
+    described = None if bundle.manifest.targets else rows[:TARGETS]
+    return Graph(rows, np.concatenate([there, there[::-1]], axis=1), target_features=described)
+
+
+def race(bundle: Bundle, graph: Graph, steps: int, repeats: int) -> dict[str, list[float]]:
+    """Seconds of a step, the median of each turn after one that is not counted."""
+    seconds: dict[str, list[float]] = {"bare": [], "loop": [], "outside": []}
+    for repeat in range(repeats + 1):
+        loop = bundle.loop(graph, steps, Final())
+        next(loop)  # the untouched input takes no call
+        looped, outside = time_loop(loop)
+        bare = time_bare(loop, steps)
+        if repeat:
+            for name, value in (("bare", bare), ("loop", looped), ("outside", outside)):
+                seconds[name].append(value)
+    return seconds
+
+
+def time_loop(loop: Loop) -> tuple[float, float]:
+    """Of a step, all of it and what was spent outside the cell."""
+    recurrence = loop.recurrence
+    assert isinstance(recurrence, OnnxRecurrence)
+    watch = recurrence._cell = Stopwatch(recurrence._cell)
+    steps, started = [], time.perf_counter()
+    for _ in loop:
+        steps.append(time.perf_counter() - started)
+        started = time.perf_counter()
+    return float(np.median(steps)), float(np.median(np.subtract(steps, watch.seconds)))
+
+
+def time_bare(loop: Loop, steps: int) -> float:
+    """Of a step, with the bindings that the loop has made."""
+    recurrence = loop.recurrence
+    assert isinstance(recurrence, OnnxRecurrence)
+    watch = Stopwatch(recurrence._cell.session)
+    for binding in islice(cycle(recurrence._bindings.values()), steps):
+        watch.run_with_iobinding(binding)
+    return float(np.median(watch.seconds))
+
+
+def print_row(nodes: int, seconds: dict[str, list[float]]) -> None:
+    """Medians, with quartiles of the ratio."""
+    bare, loop, outside = (np.array(seconds[name]) for name in ("bare", "loop", "outside"))
+    low, middle, high = np.quantile(loop / bare, [0.25, 0.5, 0.75])
+    print(
+        f"| {nodes:,} | {1e6 * np.median(bare):,.0f} | {1e6 * np.median(loop):,.0f} "
+        f"| {middle:.3f} [{low:.3f}, {high:.3f}] | {1e6 * np.median(outside):.0f} "
+        f"| {100 * np.median(outside / loop):.2f} % |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Whether a graph of a million nodes costs more an edge than a small one, and how much memory it takes.
+
+python -m benchmarks.scale bundle --nodes 10000,1000000 --degree 10 --steps 5 --threads 2
+
+Two kinds of graph with the same mean degree: "near", where neighbours have numbers close to each other as on
+a mesh, and "random", where every neighbour is a jump through memory. Each size runs in a process of its own,
+so that its peak of memory is its own; sizes and kinds take turns. Needs free memory for the largest.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnxruntime
+
+from adar_runtime import Final, Graph, load
+from adar_runtime.memory import needed_bytes
+
+KINDS = ("near", "random")
+NEAR = 100  # how far apart the numbers of neighbours are at most
+TARGETS = 2
+
+
+def main() -> None:
+    """Run every size of every kind, and print a table."""
+    options = parse()
+    if options.one:
+        print(json.dumps(one(options)))
+        return
+    sizes = [int(nodes) for nodes in options.nodes.split(",")]
+    print(
+        f"python -m benchmarks.scale {options.bundle} --nodes {options.nodes} --degree {options.degree} "
+        f"--steps {options.steps} --repeats {options.repeats} --threads {options.threads}"
+    )
+    print(
+        f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, {platform.machine()}\n"
+    )
+    print("| graph | nodes | edges | prepare, s | ns an edge and step | to the first | peak, GB | foretold |")
+    print("|---|---|---|---|---|---|---|---|")
+    for kind in KINDS:
+        found = [[child(options, kind, nodes) for nodes in sizes] for _ in range(options.repeats)]
+        for index, nodes in enumerate(sizes):
+            runs = [turn[index] for turn in found]
+            ratio = [turn[index]["nanoseconds"] / turn[0]["nanoseconds"] for turn in found]
+            print(
+                f"| {kind} | {nodes:,} | {int(runs[0]['edges']):,} | {median(runs, 'prepare'):.2f} "
+                f"| {median(runs, 'nanoseconds'):.0f} | {np.median(ratio):.2f} "
+                f"| {max(run['peak'] for run in runs):.2f} | {runs[0]['foretold']:.2f} |"
+            )
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("bundle", help="folder of an exported bundle")
+    parser.add_argument("--nodes", default="10000,1000000", help="sizes, with commas between")
+    parser.add_argument("--degree", type=int, default=10, help="mean number of neighbours")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps")
+    parser.add_argument("--repeats", type=int, default=1, help="turns of each size")
+    parser.add_argument("--threads", type=int, default=2, help="threads of ONNX Runtime")
+    parser.add_argument("--one", choices=KINDS, help=argparse.SUPPRESS)  # for the child process
+    return parser.parse_args()
+
+
+def child(options: argparse.Namespace, kind: str, nodes: int) -> dict[str, float]:
+    """What a process of its own finds for one graph."""
+    settings = {"degree": options.degree, "steps": options.steps, "threads": options.threads, "nodes": nodes}
+    words = [f"--{name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-m", "benchmarks.scale", options.bundle, *words, "--one", kind]
+    return dict(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
+
+
+def one(options: argparse.Namespace) -> dict[str, float]:
+    """Time and memory of one graph, after one step that is not counted."""
+    bundle = load(options.bundle, "onnxruntime-cpu", options.threads)
+    manifest, nodes = bundle.manifest, int(options.nodes)
+    features = np.random.default_rng(0).normal(size=(nodes, manifest.features)).astype(np.float32)
+    described = None if manifest.targets else features[:TARGETS]
+    graph = Graph(features, edges(options.one, nodes, options.degree), target_features=described)
+    del features
+    before = peak_gb()
+    loop = bundle.loop(graph, options.steps + 1, Final())
+    next(loop), next(loop)
+    started = time.perf_counter()
+    for _ in loop:
+        pass
+    seconds = time.perf_counter() - started
+    result = loop.result()
+    assert np.isfinite(result.scores).all()
+    return {
+        "edges": graph.edges,
+        "prepare": result.timings["prepare"],
+        "nanoseconds": 1e9 * seconds / options.steps / graph.edges,
+        "peak": peak_gb(),
+        "foretold": before + needed_bytes(graph, manifest) / 1e9,
+    }
+
+
+def edges(kind: str, nodes: int, degree: int) -> np.ndarray:
+    """As many neighbours as the degree on average, of every node."""
+    random, count = np.random.default_rng(1), nodes * degree
+    target = random.integers(0, nodes, count)
+    if kind == "random":
+        return np.stack([random.integers(0, nodes, count), target])
+    return np.stack([(target + random.integers(-NEAR, NEAR + 1, count)) % nodes, target])
+
+
+def median(runs: list[dict[str, float]], name: str) -> float:
+    """Of a figure over all turns."""
+    return float(np.median([run[name] for run in runs]))
+
+
+def peak_gb() -> float:
+    """The most memory this process has held; Linux counts in kB, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e9 if sys.platform == "darwin" else 1e6)
+
+
+if __name__ == "__main__":
+    main()

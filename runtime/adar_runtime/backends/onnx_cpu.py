@@ -1,0 +1,16 @@
+"""ONNX Runtime on the processor: works everywhere."""
+
+from collections.abc import Mapping
+
+from adar_runtime.backends.onnx import OnnxBackend
+from adar_runtime.manifest import Manifest
+
+
+def problem() -> str | None:
+    """Nothing: ONNX Runtime is installed with this package."""
+    return None
+
+
+def open(graphs: Mapping[str, bytes], manifest: Manifest, threads: int | None) -> OnnxBackend:  # noqa: A001
+    """Sessions on the processor."""
+    return OnnxBackend("onnxruntime-cpu", "cpu", "CPUExecutionProvider", graphs, manifest, threads)

@@ -1,0 +1,63 @@
+"""How much memory a graph will take, told before any of it is asked for."""
+
+import os
+from pathlib import Path
+
+from adar_runtime.errors import GraphError
+from adar_runtime.graph import Graph
+from adar_runtime.limits import max_bytes
+from adar_runtime.manifest import Manifest
+
+FLOAT, INDEX = 4, 8
+PADDING = 1.2  # entries of the tables of neighbours, an edge
+MEMINFO = Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def check(graph: Graph, manifest: Manifest) -> None:
+    """Refuse a graph that this machine has no room for."""
+    needed, limit = needed_bytes(graph, manifest), limit_bytes()
+    if limit is not None and needed > limit:
+        raise GraphError(
+            f"running this graph would need about {needed:,} bytes, and {limit:,} are free: run it on a "
+            "larger machine or, if you know better, set ADAR_MAX_BYTES to what may be used"
+        )
+
+
+def needed_bytes(graph: Graph, manifest: Manifest) -> int:
+    """About what a run adds to the graph itself: laying out its edges comes first, running the cell then."""
+    n, m, d, p = graph.nodes, graph.edges, manifest.hidden, manifest.proxies
+    c = manifest.targets or graph.targets
+    tables = FLOAT * (PADDING * m + n)
+    lay_out = INDEX * (6 * m + 6 * n)  # sorted edges and what is made of them, on the way to the tables
+    states = FLOAT * n * d * (3 + 2)  # three sets of states, two of velocities
+    left = FLOAT * n * (p + c + d)
+    messages = FLOAT * n * 3 * d
+    gathered = FLOAT * d * PADDING * m  # the neighbours' rows
+    cell = left + messages + gathered + FLOAT * n * 4 * d  # and a few results [n, d] on their way
+    return int(tables + states + max(lay_out, cell))
+
+
+def limit_bytes() -> int | None:
+    """What the environment's ADAR_MAX_BYTES allows or, where it is not set, what is free; None if unknown."""
+    if "ADAR_MAX_BYTES" in os.environ:
+        return max_bytes()
+    return min((free for free in (_machine(), _container()) if free is not None), default=None)
+
+
+def _machine() -> int | None:
+    """Free memory of this machine, caches that can be dropped included."""
+    try:
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None  # not Linux
+
+
+def _container() -> int | None:
+    """What the container that this runs in has left, where it has a limit of its own (cgroup v2)."""
+    try:
+        limit, used = (int((CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+    except (OSError, ValueError):  # no such file, or "max": there is no limit
+        return None
+    return max(0, limit - used)

@@ -1,0 +1,66 @@
+"""Many graphs through one warm bundle."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from adar_runtime import Bundle, Final, Graph
+from adar_runtime.ahead import read_ahead
+from adar_runtime.errors import GraphError
+from adar_runtime.graph import SparseRows
+from tests.helpers import random_graph
+
+
+def cut(board: Graph, nodes: int) -> Graph:
+    """The first nodes, with no edges."""
+    assert not isinstance(board.features, SparseRows)
+    return Graph(board.features[:nodes], np.zeros((2, 0), np.int64))
+
+
+def test_results_come_in_order_and_are_those_of_single_runs(bundle: Bundle, board: Graph) -> None:
+    graphs = [board, cut(board, 5), board, cut(board, 9)]
+    results = list(bundle.run_many(iter(graphs), 5, Final()))
+    assert [len(result.scores) for result in results] == [144, 5, 144, 9]
+    for graph, result in zip(graphs, results, strict=True):
+        assert np.array_equal(result.scores, bundle.run(graph, 5, Final()).scores)
+
+
+def test_the_next_graph_is_fetched_while_one_is_worked_on() -> None:
+    fetched = [threading.Event() for _ in range(3)]
+
+    def fetching() -> Iterator[int]:
+        for index, event in enumerate(fetched):
+            event.set()
+            yield index
+
+    for index in read_ahead(fetching()):
+        if index + 1 < len(fetched):
+            assert fetched[index + 1].wait(10)  # without anyone asking for it
+
+
+def test_an_error_comes_out_in_its_place(bundle: Bundle, board: Graph) -> None:
+    def reading() -> Iterator[Graph]:
+        yield board
+        raise GraphError("the second file is broken")
+
+    results = bundle.run_many(reading(), 2, Final())
+    assert next(results).steps == 2
+    with pytest.raises(GraphError, match="second"):
+        next(results)
+    results = bundle.run_many([board, random_graph(5, 5), board], 2, Final())
+    assert next(results).steps == 2
+    with pytest.raises(GraphError, match="6 features"):
+        next(results)
+
+
+def test_no_graphs_give_no_results(bundle: Bundle) -> None:
+    assert list(bundle.run_many([])) == []
+
+
+def test_leaving_early_ends_the_reader(bundle: Bundle, board: Graph) -> None:
+    results = bundle.run_many([board] * 3, 2, Final())
+    next(results)
+    results.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
