@@ -125,7 +125,7 @@ def _write(
 
 
 def _public(data: str) -> str:
-    """The name of a data set; of a file, without its folders, which are the owner's business."""
+    """The name of a data set; of a file, without its folders, which are its owner's business."""
     return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 

@@ -44,6 +44,17 @@ class Call:
         floats |= {"step_code": self.step_code, "share": 1 / (self.neighbours.counts + 1.0)[:, None]}
         return Tables.of(self.neighbours).arrays() | {k: v.astype(real) for k, v in floats.items()}
 
+    def in_float32(self) -> "Call":
+        rounded = [{k: v.astype(np.float32) for k, v in part.items()} for part in (self.states, self.before)]
+        return Call(
+            *rounded,
+            self.neighbours,
+            self.step_code.astype(np.float32),
+            self.weight,
+            self.previous_weight,
+            self.lead,
+        )
+
     def edges(self) -> Arrays:
         return {"edge_source": self.neighbours.sources, "edge_target": self.neighbours.targets}
 
@@ -126,5 +137,9 @@ def assert_close(expected: Arrays, got: Arrays, tolerance: float) -> None:
     """Every entry, relative to the largest one of its array."""
     for name, array in expected.items():
         assert got[name].shape == np.shape(array), name
-        difference = np.abs(array - got[name]).max()
-        assert difference <= tolerance * max(1.0, np.abs(array).max()), (name, difference)
+    assert distance(expected, got) <= tolerance
+
+
+def distance(expected: Arrays, got: Arrays) -> float:
+    """The largest difference of an entry, relative to the largest one of its array or to 1."""
+    return max(np.abs(x - got[name]).max() / max(1.0, np.abs(x).max()) for name, x in expected.items())

@@ -1,11 +1,13 @@
 """The exported step is the training cell: any sizes, weights, graph, kind of model, and solver."""
 
+from copy import deepcopy
 from itertools import pairwise
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adar_export.graphs import build_graphs
@@ -18,6 +20,7 @@ from tests.export.cells import (
     by_plain_cell,
     by_reference,
     by_training_cell,
+    distance,
     random_call,
 )
 
@@ -90,12 +93,15 @@ def test_a_step_of_eulers_is_the_training_cells_to_ten_digits(case) -> None:
     assert_close(by_training_cell(model, call), by_reference(cell, call.feeds()), 1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(cases())
 def test_any_step_is_the_papers_in_float32(case) -> None:
+    """Where float32 can tell: a layer norm over two columns that are nearly equal is mostly rounding."""
     model, call = case
+    expected = by_plain_cell(model, call)
+    assume(distance(expected, by_plain_cell(deepcopy(model).float(), call.in_float32())) <= 2e-6)
     cell = build_graphs(model, 17)["cell"]
-    assert_close(by_plain_cell(model, call), by_onnxruntime(cell, call.feeds(np.float32)), 1e-5)
+    assert_close(expected, by_onnxruntime(cell, call.feeds(np.float32)), 1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,8 +128,6 @@ def test_two_threads_give_the_same_bits_every_time() -> None:
     edges = edges_of("hub and all", nodes, 0)
     edges = np.concatenate([edges, np.stack([edges[1] * 7 % 5, edges[0]])], axis=1)
     call = random_call(model, edges, nodes, 2, 0, (0.1, 0.0, 0.1))
-    import onnxruntime as ort
-
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
     content = build_graphs(model, 17)["cell"].SerializeToString()
