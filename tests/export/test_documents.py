@@ -12,7 +12,7 @@ from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import Final, Graph, load
-from adar_runtime.bundle import LEAST_ORDER
+from adar_runtime.convergence import LEAST_ORDER
 from adar_runtime.manifest import AGGREGATIONS, LEVELS, SCHEMA
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import expected
