@@ -1,5 +1,6 @@
 """Small real things that many tests share: a graph, a trained run, the bundles made from it."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,12 @@ from adar_runtime import Graph
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.minesweeper import minesweeper
 from tests.helpers import awake, random_graph
+
+
+def pytest_configure() -> None:
+    """Hear SIGINT even where a shell made us ignore it, as it does for what it starts in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
