@@ -74,6 +74,11 @@ class Job:
     solver: "Solver"
     per_node: dict[str, Any] | None  # settings of a per-node exit, where one is asked for
 
+    @property
+    def whole(self) -> float:
+        """The time at the end of the budget."""
+        return float(self.budget) if self.bundle.manifest.unit_step else 1.0
+
     def answer(self, path: Path, graph: "Graph | AdarError", on_step: "Callable[[Step], None]") -> Answer:
         """Run a graph; one that could not be read raises what was wrong with it."""
         from adar_runtime.errors import AdarError

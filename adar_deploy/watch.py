@@ -14,8 +14,9 @@ REFRESH = 0.1  # seconds between two looks: a step can be far shorter
 class Watch:
     """Shows each step of one graph that it is given, where somebody is looking."""
 
-    def __init__(self, bar: Bar, done: int, name: str) -> None:
+    def __init__(self, bar: Bar, done: int, name: str, whole: float = 1.0) -> None:
         self._bar = bar
+        self._whole = whole  # time; that of a model with unit steps is its budget
         self._done = done  # graphs before this one
         self._name = f"{printable(name)}  " if name else ""
         self._alignment: list[float] = []
@@ -28,7 +29,9 @@ class Watch:
         now = time.perf_counter()
         if now - self._shown >= REFRESH:
             self._shown = now
-            self._bar.update(self._done + min(1.0, step.time), self._status(step, now - self._started))
+            self._bar.update(
+                self._done + min(1.0, step.time / self._whole), self._status(step, now - self._started)
+            )
 
     def _status(self, step: "Step", seconds: float) -> str:
         rate = f"{step.index / seconds:.0f}/s"

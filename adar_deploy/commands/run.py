@@ -93,7 +93,10 @@ def run(
     save = Saver.of(files, output, plot, several=several)
     opened = load(bundle, backend.value, threads)
     waiting = _given(patience=patience)
-    rule = opened.stop_rule("final") if exit is Exit.per_node else opened.stop_rule(exit, **waiting)
+    if exit is Exit.per_node:
+        rule = opened.stop_rule("final")
+    else:
+        rule = opened.stop_rule(exit.value if exit else None, **waiting)
     job = Job(
         bundle=opened,
         budget=max_steps,
@@ -105,7 +108,8 @@ def run(
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
         for index, (path, read) in enumerate(zip(files, _read_ahead(files), strict=True)):
             try:
-                answer = job.answer(path, read, Watch(bar, index, path.name if several else ""))
+                watch = Watch(bar, index, path.name if several else "", job.whole)
+                answer = job.answer(path, read, watch)
                 answers.append(save(index, answer))
             except AdarError as error:
                 if not several:

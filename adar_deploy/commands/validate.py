@@ -62,9 +62,10 @@ def validate(
             reports.append(compare(model, opened, compared, budgets, show))
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])
-    refuse(*reports)
     if as_json:
         typer.echo(json.dumps([report.to_dict() for report in reports]))
+    refuse(*reports)
+    if as_json:
         return
     needed = max(report.needed for report in reports)
     print_facts(

@@ -10,12 +10,12 @@ from adar_runtime import manifest as manifests
 from adar_runtime import memory, onnx_guard, signature
 from adar_runtime.ahead import read_ahead
 from adar_runtime.backends import AUTO, open_backend
-from adar_runtime.convergence import behaves_like_ode, calls_needed
+from adar_runtime.convergence import behaves_like_ode, measured_settings
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
-from adar_runtime.solvers import Solver, make_solver
+from adar_runtime.solvers import SOLVERS, Solver, make_solver
 from adar_runtime.stopping import StopRule, is_exit_time, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
@@ -87,15 +87,20 @@ class Bundle:
         return make_rule(chosen | settings)
 
     def solver(self, name: str = "euler", **settings: Any) -> Solver:
-        """A solver by its name, with as many calls as were measured to be enough where none are given."""
+        """A solver by its name, with what was measured to be enough where no settings are given."""
         if name != "euler" and not behaves_like_ode(self.manifest):
             raise UsageError(
                 f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found "
                 "to do: use the solver euler"
             )
-        needed = calls_needed(self.manifest, name)
-        if name == "ab2" and needed is not None:
-            settings = {"calls": needed} | settings
+        if name in SOLVERS and name != "euler" and not settings:
+            measured = measured_settings(self.manifest, name)
+            if measured is None:
+                raise UsageError(
+                    f"the solver {name!r} was not measured to come to the answer of many steps with this "
+                    "bundle: give --calls (ab2) or --tolerance (adaptive), or use euler"
+                )
+            settings = measured
         return make_solver(name, **settings)
 
     def split_for(self, graph: Graph) -> int:

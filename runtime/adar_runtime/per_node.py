@@ -21,6 +21,8 @@ def freeze_at_own_peaks(
     """
     if loop.manifest.level != NODE or loop.manifest.regression:
         raise UsageError("a per-node exit is for classes of nodes: use another --exit")
+    if patience < 1:
+        raise UsageError(f"patience is {patience}: wait for at least 1 step")
     wait = time_at(patience, loop.budget, unit_step=loop.manifest.unit_step)
     own: _OwnPeaks | None = None
     for step in loop:
@@ -29,7 +31,8 @@ def freeze_at_own_peaks(
         own = own or _OwnPeaks(margin, scores, wait)
         own.watch(step.time, margin, scores)
         on_step(step)
-    assert own is not None
+    if own is None:
+        raise UsageError("the loop has come to its end: start a new one")
     return replace(loop.result(), scores=own.answer())
 
 

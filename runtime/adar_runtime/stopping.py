@@ -22,6 +22,7 @@ class StopReason(Enum):
     NO_PEAK = "the alignment had no peak, so the answer is the state at t = 1"
     NO_PEAK_BY_TIME = "the alignment had no peak by the time that was found best on validation data"
     CONVERGED = "what was left of the time would hardly have moved the nodes"
+    NOT_CONVERGED = "the budget was used up before the nodes came to rest"
     TIME = "the time that was found best on validation data was reached"
     BUDGET = "the budget was used up, as asked"
     CANCELLED = "the caller stopped it"
@@ -104,7 +105,7 @@ class Converged:
         self._way += sight.speed * (sight.time - self._time)
         self._time = sight.time
         if sight.last:
-            return Verdict(keep=True, stop=StopReason.BUDGET)
+            return Verdict(keep=True, stop=StopReason.NOT_CONVERGED)
         left = sight.speed * (1 - sight.time)
         done = sight.time > 0 and left <= self.tolerance * self._way
         return Verdict(keep=True, stop=StopReason.CONVERGED if done else None)
@@ -156,8 +157,8 @@ class Peak:
             return Verdict(keep=False, stop=StopReason.PEAK, time=self._between(sight.budget))
         rising = self._best == sight.time and sight.time > 0
         fallback = _nearest_step(self.fallback, sight.budget)
-        if before < fallback <= sight.time and not rising and not self._has_peak():
-            exact = math.isclose(sight.time, fallback)
+        if fallback <= sight.time and not rising and not self._has_peak():
+            exact = before >= fallback or math.isclose(sight.time, fallback)  # or there is no way back to it
             return Verdict(keep=True, stop=StopReason.NO_PEAK_BY_TIME, time=None if exact else fallback)
         return Verdict(keep=self._best == sight.time, stop=None)
 

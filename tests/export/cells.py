@@ -79,7 +79,10 @@ def onnx_constants(model: AdaR) -> Iterator[None]:
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = float(np.float32(module.eps))
-    with patch.object(functional, "leaky_relu", partial(functional.leaky_relu, negative_slope=slope)):
+    with (
+        patch.object(functional, "leaky_relu", partial(functional.leaky_relu, negative_slope=slope)),
+        patch.object(functional, "leaky_relu_", partial(functional.leaky_relu_, negative_slope=slope)),
+    ):
         yield
 
 

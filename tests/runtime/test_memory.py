@@ -51,7 +51,8 @@ def test_what_is_free_is_the_least_of_machine_and_container(
     (tmp_path / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:   7 kB\n")
     assert memory.limit_bytes() == 7 * 1024
     (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("1500\n")
+    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 500\n")
     assert memory.limit_bytes() == 7 * 1024
     (tmp_path / "memory.max").write_text("5000\n")
     assert memory.limit_bytes() == 4000

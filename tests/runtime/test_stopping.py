@@ -137,7 +137,7 @@ def test_converged_stops_when_little_is_left_to_come() -> None:
     assert reason is StopReason.CONVERGED
     left, way = HALVING[step] * (20 - step), sum(HALVING[1 : step + 1])
     assert left <= 0.01 * way < HALVING[step - 1] * (20 - step + 1)
-    assert converge(Converged(0.01), [0.0] + [1.0] * 20) == (20, StopReason.BUDGET)
+    assert converge(Converged(0.01), [0.0] + [1.0] * 20) == (20, StopReason.NOT_CONVERGED)
     assert converge(Converged(0.01), [0.0] * 21) == (1, StopReason.CONVERGED)  # nothing ever moves
 
 
