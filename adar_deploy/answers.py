@@ -149,7 +149,7 @@ def _show_one(answer: Answer) -> None:
     result = answer.result
     facts = {
         "nodes, edges": f"{answer.nodes:,}, {answer.edges:,}",
-        "steps": f"{result.steps} of {result.budget}",
+        "cell calls": f"{result.cell_calls:,}, for a budget of {result.budget:,} steps",
         "stopped because": result.stop_reason.value,
         "best step": f"{result.best_step} (t = {result.best_time:.2f})",
         "backend": result.backend,

@@ -39,7 +39,7 @@ def validate(
     from adar_runtime import load, read_graph
     from adar_runtime.backends import available
     from adar_runtime.bundle import read_manifest
-    from adar_runtime.errors import BundleError
+    from adar_runtime.errors import BackendError, BundleError
     from adar_train.runs import find_run
 
     budgets = parse_budgets(steps)
@@ -49,9 +49,13 @@ def validate(
     model = adar_of(find_run(RUNS, weights, run))
     check_ports(bundle)
     compared = {str(path): read_graph(path) for path in graphs or []} or shapes_for(model.config)
-    reports = []
+    reports, problems = [], []
     for backend in available():
-        opened = load(bundle, backend)
+        try:
+            opened = load(bundle, backend)
+        except BackendError as error:  # a driver without what ONNX Runtime needs, or a precision it lacks
+            problems.append(str(error))
+            continue
         with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
             checks: list[Check] = []
 
@@ -62,6 +66,8 @@ def validate(
             reports.append(compare(model, opened, compared, budgets, show))
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])
+    if not reports:
+        raise BackendError("; ".join(problems))
     if as_json:
         typer.echo(json.dumps([report.to_dict() for report in reports]))
     refuse(*reports)
