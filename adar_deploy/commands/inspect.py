@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import megabytes, print_facts, print_rows
+from adar_deploy.console import megabytes, percent, print_facts, print_rows
 
 if TYPE_CHECKING:
     from adar_runtime.manifest import GraphFile, Manifest, Port
@@ -127,7 +127,7 @@ def show_parity(manifest: "Manifest") -> None:
 def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:
     """A row for each comparison with PyTorch."""
     print_rows(
-        ["compared with PyTorch on", "steps", "absolute", "relative", "other class", "stop"],
+        ["compared with PyTorch on", "steps", "absolute", "relative", "other class", "stop", "metric"],
         [
             (
                 check["graph"] if index == 0 or check["graph"] != checks[index - 1]["graph"] else "",
@@ -135,12 +135,18 @@ def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:
                 f"{check['absolute']:.1e}",
                 f"{check['relative']:.1e}",
                 check["predictions"],
-                _stop(check["stop"], check["reference_stop"]),
+                _beside(str(check["stop"]), str(check["reference_stop"])),
+                _beside(_metric(check["metric"]), _metric(check["reference_metric"])),
             )
             for index, check in enumerate(checks)
         ],
     )
 
 
-def _stop(ours: int, reference: int) -> str:
-    return str(ours) if ours == reference else f"{ours}, not {reference}"
+def _beside(ours: str, reference: str) -> str:
+    """What both say or, where they differ, both."""
+    return ours if ours == reference else f"{ours}, not {reference}"
+
+
+def _metric(value: float | None) -> str:
+    return "" if value is None else percent(value)

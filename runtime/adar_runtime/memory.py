@@ -10,7 +10,7 @@ from adar_runtime.manifest import EDGES, Manifest
 
 FLOAT, INDEX = 4, 8
 PADDING = 1.2  # entries of the tables of neighbours, an edge
-SPARE = 1.4  # what ONNX Runtime holds back for later, measured on graphs of 40,000 to 1,000,000 nodes
+SPARE = 1.4  # what ONNX Runtime holds back for later, measured on graphs of 10,000 to 200,000 nodes
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -36,7 +36,7 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
     messages = FLOAT * n * 3 * d
     gathered = FLOAT * d * PADDING * m  # the neighbours' rows
     if manifest.aggregation == EDGES:  # every edge has rows of 3d numbers, and an index for each of them
-        gathered = (2 * FLOAT + 2 * INDEX) * m * 3 * d
+        gathered = (3 * FLOAT + 2 * INDEX) * m * 3 * d
     cell = left + messages + gathered + FLOAT * n * 4 * d  # and a few results [n, d] on their way
     return int(SPARE * (tables + states + max(lay_out, cell)))
 

@@ -63,3 +63,5 @@ def test_more_of_anything_needs_more(bundle: Bundle, board: Graph) -> None:
     doubled = replace(board, edge_index=np.tile(board.edge_index, 2))
     assert memory.needed_bytes(doubled, bundle.manifest) > small
     assert memory.needed_bytes(board, replace(bundle.manifest, hidden=32)) > small
+    # A row of 3d numbers for every edge, and an index for each of them, instead of d numbers.
+    assert memory.needed_bytes(board, replace(bundle.manifest, aggregation="edges")) > 4 * small
