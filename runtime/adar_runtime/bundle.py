@@ -15,7 +15,7 @@ from adar_runtime.errors import BundleError, GraphError, UsageError, reason, sho
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
-from adar_runtime.solvers import SOLVERS, Solver, make_solver
+from adar_runtime.solvers import SOLVERS, Euler, Solver, make_solver
 from adar_runtime.stopping import StopRule, is_exit_time, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
@@ -31,8 +31,8 @@ class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
     def __init__(self, path: Path, backend: str = AUTO, threads: int | None = None) -> None:
-        if threads is not None and not 1 <= threads <= MAX_THREADS:
-            raise UsageError(f"threads is {threads}: choose 1 to {MAX_THREADS}")
+        if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
+            raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, graphs = read_bundle(path)
         self.backend = open_backend(backend, graphs, self.manifest, threads)
@@ -70,7 +70,7 @@ class Bundle:
         self._check(graph)
         memory.check(graph, self.manifest)
         stop = stop or self.stop_rule()
-        solver = self.solver(solver) if isinstance(solver, str) else solver
+        solver = self.solver(solver) if isinstance(solver, str) else self._fitting(solver)
         recurrence = self.backend.start(graph)
         return Loop(recurrence, self.manifest, budget, stop, solver, time.perf_counter() - started)
 
@@ -88,11 +88,8 @@ class Bundle:
 
     def solver(self, name: str = "euler", **settings: Any) -> Solver:
         """A solver by its name, with what was measured to be enough where no settings are given."""
-        if name != "euler" and not behaves_like_ode(self.manifest):
-            raise UsageError(
-                f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found "
-                "to do: use the solver euler"
-            )
+        if name != "euler":
+            self._check_order(repr(name))
         if name in SOLVERS and name != "euler" and not settings:
             measured = measured_settings(self.manifest, name)
             if measured is None:
@@ -103,6 +100,19 @@ class Bundle:
             settings = measured
         return make_solver(name, **settings)
 
+    def _fitting(self, solver: Solver) -> Solver:
+        """A solver of the caller's own: what holds for a name holds for it."""
+        if not isinstance(solver, Euler):
+            self._check_order(type(solver).__name__)
+        return solver
+
+    def _check_order(self, solver: str) -> None:
+        if not behaves_like_ode(self.manifest):
+            raise UsageError(
+                f"the solver {solver} is for a cell that behaves like an ODE, which this one was not found "
+                "to do: use the solver euler"
+            )
+
     def split_for(self, graph: Graph) -> int:
         """The split to measure on: the one that the model was trained on, where the graph has it."""
         trained_on, mask = self.manifest.training.get("split"), graph.test_mask
@@ -111,6 +121,8 @@ class Bundle:
         return trained_on if 0 <= trained_on < len(mask) else 0
 
     def _check(self, graph: Graph) -> None:
+        if not isinstance(graph, Graph):
+            raise UsageError(f"graph is {short(repr(graph))}: give a Graph, such as read_graph returns")
         if self.manifest.level == EDGE and graph.pairs is None:
             raise GraphError("the bundle judges links, and the graph has no pairs of nodes to judge")
         if graph.width != self.manifest.features:
