@@ -23,8 +23,9 @@ from adar_train.tensors import GraphTensors
 STEPS = (1, 10, 100, 300)
 DRIFT = (1, 2, 5, 10, 20, 50, 100, 150, 200, 250)  # steps at which the largest budget is looked at too
 TOLERANCES = {"fp32": 1e-3, "int8": 5e-2, "fp16": 2e-2, "bf16": 1e-1}
-"""Largest difference in a state or in the scores, relative to its largest entry. Rounding adds up over the steps: what is
-measured in fp32 after 300 of them is around 1e-5, so this leaves room for other machines and no more."""
+"""Largest difference in a state or in the scores, relative to its largest entry. Rounding adds up over the
+steps: what is measured in fp32 after 300 of them is around 1e-5, so this leaves room for other machines and
+no more."""
 
 
 DIFFERING = {"fp32": 1e-3, "int8": 5e-2, "fp16": 2e-2, "bf16": 5e-2}
