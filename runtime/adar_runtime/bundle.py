@@ -1,6 +1,7 @@
 """A bundle: a folder on disk -> something that runs."""
 
 import hashlib
+import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from adar_runtime.stopping import StopRule, is_exit_time, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
 MAX_THREADS = 1024
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor a pipe that took a file's place
 
 
 def load(path: str | Path, backend: str = AUTO, threads: int | None = None) -> "Bundle":
@@ -145,11 +147,24 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if not file.is_file():
             raise BundleError(f"no {manifests.FILE_NAME}, hence no bundle: make one with adar-deploy export")
-        manifest = Manifest.from_json(file.read_text(encoding="utf-8"))
+        manifest = Manifest.from_json(_read_own(file, manifests.MAX_BYTES).decode("utf-8"))
         make_rule(manifest.exit)  # refuse a rule that cannot be before any work is done
     except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
     return manifest
+
+
+def _read_own(path: Path, most: int) -> bytes:
+    """The content of a file that is the bundle's own: what a link leads to is somebody else's."""
+    if path.is_symlink():
+        raise BundleError(f"{short(path.name)} is a link, and a bundle holds files: copy what it leads to")
+    with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
+        facts = os.fstat(file.fileno())
+        if facts.st_nlink > 1:
+            raise BundleError(f"{short(path.name)} is a hard link to a file elsewhere: copy the bundle")
+        if facts.st_size > most:
+            raise BundleError(f"{short(path.name)} has {facts.st_size:,} bytes, and {most:,} are allowed")
+        return file.read(most)
 
 
 def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
@@ -157,12 +172,14 @@ def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
     path = folder / expected.file
     name = str(folder / short(expected.file))
     try:
-        if path.is_symlink() or not path.is_file():
-            raise BundleError(f"{name}: the bundle has no such file; export it again")
+        if not path.is_file():
+            raise BundleError("the bundle has no such file; export it again")
         size = path.stat().st_size
         if size != expected.bytes or size > MAX_BYTES:
-            raise BundleError(f"{name}: {size} bytes where the manifest says {short(expected.bytes)}")
-        content = path.read_bytes()
+            raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
+        content = _read_own(path, expected.bytes)
+    except BundleError as error:
+        raise BundleError(f"{name}: {error}") from error
     except OSError as error:
         raise BundleError(f"{name} cannot be read: {error.strerror or error}") from error
     if hashlib.sha256(content).hexdigest() != expected.sha256:

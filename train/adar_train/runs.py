@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
@@ -81,8 +82,9 @@ def load_run(path: Path) -> Run:
         metrics = _object(path / METRICS)
         if config["kind"] not in MODELS:
             raise ValueError(f"{CONFIG} speaks of a model {short(config['kind'])!r}")
-        model = MODELS[config["kind"]](ModelConfig(**config["model"]))
-        model.load_state_dict(load_file(path / WEIGHTS))
+        with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
+            model = MODELS[config["kind"]](ModelConfig(**config["model"]))
+        model.load_state_dict(load_file(path / WEIGHTS), assign=True)
     except FileNotFoundError as error:
         missing = Path(error.filename or path).name
         raise RunFolderError(
