@@ -72,6 +72,8 @@ def _check_archive(path: Path) -> None:
                     f"holds more than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
                 )
             pickles.check(_pickle(archive))
+            if archive.testzip() is not None:  # PyTorch looks at no checksum
+                raise ValueError("damaged")
     except (AdarError, OSError):
         raise
     except Exception as error:  # zipfile and zlib give up in several ways of their own
