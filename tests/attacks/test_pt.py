@@ -34,7 +34,7 @@ ATTACKS = {
     "sparse where it may not be": ({"target_x": torch.eye(10).to_sparse()}, "only x may be one"),
     "without content": ({"x": torch.ones(3, 2, device="meta")}, "without content"),
     "complex": ({"x": torch.ones(4, 10, dtype=torch.complex64)}, "not numbers"),
-    "ragged": ({"x": [[1, 2], [3]]}, "no array of numbers"),
+    "lists of lists": ({"x": [[1, 2], [3]]}, "not numbers in a tensor"),
     "names that are a number": ({"class_names": 3}, "list of strings"),
     "names that are one string": ({"class_names": "abc"}, "list of strings"),
     "a mask of words": ({"train_mask": ["yes"] * 4}, "not booleans"),
