@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from adar_deploy.commands import data
 from adar_deploy.commands.completion import completion, hear_shells
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
@@ -47,7 +48,8 @@ def _help(command: Command) -> str:
 def add(app: typer.Typer, *commands: Command, panel: str | None = None) -> None:
     """Let the app have these commands."""
     for command in commands:
-        app.command(help=_help(command), rich_help_panel=panel)(interruptible(command))
+        name = command.__name__.rstrip("_")  # `list` would be Python's own
+        app.command(name, help=_help(command), rich_help_panel=panel)(interruptible(command))
 
 
 app = typer.Typer(
@@ -61,6 +63,9 @@ app = typer.Typer(
 )
 for task, commands in COMMANDS.items():
     add(app, *commands, panel=task)
+graphs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+add(graphs, data.list_, data.make, data.convert, data.show)
+app.add_typer(graphs, name="data", help="List, make, convert and look at graphs.", rich_help_panel="Graphs")
 
 
 def _print_version(wanted: bool) -> None:

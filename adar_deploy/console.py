@@ -98,6 +98,11 @@ def print_note(message: str) -> None:
     out.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
 
 
+def print_warning(message: str) -> None:
+    """Something that will cost the reader something."""
+    out.print(f"[bold yellow]warning:[/] {escape(printable(message))}", soft_wrap=True)
+
+
 def print_next(command: str) -> None:
     """The command to go on with."""
     out.print(f"[dim]next:[/] {escape(printable(command))}", soft_wrap=True)
