@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from adar_export.fused import FusedCell
 from adar_export.plain import PlainCell, export_plain_cell
 from adar_export.precision import PRECISIONS
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_runtime.graph import Graph
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.schedule import step_code
 from adar_runtime.signature import STATE, STEP
 from adar_runtime.tables import Tables
 from adar_train import AdaR, GraphTensors, ModelConfig, State
-from adar_train.data.minesweeper import minesweeper
 from benchmarks.spread import spread
 from benchmarks.turns import Turn, Worker, race
 

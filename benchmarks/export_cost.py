@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 import torch
 
 from adar_export import export_bundle
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_train import AdaR, Fitted, ModelConfig, TrainConfig, load_run, save_run
-from adar_train.data.minesweeper import minesweeper
 
 
 def main() -> None:

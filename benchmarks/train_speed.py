@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from adar_export.plain import PlainAdaR
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_runtime.schedule import times
 from adar_train import AdaR, GraphTensors, ModelConfig
-from adar_train.data.minesweeper import minesweeper
 from adar_train.losses import task_loss
 from benchmarks.spread import spread
 

@@ -1,7 +1,6 @@
 """The command `adar-deploy export`."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from adar_deploy.commands.inspect import show_parity
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, megabytes, print_facts, print_next
 from adar_deploy.extras import require
+from adar_deploy.options import PrecisionName
 
 if TYPE_CHECKING:
     from adar_export import Check, Trial
@@ -18,18 +18,11 @@ if TYPE_CHECKING:
 ABOUT = 50  # comparisons and trials of an export, more or less: how many trials it takes is what it finds out
 
 
-class PrecisionName(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-    int8 = "int8"
-
-
 def export(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a training run.", show_default="the newest in runs/")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the bundle.")] = Path("bundle"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bundle.")] = Path("bundle"),
     opset: Annotated[int, typer.Option(help="ONNX opset of the graphs.")] = 17,
     precision: Annotated[
         PrecisionName, typer.Option(help="Of the cell's large products; int8 is of their weights alone.")
