@@ -9,6 +9,7 @@ import typer
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
+from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, export, validate, inspect, run):
+for command in (train, evaluate, export, validate, inspect, run, report):
     app.command()(interruptible(command))
 
 

@@ -1,9 +1,10 @@
 """Files and folders that are whole or absent: written under another name, then renamed."""
 
+import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +33,11 @@ def write_file(path: Path, content: bytes) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
+    """The first of the files that has these bytes."""
+    return next((file for file in files if hashlib.sha256(file.read_bytes()).hexdigest() == sha256), None)
 
 
 def check_writable(path: Path) -> None:
