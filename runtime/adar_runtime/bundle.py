@@ -71,7 +71,7 @@ class Bundle:
         check_budget(budget)
         self._check(graph)
         memory.check(graph, self.manifest)
-        stop = stop or self.stop_rule()
+        stop = self.stop_rule() if stop is None else stop
         solver = self.solver(solver) if isinstance(solver, str) else self._fitting(solver)
         recurrence = self.backend.start(graph)
         return Loop(recurrence, self.manifest, budget, stop, solver, time.perf_counter() - started)

@@ -36,7 +36,8 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
     gathered = FLOAT * d * PADDING * m  # the neighbours' rows
     if manifest.aggregation == EDGES:  # every edge has rows of 3d numbers, and an index for each of them
         gathered = (3 * FLOAT + 2 * INDEX) * m * 3 * d
-    cell = left + messages + gathered + FLOAT * n * 4 * d  # and a few results [n, d] on their way
+    between = FLOAT * 2 * c * c  # how much each target takes from every other, and softmax of it
+    cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few results [n, d] on their way
     return int(SPARE * (tables + states + max(lay_out, cell)))
 
 

@@ -27,7 +27,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
             raise ValueError("two of its members have the same name")
         # Python forgives what stands before an archive and PyTorch does not: they would read different ones.
         file.seek(0)
-        if file.read(4) != LOCAL_HEADER or all(member.header_offset for member in members):
+        if file.read(4) != LOCAL_HEADER or min((member.header_offset for member in members), default=1) != 0:
             raise ValueError("it does not begin with its first member")
         yield archive
 
