@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from adar_deploy.commands import data
+from adar_deploy.commands.bench import bench
 from adar_deploy.commands.completion import completion, hear_shells
 from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
@@ -29,7 +30,7 @@ Command = Callable[..., None]
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
     "Make a bundle": (export, validate, inspect),
-    "Use a bundle": (run, report),
+    "Use a bundle": (run, bench, report),
     "This program": (completion,),
 }
 """What each command is for, and the commands, in the order in which the help shows them."""

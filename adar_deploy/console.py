@@ -32,14 +32,9 @@ def print_error(message: str) -> None:
 
 def print_facts(title: str, facts: Mapping[str, Any], indent: int = 0) -> None:
     """A short table: a name, and what there is to say about it."""
-    table = Table(
-        title=" " * indent + escape(printable(title)),
-        title_justify="left",
-        title_style="bold" if not indent else "",
-        show_header=False,
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
+    if title:
+        out.print(" " * indent + printable(title), style="bold" if not indent else "", markup=False)
+    table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():

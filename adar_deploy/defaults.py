@@ -121,8 +121,10 @@ def _flat(table: Mapping[str, Any], key: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    """A list as the one word that such an option takes on the command line."""
-    return ",".join(map(str, value)) if isinstance(value, list) and parameter.one_word else value
+    """A list as the one word that such an option takes on the command line, or one word as a list."""
+    if parameter.one_word:
+        return ",".join(map(str, value)) if isinstance(value, list) else value
+    return value if isinstance(value, list) else [value]
 
 
 def _hint(key: tuple[str, ...], known: list[Parameter]) -> str:

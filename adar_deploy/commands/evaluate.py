@@ -8,6 +8,7 @@ import typer
 
 from adar_deploy.console import Bar, percent, print_facts, print_note, print_rows
 from adar_deploy.extras import require
+from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Json, Split
 
 if TYPE_CHECKING:
@@ -76,15 +77,9 @@ def evaluate(
 
 def parse_budgets(text: str) -> list[int]:
     """Numbers of steps from a list with commas."""
-    from adar_runtime.errors import UsageError
     from adar_runtime.loop import check_budget
 
-    try:
-        sizes = [int(word) for word in text.split(",")]
-    except ValueError as error:
-        raise UsageError(
-            f"budgets are whole numbers with commas between, such as 8,50,300, not {text!r}"
-        ) from error
+    sizes = parse_numbers("budgets", text)
     for size in sizes:
         check_budget(size)
     return sizes

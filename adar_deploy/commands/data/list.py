@@ -35,13 +35,15 @@ def list_(as_json: Json = False) -> None:
     if sets is None:
         print_note("the sets of PyTorch Geometric need pip install 'adar-deploy[train]'")
         return
-    print_facts("of PyTorch Geometric", {kind: ", ".join(names) for kind, names in sets.items()})
+    print_facts(
+        "of PyTorch Geometric, such as pyg:Planetoid/Cora", {k: ", ".join(v) for k, v in sets.items()}
+    )
 
 
 def _pyg_sets() -> dict[str, list[str]] | None:
-    """Names to train by, those of a class together; None where PyTorch Geometric is not installed."""
+    """Its classes as one types them, and the sets of each; None where it is not installed."""
     if not present("train"):
         return None
     from adar_train.data.pyg import PREFIX, SETS
 
-    return {kind: [f"{PREFIX}{kind}/{name}" for name in SETS[kind]] or [PREFIX + kind] for kind in SETS}
+    return {PREFIX + kind: list(names) for kind, names in SETS.items()}
