@@ -1,6 +1,7 @@
 """A real, tiny model of sentence-transformers, and graphs of texts that it can tell apart."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ TOPICS = {
 }
 
 
-def tiny_model(folder: Path, columns: int = 64) -> Path:
+def tiny_model(folder: Path, columns: int = 64, words: Sequence[str] = ()) -> Path:
     """One random direction a word: texts that share words are close."""
-    words = ["[UNK]", *TOPICS, *(word for topic in TOPICS.values() for word in topic)]
+    words = ["[UNK]", *(words or [*TOPICS, *(word for topic in TOPICS.values() for word in topic)])]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     weights = np.random.default_rng(0).normal(size=(len(words), columns)).astype(np.float32)

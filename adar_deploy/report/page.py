@@ -37,12 +37,17 @@ def page(facts: Facts) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>AdaR on {escape(name)}</title>"
-        f"<style>{files('adar_deploy.report').joinpath('style.css').read_text(encoding='utf-8')}</style>"
+        f"<style>{style('charts.css')}{style('page.css')}</style>"
         f"</head><body><main><h1>AdaR on {escape(name)}</h1>"
         f'<p class="lead">{escape(_subject(facts))}</p>{_figures(facts)}{notes}{body}'
         "<footer>Made by adar-deploy report. Every number was read from the run and the bundle, or measured "
         "when this page was made.</footer></main></body></html>\n"
     )
+
+
+def style(name: str) -> str:
+    """One of the style sheets beside this file."""
+    return files("adar_deploy.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _subject(facts: Facts) -> str:
