@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from adar_deploy.commands.build import build
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, export, validate, inspect, run):
+for command in (train, evaluate, export, validate, build, inspect, run):
     app.command()(interruptible(command))
 
 
