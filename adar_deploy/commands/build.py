@@ -38,7 +38,7 @@ def build(
     ] = None,
     sm: Annotated[
         str | None,
-        typer.Option(help="GPUs to build for (rtx): of 75, 80, 86, 89, 120.", show_default="80 and later"),
+        typer.Option(help="GPUs to build for (rtx): of 80, 86, 89, 120.", show_default="80 and later"),
     ] = None,
     precision: Annotated[
         PrecisionName | None,
@@ -68,7 +68,7 @@ def build(
 ) -> None:
     """Build TensorRT engines of a bundle, which run its whole loop on a GPU.
 
-    They are put into its folder `engines`, each with a JSON beside it that says what it is for. They are a cache: the ONNX files stay what the bundle is.
+    They are put into its folder `engines`, each with a JSON beside it that says what it is for.
 
     Example: adar-deploy build bundle --profile medium
 
@@ -136,7 +136,7 @@ def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
     )
     print_rows(["engine", "MB"], [(one.file, f"{one.bytes / 1e6:.1f}") for one in engines])
     sizes = [Profile(**{k: Range(*v) for k, v in one.items()}) for one in first.profiles]
-    print_facts("takes graphs of", {f"profile {index}": one for index, one in enumerate(sizes)})
+    print_facts("takes graphs of", {f"profile {index}": one.in_words for index, one in enumerate(sizes)})
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ class Backend(StrEnum):
     auto = "auto"
     onnxruntime_cpu = "onnxruntime-cpu"
     onnxruntime_cuda = "onnxruntime-cuda"
+    tensorrt = "tensorrt"
 
 
 def run(
@@ -64,6 +65,9 @@ def run(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one a core")
     ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build TensorRT engines again where they do not fit.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(help="Write predictions: .npz, .csv, .json or .parquet; {name} stands for a graph's."),
@@ -91,7 +95,7 @@ def run(
 
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     save = Saver.of(files, output, plot, several=several)
-    opened = load(bundle, backend.value, threads)
+    opened = load(bundle, backend.value, threads, rebuild=rebuild)
     waiting = _given(patience=patience)
     if exit is Exit.per_node:
         rule = opened.stop_rule("final")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from adar_runtime.backends import Settings
 from adar_runtime.backends.onnx import OnnxBackend
 from adar_runtime.cuda import device_problem
 from adar_runtime.manifest import Manifest
@@ -13,6 +14,8 @@ def problem() -> str | None:
     return None if found is None else f"{found}; use onnxruntime-cpu"
 
 
-def open(graphs: Mapping[str, bytes], manifest: Manifest, threads: int | None) -> OnnxBackend:  # noqa: A001
+def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> OnnxBackend:  # noqa: A001
     """Sessions on the first device."""
-    return OnnxBackend("onnxruntime-cuda", "cuda", "CUDAExecutionProvider", graphs, manifest, threads)
+    return OnnxBackend(
+        "onnxruntime-cuda", "cuda", "CUDAExecutionProvider", graphs, manifest, settings.threads
+    )

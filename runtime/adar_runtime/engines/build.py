@@ -24,7 +24,7 @@ from adar_runtime.files import check_writable, write_file
 from adar_runtime.manifest import Manifest
 
 LEVELS = range(6)  # of the builder's effort
-CAPABILITIES = (75, 80, 86, 89, 120)  # that rtx can be told to build for
+CAPABILITIES = (80, 86, 89, 120)  # that rtx can be told to build for; 75 has no float32 products
 
 
 @dataclass(frozen=True)

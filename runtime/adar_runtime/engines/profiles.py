@@ -91,8 +91,11 @@ class Profile:
     def to_dict(self) -> dict[str, list[int]]:
         return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {sizes[0]:,} to {sizes[2]:,}" for name, sizes in self.to_dict().items())
+    @property
+    def in_words(self) -> str:
+        """The sizes that every graph has."""
+        named = {"nodes": self.n, "edges": self.m}
+        return ", ".join(f"{sizes.least:,} to {sizes.most:,} {name}" for name, sizes in named.items())
 
     def shapes(self, ports: Iterable[Port]) -> dict[str, Shapes]:
         """Of every input that has a free side, by its name."""
