@@ -264,8 +264,9 @@ class Engine(StandIn):
     def create_runtime_config(self):
         return Config(self._calls)
 
-    def create_execution_context(self, config):
-        assert config._strategy == trt.ExecutionContextAllocationStrategy.USER_MANAGED
+    def create_execution_context(self, config_or_strategy):
+        strategy = getattr(config_or_strategy, "_strategy", config_or_strategy)
+        assert strategy == trt.ExecutionContextAllocationStrategy.USER_MANAGED
         return Context(self)
 
 

@@ -1,5 +1,8 @@
 """The loop on a device that is acted out (`standins.py`): its numbers, and the order of its calls."""
 
+import re
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +11,10 @@ import pytest
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
 
+from cuda.bindings import runtime as cudart
+
 import adar_runtime
-from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
+from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak, cuda
 from adar_runtime.backends.trt_ends import spans
 from adar_runtime.backends.trt_session import BLOCK
 from adar_runtime.engines.clock import NEXT_TICK, ROWS, TICK, clock_graph, row_width
@@ -17,7 +22,7 @@ from adar_runtime.errors import BackendError
 from adar_runtime.signature import STATE, STEP
 from tests.helpers import random_graph
 from tests.runtime.acting import acted_bundle, with_engines
-from tests.runtime.standins import Device
+from tests.runtime.standins import Device, arguments_of
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +143,63 @@ def test_every_level_has_its_head(level: str, tmp_path: Path, monkeypatch: pytes
 
 def position(names: list[str], name: str, after: int = 0) -> int:
     return names.index(name, after)
+
+
+def test_every_call_is_one_that_the_real_classes_have(acted) -> None:
+    """The stand-in asks them itself; this asks again, of what was really called."""
+    import tensorrt_rtx as trt
+
+    bundle, device = acted
+    for solver in (Euler(), Adaptive(tolerance=1e-2)):
+        bundle.run(GRAPH, 40, Peak(patience=2), solver)
+    called = {(name, len(arguments)) for name, *arguments in device.calls}
+    assert len(called) > 25
+    for name, count in called:
+        where = trt if "." in name else cudart
+        real = attrgetter(name.removesuffix(" ="))(where)
+        assert name.endswith("=") or any(few <= count <= many for few, many in arguments_of(real)), name
+
+
+@pytest.mark.parametrize(
+    ("files", "prefix", "real"),
+    [
+        (["cuda.py"], r"self\._api", "cuda.bindings.runtime"),
+        (["engines/build.py", "engines/flavours.py", "backends/tensorrt.py"], "trt", "tensorrt_rtx"),
+    ],
+)
+def test_every_name_is_there(files: list[str], prefix: str, real: str) -> None:
+    """Of what the source spells out, whether or not a test comes by."""
+    source = "".join((Path(adar_runtime.__file__).parent / file).read_text() for file in files)
+    names = set(re.findall(rf"\b{prefix}((?:\.[A-Za-z]\w+)+)", source))
+    names |= {f".{name}" for name in re.findall(r'_call\(\s*"(\w+)"', source)}
+    assert len(names) > 8
+    for name in names - {".trt", ".log", ".log.heard", ".log.heard.clear", ".log.heard.reason"}:
+        assert attrgetter(name[1:])(import_module(real)), name
+
+
+@pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here, and these are no addresses")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("cudaMalloc", (256,)),
+        ("cudaFree", (256,)),
+        ("cudaMallocHost", (256,)),
+        ("cudaMemcpyAsync", (256, 512, 4, cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice, 7)),
+        ("cudaMemsetAsync", (256, 0, 4, 7)),
+        ("cudaStreamSynchronize", (7,)),
+        ("cudaStreamCreateWithFlags", (cudart.cudaStreamNonBlocking,)),
+        ("cudaStreamBeginCapture", (7, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal)),
+        ("cudaStreamEndCapture", (7,)),
+        ("cudaDeviceGetAttribute", (cudart.cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor, 0)),
+        ("cudaGetDevice", ()),
+    ],
+)
+def test_the_real_calls_take_such_arguments(name: str, arguments: tuple) -> None:
+    """Without a driver they do nothing, and answer with an error instead of raising one."""
+    error, *_ = getattr(cudart, name)(*arguments)
+    assert int(error)
+    _, said = cudart.cudaGetErrorString(error)
+    assert said.decode()
 
 
 def test_it_warms_up_before_it_captures_and_captures_before_there_is_a_state(acted) -> None:

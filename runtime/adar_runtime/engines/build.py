@@ -137,7 +137,8 @@ def build_engine(
     config = builder.create_builder_config()
     for one in shapes:
         _check_names(network, name, one)
-        config.add_optimization_profile(_profile(builder, one))
+        if config.add_optimization_profile(_profile(builder, one)) < 0:
+            raise EngineError(f"TensorRT refused a profile of {name}.onnx: {flavour.log.heard.reason}")
     _configure(config, target, wish)
     monitor = make_monitor(flavour.trt, lambda done, phase: on_progress(name, done, phase))
     config.progress_monitor = monitor
@@ -150,6 +151,7 @@ def build_engine(
         raise EngineError(_unbuilt(flavour, name))
     if timing is not None:
         timing.take(config)
+    on_progress(name, 1.0, "")
     return bytes(plan)
 
 
@@ -215,7 +217,7 @@ def _configure(config: Any, target: _Target, wish: Wish) -> None:
 def _unbuilt(flavour: Flavour, name: str) -> str:
     why = flavour.log.heard.reason
     advice = "try a smaller --profile or another --optimization-level"
-    if "OutOfMemory" in why:
+    if "OutOfMemory" in why or "workspace" in why:
         advice = "allow more with --workspace, or ask for a smaller --profile: it counts the largest shapes"
     return f"TensorRT could not build an engine of {name}.onnx: {short(why, 200)}; {advice}"
 
