@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from adar_deploy.commands import data
 from adar_deploy.commands.bench import bench
+from adar_deploy.commands.build import build
 from adar_deploy.commands.completion import completion, hear_shells
 from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
@@ -29,7 +30,7 @@ Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, validate, inspect),
+    "Make a bundle": (export, build, validate, inspect),
     "Use a bundle": (run, bench, report),
     "This program": (completion,),
 }
