@@ -1,6 +1,6 @@
 """Checks that turn whatever was given into an array of the right kind, or say what is wrong with it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,10 @@ from adar_runtime.errors import GraphError, reason, short
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-OWN = ["C_CONTIGUOUS", "WRITEABLE"]  # PyTorch warns of what may not be written to
+OWN: tuple[Literal["C"], Literal["W"]] = (
+    "C",
+    "W",
+)  # contiguous and writeable: PyTorch warns of what may not be written to
 
 
 def require(holds: bool, otherwise: str) -> None:
