@@ -108,9 +108,8 @@ def compare(
             try:
                 checks.append(_check(model, bundle, name, graph, tensors, [*looked_at, budget]))
             except DivergedError as error:
-                raise ExportError(
-                    f"these weights make the recurrence blow up ({error}, on {name}): train with a smaller --lr"
-                ) from error
+                what = f"these weights make the recurrence blow up ({error}, on {name})"
+                raise ExportError(f"{what}: train with a smaller --lr") from error
             on_check(checks[-1])
     precision = bundle.manifest.precision
     return Report(TOLERANCES[precision], checks, precision)
