@@ -16,6 +16,7 @@ from adar_runtime.engines import FOLDER
 from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.flavours import RTX, TENSORRT, Flavour, flavour_of
+from adar_runtime.engines.interrupts import held_back
 from adar_runtime.engines.profiles import PROFILES, Profile, Shapes
 from adar_runtime.engines.progress import Report, make_monitor
 from adar_runtime.engines.sidecar import Sidecar, sha256, write_engines
@@ -140,13 +141,16 @@ def build_engine(
         if config.add_optimization_profile(_profile(builder, one)) < 0:
             raise EngineError(f"TensorRT refused a profile of {name}.onnx: {flavour.log.heard.reason}")
     _configure(config, target, wish)
-    monitor = make_monitor(flavour.trt, lambda done, phase: on_progress(name, done, phase))
-    config.progress_monitor = monitor
     if timing is not None:
         timing.lend(config)
-    plan = builder.build_serialized_network(network, config)
-    if monitor.interrupt is not None:
-        raise monitor.interrupt
+    with held_back() as signals:
+        monitor = make_monitor(
+            flavour.trt, lambda done, phase: on_progress(name, done, phase), lambda: bool(signals.came)
+        )
+        config.progress_monitor = monitor
+        plan = builder.build_serialized_network(network, config)
+    if monitor.error is not None:
+        raise monitor.error
     if plan is None:
         raise EngineError(_unbuilt(flavour, name))
     if timing is not None:
@@ -157,7 +161,9 @@ def build_engine(
 
 def _parse(flavour: Flavour, network: Any, name: str, content: bytes) -> None:
     parser = flavour.trt.OnnxParser(network, flavour.log)
-    if parser.parse(content):
+    with held_back():  # the log is called from in there
+        parsed = parser.parse(content)
+    if parsed:
         return
     heard = flavour.log.heard
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
