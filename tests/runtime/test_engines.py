@@ -85,9 +85,7 @@ def test_every_profile_is_built(bundle: Path, names: list[str]) -> None:
     )
     assert [one.graph for one in built] == ["encoder", "cell", "head", "clock"]
     cell = built[1]
-    assert [Profile(**{k: Range(*v) for k, v in one.items()}) for one in cell.profiles] == [
-        Profile.parse(name) for name in names
-    ]
+    assert cell.profiles == tuple(Profile.parse(name) for name in names)
     assert set(cell.shapes[0]) == {
         port.name for port in read_bundle(bundle)[0].graphs["cell"].inputs if "n" in port.shape
     } | {port.name for port in STRUCTURES[TABLES]}
@@ -292,7 +290,8 @@ def test_signals_are_heard_when_the_block_is_left() -> None:
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (Wish(capabilities=(90,)), "--sm has 90: TensorRT-RTX builds for 80, 86, 89, 120"),
+        (Wish(profiles=()), "at least one profile"),
+        (Wish(flavour="rtx", capabilities=(90,)), "--sm has 90: TensorRT-RTX builds for 80, 86, 89, 120"),
         (Wish(level=9), "optimization level is 9"),
         (Wish(workspace=0), "workspace"),
         (Wish(flavour="vulkan"), "there is no flavour 'vulkan' of TensorRT: choose tensorrt or rtx"),
@@ -403,6 +402,7 @@ CHANGES = {
     "a field more": lambda raw: json.dumps(raw | {"more": 1}),
     "a number for text": lambda raw: json.dumps(raw | {"version": 7}),
     "shapes that are none": lambda raw: json.dumps(raw | {"shapes": [{"nodes": "abc"}]}),
+    "sizes that are none": lambda raw: json.dumps(raw | {"profiles": [{"n": [1]}]}),
     "another place": lambda raw: json.dumps(raw | {"graph": "../../cell"}),
     "another name": lambda raw: json.dumps(raw | {"graph": "head"}),
     "far too large": lambda raw: json.dumps(raw) + " " * 2**20,

@@ -41,12 +41,8 @@ class Wish:
 
     def check(self) -> None:
         """Refuse what cannot be before any work is done."""
-        unknown = sorted(set(self.capabilities) - set(CAPABILITIES))
-        if unknown:
-            known = ", ".join(map(str, CAPABILITIES))
-            raise UsageError(
-                f"--sm has {unknown[0]}: TensorRT-RTX builds for {known}; leave it out for 80 and later"
-            )
+        if not self.profiles:
+            raise UsageError("an engine needs at least one profile")
         if self.level not in LEVELS:
             raise UsageError(f"the optimization level is {self.level}: choose 0 (soonest) to {LEVELS[-1]}")
         if self.workspace is not None and self.workspace < 1:
@@ -92,7 +88,7 @@ def build_engines(
             version=target.flavour.version,
             compute_capabilities=target.capabilities,
             precision=manifest.precision,
-            profiles=tuple(profile.to_dict() for profile in wish.profiles) if shapes else (),
+            profiles=wish.profiles if shapes else (),
             shapes=tuple(shapes),
             optimization_level=wish.level,
             workspace=wish.workspace,
@@ -108,6 +104,12 @@ def _target(wish: Wish) -> _Target:
     """What to build with and for."""
     flavour = flavour_of(wish.flavour)
     if flavour.name == RTX:
+        unknown = sorted(set(wish.capabilities) - set(CAPABILITIES))
+        if unknown:
+            known = ", ".join(map(str, CAPABILITIES))
+            raise UsageError(
+                f"--sm has {unknown[0]}: TensorRT-RTX builds for {known}; leave it out for 80 and later"
+            )
         return _Target(flavour, wish.capabilities)
     problem = device_problem()
     if problem is not None:
@@ -245,7 +247,9 @@ class _TimingCache:
     def of(cls, target: _Target, wish: Wish, bundle: Path) -> "_TimingCache":
         if target.flavour.name != TENSORRT:
             return cls(None)
-        return cls(wish.timing_cache or bundle / FOLDER / "timing.cache")
+        path = wish.timing_cache or bundle / FOLDER / "timing.cache"
+        check_writable(path)
+        return cls(path)
 
     def lend(self, config: Any) -> None:
         """Let a build use it; one of another version or GPU is left out."""
