@@ -8,8 +8,8 @@ import pytest
 from adar_export import export_bundle
 from adar_runtime import Graph
 from adar_runtime.backends import tensorrt
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
-from adar_train.data.minesweeper import minesweeper
 from tests.helpers import awake, random_graph
 
 

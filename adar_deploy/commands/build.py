@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.console import Bar, print_facts, print_next, print_rows
+from adar_deploy.options import BundleArgument, Json, PrecisionName
 
 if TYPE_CHECKING:
     from adar_runtime.engines.build import Wish
@@ -18,20 +19,13 @@ GIB = 2**30
 ENGINES = 4  # encoder, cell, head, and the clock that the loop on a GPU runs by
 
 
-class PrecisionName(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-    int8 = "int8"
-
-
 class FlavourName(StrEnum):
     rtx = "rtx"
     tensorrt = "tensorrt"
 
 
 def build(
-    bundle: Annotated[Path, typer.Argument(help="Folder of an exported bundle.")] = Path("bundle"),
+    bundle: BundleArgument = Path("bundle"),
     flavour: Annotated[
         FlavourName | None,
         typer.Option(help="rtx builds without a GPU, for any; tensorrt for the one that is there."),
@@ -64,7 +58,7 @@ def build(
             help="File that keeps measured times for later builds (tensorrt).", show_default="in the bundle"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Build TensorRT engines of a bundle, which run its whole loop on a GPU.
 

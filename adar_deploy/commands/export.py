@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.commands.build import PrecisionName, build_with_bar, show_engines
+from adar_deploy.commands.build import build_with_bar, show_engines
 from adar_deploy.commands.inspect import show_parity
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, megabytes, print_facts, print_next
 from adar_deploy.extras import require
+from adar_deploy.options import PrecisionName
 
 if TYPE_CHECKING:
     from adar_export import Check, Trial
@@ -23,7 +24,7 @@ def export(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a training run.", show_default="the newest in runs/")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the bundle.")] = Path("bundle"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bundle.")] = Path("bundle"),
     opset: Annotated[int, typer.Option(help="ONNX opset of the graphs.")] = 17,
     precision: Annotated[
         PrecisionName, typer.Option(help="Of the cell's large products; int8 is of their weights alone.")

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from adar_deploy.console import megabytes, percent, print_facts, print_rows
+from adar_deploy.options import BundleArgument, Json
 
 if TYPE_CHECKING:
     from adar_runtime.engines.sidecar import Sidecar
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    bundle: Annotated[Path, typer.Argument(help="Folder of an exported bundle.")] = Path("bundle"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    bundle: BundleArgument = Path("bundle"),
+    as_json: Json = False,
 ) -> None:
     """Show what a bundle is, takes and gives, and how well it was found to agree with PyTorch.
 

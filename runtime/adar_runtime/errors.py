@@ -62,8 +62,8 @@ class DivergedError(AdarError):
 
 
 def short(value: object, longest: int = 100) -> str:
-    """What somebody else wrote, cut so that it fits into a message."""
-    text = str(value)
+    """What somebody else wrote, cut so that it fits into a message of one line."""
+    text = str(value).replace("\n", " ")
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
