@@ -13,6 +13,7 @@ from rich.markup import escape
 from adar_deploy.commands import data
 from adar_deploy.commands.bench import bench
 from adar_deploy.commands.completion import completion, hear_shells
+from adar_deploy.commands.doctor import doctor
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
@@ -29,7 +30,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
     "Make a bundle": (export, validate, inspect),
     "Use a bundle": (run, bench),
-    "This program": (completion,),
+    "This program": (doctor, completion),
 }
 """What each command is for, and the commands, in the order in which the help shows them."""
 
