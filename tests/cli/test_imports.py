@@ -16,6 +16,7 @@ HEAVY = (
     "scipy",
     "matplotlib",
     "pyarrow",
+    "networkx",
     "typer",
     "adar_train",
     "adar_export",

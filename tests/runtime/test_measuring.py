@@ -22,6 +22,11 @@ def noted(side: str, log: str):
     return turn
 
 
+def holding(size: int):
+    held = np.ones(size, np.uint8)
+    return lambda: (float(held[-1]), peak_bytes())
+
+
 def failing():
     raise ValueError("no such device\nand more")
 
@@ -66,11 +71,15 @@ def test_the_end_does_not_wait_for_a_turn() -> None:
     assert time.monotonic() - started < 30
 
 
-def test_the_peak_grows_with_what_is_held() -> None:
-    before = peak_bytes()
-    held = np.ones(2**26, np.uint8)
-    assert peak_bytes() - before > 2**25
-    assert held[-1] == 1
+def test_a_peak_is_of_a_side_alone() -> None:
+    """What the parent holds, and what another side holds, is not in it."""
+    parent = np.ones(2**28, np.uint8)
+    workers = {size: Worker(holding, size) for size in (2**20, 2**27)}
+    small, large = (worker.turn()[1] for worker in workers.values())
+    for worker in workers.values():
+        worker.end()
+    assert 2**26 < large - small < 2**28
+    assert peak_bytes() > small + parent.nbytes / 2
 
 
 def test_spread() -> None:
