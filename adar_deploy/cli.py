@@ -12,11 +12,14 @@ from rich.markup import escape
 
 from adar_deploy.commands import data
 from adar_deploy.commands.bench import bench
+from adar_deploy.commands.build import build
 from adar_deploy.commands.completion import completion, hear_shells
 from adar_deploy.commands.doctor import doctor
+from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
+from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
@@ -28,8 +31,8 @@ Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, validate, inspect),
-    "Use a bundle": (run, bench),
+    "Make a bundle": (export, build, validate, inspect),
+    "Use a bundle": (run, bench, report),
     "This program": (doctor, completion),
 }
 """What each command is for, and the commands, in the order in which the help shows them."""
@@ -67,6 +70,7 @@ for task, commands in COMMANDS.items():
     add(app, *commands, panel=task)
 graphs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 add(graphs, data.list_, data.make, data.convert, data.show)
+add(app, embed, panel="Graphs")
 app.add_typer(graphs, name="data", help="List, make, convert and look at graphs.", rich_help_panel="Graphs")
 
 

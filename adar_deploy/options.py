@@ -20,6 +20,7 @@ class Backend(StrEnum):
     auto = "auto"
     onnxruntime_cpu = "onnxruntime-cpu"
     onnxruntime_cuda = "onnxruntime-cuda"
+    tensorrt = "tensorrt"
 
 
 class SolverName(StrEnum):

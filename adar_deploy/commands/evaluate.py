@@ -48,7 +48,7 @@ def evaluate(
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_drawable(plot)
-    subject = _open(model)
+    subject = open_subject(model)
     done: list[Evaluation] = []
     loaded = {str(path): [read_graph(path)] for path in graphs}
     if subject.level == GRAPH:  # labelled as wholes, they are scored together
@@ -85,7 +85,7 @@ def parse_budgets(text: str) -> list[int]:
     return sizes
 
 
-def _open(path: Path) -> "Subject":
+def open_subject(path: Path) -> "Subject":
     """The model in this folder. A bundle needs no PyTorch."""
     from adar_runtime import load
     from adar_runtime.curves import run_moments

@@ -51,6 +51,9 @@ def run(
     ] = None,
     backend: Annotated[Backend, typer.Option(help="What to run on.")] = Backend.auto,
     threads: Threads = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build TensorRT engines again where they do not fit.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -80,7 +83,7 @@ def run(
 
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     save = Saver.of(files, output, plot, several=several)
-    opened = load(bundle, backend.value, threads)
+    opened = load(bundle, backend.value, threads, rebuild=rebuild)
     waiting = _given(patience=patience)
     if exit is Exit.per_node:
         rule = opened.stop_rule("final")
