@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+PROVIDERS = {"CUDAExecutionProvider": "onnxruntime-cuda", "CPUExecutionProvider": "onnxruntime-cpu"}
+"""Of ONNX Runtime, that a backend uses, the best one first."""
+
 
 class State(StrEnum):
     """How a thing is."""
@@ -42,8 +45,8 @@ def able(findings: Sequence[Finding]) -> dict[str, str | None]:
     working = {(one.group, one.name): one.detail for one in findings if one.state is State.works}
     engines = [name for group, name in working if group == "TensorRT"]
     gpu = any(group == "CUDA" for group, _ in working)
-    backends = {"CUDAExecutionProvider": "onnxruntime-cuda", "CPUExecutionProvider": "onnxruntime-cpu"}
-    runs = [backend for provider, backend in backends.items() if ("ONNX Runtime", provider) in working]
+    runs = ["tensorrt"] if engines and gpu else []
+    runs += [backend for provider, backend in PROVIDERS.items() if ("ONNX Runtime", provider) in working]
     trained = working.get(("end to end", "a model"))
     return {
         "train": trained and trained.rpartition(" ")[2],

@@ -13,6 +13,7 @@ import pytest
 from adar_deploy.doctor import packages
 from adar_deploy.doctor.findings import Finding, State, able
 from adar_deploy.doctor.probes import DOUBLE, probe
+from adar_runtime.backends import BACKENDS
 
 
 def test_this_machine_end_to_end(adar, bundle_folder: Path) -> None:
@@ -106,5 +107,5 @@ def test_what_a_machine_with_a_gpu_can_do() -> None:
         "train": "cuda",
         "export": None,
         "build": "tensorrt",
-        "run": "onnxruntime-cuda, onnxruntime-cpu",
+        "run": ", ".join(BACKENDS),
     }
