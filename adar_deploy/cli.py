@@ -47,7 +47,7 @@ def _help(command: Command) -> str:
     """Its docstring, a line a paragraph for any window, and the examples in a colour of their own."""
     paragraphs = re.split(r"\n\s*\n", command.__doc__ or "")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    return re.sub(r"(?m)^(Example:) (.+)$", r"[dim]\1[/] [green]\2[/]", escape(text).strip())
+    return re.sub(r"(?m)^(Example:) (.+)$", r"[dim]\1[/] [not dim green]\2[/]", escape(text).strip())
 
 
 def add(app: typer.Typer, *commands: Command, panel: str | None = None) -> None:

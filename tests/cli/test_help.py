@@ -34,7 +34,7 @@ def test_every_command_has_json_a_short_help_and_a_true_example(adar, words: tup
     assert code == 0
     assert "--json" in options_of(words)
     assert "Example: adar-deploy" in " ".join(out.split())
-    examples = re.findall(r"\[green\](.+?)\[/\]", command_of(words).help)
+    examples = re.findall(r"\[not dim green\](.+?)\[/\]", command_of(words).help)
     assert examples
     for example in examples:
         program, *given = shlex.split(example.split(">")[0])
