@@ -18,6 +18,7 @@ HEAVY = (
     "scipy",
     "matplotlib",
     "pyarrow",
+    "networkx",
     "typer",
     "adar_train",
     "adar_export",
