@@ -73,8 +73,9 @@ def _row(param: Any, annotation: Any) -> list[str]:
 
 def _kind(annotation: Any) -> str:
     """What is written after an option."""
-    kind = next((part for part in (*get_args(annotation), annotation) if isinstance(part, type)), str)
-    kind = next((part for part in get_args(kind) if isinstance(part, type)), kind)  # of a list, its entries
+    while get_args(annotation):  # of a union its first part, of a list its entries
+        annotation = get_args(annotation)[0]
+    kind = annotation if isinstance(annotation, type) else str
     if issubclass(kind, Enum):
         return " \\| ".join(str(choice.value) for choice in kind)
     return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")

@@ -16,6 +16,7 @@ HEAVY = (
     "scipy",
     "matplotlib",
     "pyarrow",
+    "sentence_transformers",
     "typer",
     "adar_train",
     "adar_export",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, s
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
 from adar_runtime.metrics import confusion, roc_auc, roc_points
+from tests.bundles import edit
 from tests.helpers import random_graph
 
 SECTIONS = (
@@ -131,6 +133,19 @@ def test_names_from_files_are_text_and_nothing_else(adar, described_bundle: Path
 
 
 @pytest.mark.parametrize(
+    "nonsense", [{"parity": {"checks": 3}}, {"convergence": {"trials": [{}]}}, {"versions": {"a": [1]}}]
+)
+def test_what_a_stranger_says_of_a_bundle_is_shown_or_refused(
+    adar, bundle_folder: Path, tmp_path: Path, nonsense: dict
+) -> None:
+    shutil.copytree(bundle_folder, tmp_path / "b")
+    edit(tmp_path / "b", lambda manifest: manifest.update(nonsense))
+    code, _, err = adar("report", "b")
+    assert (code == 0) == ("versions" in nonsense)
+    assert code == 0 or "says of itself what cannot be shown" in err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nowhere"], "neither a training run nor a bundle"),
@@ -154,6 +169,7 @@ def test_mistakes_are_one_line(
 def test_numbers_are_shown_beside_numbers() -> None:
     facts = {
         "data": [],
+        "kind": "gcn",
         "notes": [],
         "run": None,
         "bundle": "b",
@@ -165,6 +181,7 @@ def test_numbers_are_shown_beside_numbers() -> None:
     facts |= {"environment": {}, "answers": {"numbers": [[0.0, 0.1], [1.0, 0.8]]}}
     text = page(facts)
     Reader(text)
+    assert "The baseline gcn on an unknown graph" in text
     assert text.count('class="dot"') == 2
 
 
