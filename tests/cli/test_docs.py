@@ -159,6 +159,26 @@ def check_options(words: list[str]) -> None:
     assert {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)} <= known, words
 
 
+def numbers(text: str) -> set[str]:
+    """Written numbers, without the separators of thousands."""
+    return set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-\d+)?(?![\w.]*\d)", text.replace(",", "")))
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"), [("README.md", "## What it reaches"), ("docs/paper.md", "## Transductive")]
+)
+def test_figures_are_those_of_the_benchmarks(name: str, heading: str) -> None:
+    """Every number of a table of results is one that a document of benchmarks has, rounded."""
+    measured = numbers("".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.md")))
+    section = (ROOT / name).read_text().split(heading)[1].split("\n## ")[0]
+    rows = [line.split("|")[2:] for line in section.splitlines() if line.startswith("|")]
+    shown = numbers(" ".join(cell for row in rows for cell in row))
+    assert len(shown) > 7
+    for number in shown:
+        digits = len(number.partition(".")[2])
+        assert number in measured or any(f"{float(m):.{digits}f}" == number for m in measured), number
+
+
 def messages() -> list[str]:
     """Every text in the code, with … for what is put into it."""
     found = []

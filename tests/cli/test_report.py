@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adar_deploy.report import sources
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
 from adar_runtime.metrics import confusion, roc_auc, roc_points
+from adar_train import runs
 from tests.bundles import edit
 from tests.helpers import random_graph
 
@@ -79,6 +81,11 @@ def test_a_bundle_and_its_run(adar, bundle_folder: Path, run_folder: Path, tmp_p
     assert "://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
+
+
+def test_files_of_a_run_are_called_what_training_calls_them() -> None:
+    names = ("CONFIG", "METRICS", "HISTORY", "WEIGHTS", "GRAPH")
+    assert [getattr(sources, name) for name in names] == [getattr(runs, name) for name in names]
 
 
 def test_a_run_alone_says_what_an_export_would_add(adar, run_folder: Path, tmp_path: Path) -> None:
