@@ -11,9 +11,9 @@ from pathlib import Path
 
 from adar_export import export_bundle
 from adar_runtime import load
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_runtime.metrics import split_metrics
 from adar_train import ModelConfig, TrainConfig, fit, load_run, save_run
-from adar_train.data.minesweeper import minesweeper
 
 
 def main() -> None:

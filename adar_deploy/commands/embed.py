@@ -9,6 +9,7 @@ import typer
 
 from adar_deploy.commands.train import Device
 from adar_deploy.console import Bar, print_facts, print_next, print_note
+from adar_deploy.options import Json
 
 
 def embed(
@@ -32,7 +33,7 @@ def embed(
     ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts embedded at a time.")] = 32,
     device: Annotated[Device, typer.Option(help="What to embed on.")] = Device.auto,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Turn texts of nodes and descriptions of classes into a graph file.
 

@@ -8,6 +8,8 @@ import typer
 
 from adar_deploy.console import Bar, percent, print_facts, print_note, print_rows
 from adar_deploy.extras import require
+from adar_deploy.numbers import parse_numbers
+from adar_deploy.options import Json, Split
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation import Evaluation, Subject
@@ -21,10 +23,14 @@ def evaluate(
         list[Path], typer.Argument(help="Graphs with labels (.npz or .pt), seen before or not.")
     ],
     budgets: Annotated[str, typer.Option(help="Budgets to try, with commas between.")] = BUDGETS,
-    split: Annotated[int, typer.Option(min=0, help="Which of a graph's splits.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Every step of every budget: .csv or .json.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Metric and alignment against t: .png or .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    split: Split = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write every step of every budget: .csv or .json.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw metric and alignment against t: .png or .svg.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Score a model on graphs at every step of every budget.
 
@@ -71,15 +77,9 @@ def evaluate(
 
 def parse_budgets(text: str) -> list[int]:
     """Numbers of steps from a list with commas."""
-    from adar_runtime.errors import UsageError
     from adar_runtime.loop import check_budget
 
-    try:
-        sizes = [int(word) for word in text.split(",")]
-    except ValueError as error:
-        raise UsageError(
-            f"budgets are whole numbers with commas between, such as 8,50,300, not {text!r}"
-        ) from error
+    sizes = parse_numbers("budgets", text)
     for size in sizes:
         check_budget(size)
     return sizes

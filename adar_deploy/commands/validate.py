@@ -10,20 +10,25 @@ from adar_deploy.commands.inspect import show_checks
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, print_facts
 from adar_deploy.extras import require
+from adar_deploy.options import BundleArgument, Json
+from adar_deploy.places import graph_files
 
 
 def validate(
-    bundle: Annotated[Path, typer.Argument(help="Folder of an exported bundle.")] = Path("bundle"),
+    bundle: BundleArgument = Path("bundle"),
     graphs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Graphs to compare on (.npz or .pt), whole.", show_default="several small ones"),
+        typer.Argument(
+            help="Graph files (.npz or .pt) to compare on, or folders of them.",
+            show_default="several small ones",
+        ),
     ] = None,
     run: Annotated[
         Path | None,
         typer.Option(help="The run that it was exported from.", show_default="found in runs/ by its weights"),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of steps, with commas between.")] = "1,10,100,300",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare a bundle with PyTorch: names, then shapes, then values, on every backend that works here.
 
@@ -48,7 +53,8 @@ def validate(
         raise BundleError(f"{bundle} does not say which weights it was exported from: export the run again")
     model = adar_of(find_run(RUNS, weights, run))
     check_ports(bundle)
-    compared = {str(path): read_graph(path) for path in graphs or []} or shapes_for(model.config)
+    files = graph_files(graphs or [])
+    compared = {str(path): read_graph(path) for path in files} or shapes_for(model.config)
     reports, problems = [], []
     for backend in available():
         try:

@@ -11,6 +11,7 @@ from adar_export.validate import differing
 from adar_runtime.bundle import Bundle
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
+from adar_runtime.loop import Loop
 from adar_runtime.manifest import Manifest
 from adar_runtime.solvers import AdamsBashforth2, Adaptive, Euler, Solver
 from adar_runtime.stopping import Final
@@ -126,7 +127,8 @@ def _tried(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End | None:
 
 
 def _run(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End:
-    loop = bundle.loop(graph, attempt.budget, Final(), attempt.solver)
+    # Not by bundle.loop, which refuses a solver until the order that is measured here is known.
+    loop = Loop(bundle.backend.start(graph), bundle.manifest, attempt.budget, Final(), attempt.solver)
     start = next(loop).state()["nodes"]
     *_, step = loop
     end = step.state()["nodes"]

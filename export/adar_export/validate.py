@@ -1,6 +1,6 @@
 """Parity: a bundle against PyTorch, names, then shapes, then values, over many steps of several graphs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +23,13 @@ from adar_train.tensors import GraphTensors
 STEPS = (1, 10, 100, 300)
 DRIFT = (1, 2, 5, 10, 20, 50, 100, 150, 200, 250)  # steps at which the largest budget is looked at too
 TOLERANCES = {"fp32": 1e-3, "int8": 5e-2, "fp16": 2e-2, "bf16": 1e-1}
-"""Largest difference in a state, relative to its largest entry. Rounding adds up over the steps: what is
-measured in fp32 after 300 of them is around 1e-5, so this leaves room for other machines and no more."""
+"""Largest difference in a state or in the scores, relative to its largest entry. Rounding adds up over the
+steps: what is measured in fp32 after 300 of them is around 1e-5, so this leaves room for other machines and
+no more."""
+
+
+DIFFERING = {"fp32": 1e-3, "int8": 5e-2, "fp16": 2e-2, "bf16": 5e-2}
+"""Largest share of predictions that may differ."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,15 @@ class Check:
     graph: str
     backend: str
     steps: int
-    absolute: float  # largest difference of an entry of any of the four states
+    absolute: float  # largest difference of an entry of any of the four states, or of the scores
     relative: float  # the same, over the largest entry of that state
     predictions: int  # outputs whose predicted class differs
     stop: int  # the step that the bundle's exit rule answers from
     reference_stop: int  # and from PyTorch's alignments
     metric: float | None  # of all labels at the last step, where there are any
     reference_metric: float | None
-    drift: dict[int, float] = field(default_factory=dict)  # the relative difference after so many steps
+    drift: dict[int, float] = field(default_factory=dict)  # of the states, relative, after so many steps
+    outputs: int = 1  # that were predicted
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Report:
 
     tolerance: float
     checks: list[Check]
+    precision: str = "fp32"
 
     @property
     def needed(self) -> float:
@@ -59,10 +66,21 @@ class Report:
     def problems(self) -> list[str]:
         """What does not agree, all of it."""
         return [
-            f"{check.relative:.1e} on {check.graph} after {check.steps} steps ({check.backend})"
+            f"{found} on {check.graph} after {check.steps} steps ({check.backend})"
             for check in self.checks
-            if not check.relative <= self.tolerance  # a NaN is a problem too
+            for found in self._wrong(check)
         ]
+
+    def _wrong(self, check: Check) -> Iterator[str]:
+        if not check.relative <= self.tolerance:  # a NaN is a problem too
+            yield f"{check.relative:.1e}"
+        if check.predictions > self._ties(check.outputs):
+            yield f"{check.predictions} of {check.outputs} predictions differ"
+
+    def _ties(self, outputs: int) -> int:
+        """How many predictions may differ: so many may lie so near to a tie that rounding decides."""
+        allowed = int(DIFFERING[self.precision] * outputs)
+        return allowed if self.precision == "fp32" else max(1, allowed)
 
     def to_dict(self) -> dict[str, Any]:
         """As the manifest keeps it."""
@@ -89,7 +107,8 @@ def compare(
             looked_at = [step for step in DRIFT if step < budget] if budget == max(steps) else []
             checks.append(_check(model, bundle, name, graph, tensors, [*looked_at, budget]))
             on_check(checks[-1])
-    return Report(TOLERANCES[bundle.manifest.precision], checks)
+    precision = bundle.manifest.precision
+    return Report(TOLERANCES[precision], checks, precision)
 
 
 def check_ports(path: Path) -> None:
@@ -105,12 +124,16 @@ def refuse(*reports: Report) -> None:
     """Raise an ExportError that lists every value, of any backend, that is not as it should be."""
     found = [problem for report in reports for problem in report.problems()]
     if found:
-        needed = _largest(report.needed for report in reports)
-        passing = f"{needed:.1e} would pass" if np.isfinite(needed) else "none would pass: look for a NaN"
-        raise ExportError(
-            f"the bundle and PyTorch disagree by more than the tolerance of {reports[0].tolerance:.0e} "
-            f"({passing}): {'; '.join(found)}"
-        )
+        raise ExportError(f"the bundle and PyTorch {_verdict(reports)}: {'; '.join(found)}")
+
+
+def _verdict(reports: Sequence[Report]) -> str:
+    """In what they disagree."""
+    needed, tolerance = _largest(report.needed for report in reports), reports[0].tolerance
+    if needed <= tolerance:
+        return f"predict different classes, though they agree within the tolerance of {tolerance:.0e}"
+    passing = f"{needed:.1e} would pass" if np.isfinite(needed) else "none would pass: look for a NaN"
+    return f"disagree by more than the tolerance of {tolerance:.0e} ({passing})"
 
 
 class _Reference(NamedTuple):
@@ -146,28 +169,34 @@ def _check(
         if step.index in looked_at:
             distances[step.index] = _distance(reference.states[step.index], step.state())
     rule, got = bundle.stop_rule(), step.scores()
+    of_scores = _difference(reference.scores, got)
     return Check(
         graph=name,
         backend=bundle.backend.name,
         steps=budget,
-        absolute=distances[budget][0],
-        relative=distances[budget][1],
+        absolute=_largest([distances[budget][0], of_scores[0]]),
+        relative=_largest([distances[budget][1], of_scores[1]]),
         predictions=differing(bundle.manifest, reference.scores, got),
         stop=answer_step(rule, trace),
         reference_stop=answer_step(rule, reference.alignment),
         metric=_metric(graph, got),
         reference_metric=_metric(graph, reference.scores),
         drift={step: relative for step, (_, relative) in distances.items()},
+        outputs=len(got),
     )
 
 
 def _distance(expected: State, got: Mapping[str, Floats]) -> tuple[float, float]:
     """The largest absolute and the largest relative difference over the parts of a state."""
-    parts = {name: tensor.numpy() for name, tensor in expected._asdict().items()}
+    parts = [_difference(tensor.numpy(), got[name]) for name, tensor in expected._asdict().items()]
+    return _largest(absolute for absolute, _ in parts), _largest(relative for _, relative in parts)
+
+
+def _difference(expected: Floats, got: Floats) -> tuple[float, float]:
+    """The largest difference of an entry, and the same over the largest entry."""
     with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which the report tells of
-        absolute = {name: float(np.abs(part - got[name]).max()) for name, part in parts.items()}
-    relative = (absolute[name] / max(float(np.abs(part).max()), 1e-12) for name, part in parts.items())
-    return _largest(absolute.values()), _largest(relative)
+        absolute = float(np.abs(expected - got).max())
+    return absolute, absolute / max(float(np.abs(expected).max()), 1e-12)
 
 
 def _largest(values: Iterable[float]) -> float:

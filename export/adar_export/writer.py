@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx
 import onnxruntime
@@ -29,6 +28,7 @@ from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_runtime.manifest import EDGES, TABLES, GraphFile, Manifest
+from adar_runtime.temporaries import temporary_folder
 from adar_train.model import AdaR
 from adar_train.runs import Run
 
@@ -136,9 +136,9 @@ def _opened(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> I
     if not here.rounded:
         yield Bundle(folder, CPU, THREADS)
         return
-    with TemporaryDirectory() as twin:
-        _write(Path(twin), run, model, graph, wish, here)
-        yield Bundle(Path(twin), CPU, THREADS)
+    with temporary_folder(folder.parent) as twin:
+        _write(twin, run, model, graph, wish, here)
+        yield Bundle(twin, CPU, THREADS)
 
 
 def _versions() -> dict[str, str]:

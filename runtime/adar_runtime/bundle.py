@@ -1,6 +1,7 @@
 """A bundle: a folder on disk -> something that runs."""
 
 import hashlib
+import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,33 +10,41 @@ from typing import Any
 from adar_runtime import manifest as manifests
 from adar_runtime import memory, onnx_guard, signature
 from adar_runtime.ahead import read_ahead
-from adar_runtime.backends import AUTO, open_backend
+from adar_runtime.backends import AUTO, Settings, open_backend
 from adar_runtime.convergence import behaves_like_ode, measured_settings
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
-from adar_runtime.solvers import SOLVERS, Solver, make_solver
+from adar_runtime.solvers import SOLVERS, Euler, Solver, make_solver
 from adar_runtime.stopping import StopRule, is_exit_time, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
 MAX_THREADS = 1024
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor a pipe that took a file's place
 
 
-def load(path: str | Path, backend: str = AUTO, threads: int | None = None) -> "Bundle":
-    """Open a bundle on "onnxruntime-cpu", "onnxruntime-cuda" or, with "auto", on the best that works."""
-    return Bundle(Path(path), backend, threads)
+def load(
+    path: str | Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+) -> "Bundle":
+    """Open a bundle on one of `adar_runtime.backends.BACKENDS` or, with "auto", on the best that works.
+
+    With `rebuild`, TensorRT engines that do not fit are built again instead of refused.
+    """
+    return Bundle(Path(path), backend, threads, rebuild=rebuild)
 
 
 class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
-    def __init__(self, path: Path, backend: str = AUTO, threads: int | None = None) -> None:
-        if threads is not None and not 1 <= threads <= MAX_THREADS:
-            raise UsageError(f"threads is {threads}: choose 1 to {MAX_THREADS}")
+    def __init__(
+        self, path: Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+    ) -> None:
+        if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
+            raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, graphs = read_bundle(path)
-        self.backend = open_backend(backend, graphs, self.manifest, threads)
+        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild))
         signature.check(self.manifest, self.backend.ports)
 
     def run(
@@ -69,8 +78,8 @@ class Bundle:
         check_budget(budget)
         self._check(graph)
         memory.check(graph, self.manifest)
-        stop = stop or self.stop_rule()
-        solver = self.solver(solver) if isinstance(solver, str) else solver
+        stop = self.stop_rule() if stop is None else stop
+        solver = self.solver(solver) if isinstance(solver, str) else self._fitting(solver)
         recurrence = self.backend.start(graph)
         return Loop(recurrence, self.manifest, budget, stop, solver, time.perf_counter() - started)
 
@@ -88,11 +97,8 @@ class Bundle:
 
     def solver(self, name: str = "euler", **settings: Any) -> Solver:
         """A solver by its name, with what was measured to be enough where no settings are given."""
-        if name != "euler" and not behaves_like_ode(self.manifest):
-            raise UsageError(
-                f"the solver {name!r} is for a cell that behaves like an ODE, which this one was not found "
-                "to do: use the solver euler"
-            )
+        if name != "euler":
+            self._check_order(repr(name))
         if name in SOLVERS and name != "euler" and not settings:
             measured = measured_settings(self.manifest, name)
             if measured is None:
@@ -103,6 +109,19 @@ class Bundle:
             settings = measured
         return make_solver(name, **settings)
 
+    def _fitting(self, solver: Solver) -> Solver:
+        """A solver of the caller's own: what holds for a name holds for it."""
+        if not isinstance(solver, Euler):
+            self._check_order(type(solver).__name__)
+        return solver
+
+    def _check_order(self, solver: str) -> None:
+        if not behaves_like_ode(self.manifest):
+            raise UsageError(
+                f"the solver {solver} is for a cell that behaves like an ODE, which this one was not found "
+                "to do: use the solver euler"
+            )
+
     def split_for(self, graph: Graph) -> int:
         """The split to measure on: the one that the model was trained on, where the graph has it."""
         trained_on, mask = self.manifest.training.get("split"), graph.test_mask
@@ -111,6 +130,8 @@ class Bundle:
         return trained_on if 0 <= trained_on < len(mask) else 0
 
     def _check(self, graph: Graph) -> None:
+        if not isinstance(graph, Graph):
+            raise UsageError(f"graph is {short(repr(graph))}: give a Graph, such as read_graph returns")
         if self.manifest.level == EDGE and graph.pairs is None:
             raise GraphError("the bundle judges links, and the graph has no pairs of nodes to judge")
         if graph.width != self.manifest.features:
@@ -133,11 +154,24 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if not file.is_file():
             raise BundleError(f"no {manifests.FILE_NAME}, hence no bundle: make one with adar-deploy export")
-        manifest = Manifest.from_json(file.read_text(encoding="utf-8"))
+        manifest = Manifest.from_json(_read_own(file, manifests.MAX_BYTES).decode("utf-8"))
         make_rule(manifest.exit)  # refuse a rule that cannot be before any work is done
     except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
     return manifest
+
+
+def _read_own(path: Path, most: int) -> bytes:
+    """The content of a file that is the bundle's own: what a link leads to is somebody else's."""
+    if path.is_symlink():
+        raise BundleError(f"{short(path.name)} is a link, and a bundle holds files: copy what it leads to")
+    with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
+        facts = os.fstat(file.fileno())
+        if facts.st_nlink > 1:
+            raise BundleError(f"{short(path.name)} is a hard link to a file elsewhere: copy the bundle")
+        if facts.st_size > most:
+            raise BundleError(f"{short(path.name)} has {facts.st_size:,} bytes, and {most:,} are allowed")
+        return file.read(most)
 
 
 def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
@@ -145,12 +179,14 @@ def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
     path = folder / expected.file
     name = str(folder / short(expected.file))
     try:
-        if path.is_symlink() or not path.is_file():
-            raise BundleError(f"{name}: the bundle has no such file; export it again")
+        if not path.is_file():
+            raise BundleError("the bundle has no such file; export it again")
         size = path.stat().st_size
         if size != expected.bytes or size > MAX_BYTES:
-            raise BundleError(f"{name}: {size} bytes where the manifest says {short(expected.bytes)}")
-        content = path.read_bytes()
+            raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
+        content = _read_own(path, expected.bytes)
+    except BundleError as error:
+        raise BundleError(f"{name}: {error}") from error
     except OSError as error:
         raise BundleError(f"{name} cannot be read: {error.strerror or error}") from error
     if hashlib.sha256(content).hexdigest() != expected.sha256:

@@ -1,14 +1,19 @@
 """Files and folders that are whole or absent: written under another name, then renamed."""
 
+import ctypes
+import errno
 import hashlib
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from adar_runtime.errors import UsageError
+from adar_runtime.temporaries import temporary_file, temporary_folder
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # of a kernel or file system that has none
 
 
 @contextmanager
@@ -22,17 +27,13 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file in one move: whoever reads `path` sees the old content or all of the new."""
-    temporary = _beside(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
+        with temporary_file(path.parent) as (temporary, descriptor):
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            os.fsync(descriptor)
             temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
@@ -42,7 +43,7 @@ def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
 
 def check_writable(path: Path) -> None:
     """Refuse now what `write_file` would refuse when the work is done. Nothing is left behind."""
-    probe, made = _beside(path), []
+    made: list[Path] = []
     with writing(path):
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name a file")
@@ -51,8 +52,8 @@ def check_writable(path: Path) -> None:
                 if not folder.exists():
                     folder.mkdir()
                     made.append(folder)
-            probe.touch(exist_ok=False)
-            probe.unlink()
+            with temporary_file(path.parent):
+                path.exists()  # a name that is too long is found here
         finally:
             for folder in reversed(made):
                 folder.rmdir()
@@ -68,28 +69,59 @@ def new_folder(path: Path, marker: str) -> Iterator[Path]:
     check_replaceable(path, marker)
     with writing(path):
         path = path.resolve()  # a link stays a link: the folder that it leads to is the one replaced
-        temporary = _beside(path)
-        temporary.mkdir(parents=True)
-        try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(path.parent) as temporary:
             yield temporary
+            _sync(temporary)
             _swap(temporary, path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have the disk hold every file before the folder gets its name."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def _swap(new: Path, path: Path) -> None:
-    """Put `new` in the place of `path`; the old one is deleted only when the new one is there."""
-    if not path.exists():
-        new.rename(path)
-        return
-    old = _beside(path)
-    path.rename(old)
-    try:
-        new.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    """Put `new` in the place of `path`; what was there is at the place of `new` then, or gone."""
+    while True:
+        try:
+            new.rename(path)  # nothing is there, or an empty folder
+            return
+        except OSError as error:
+            if error.errno not in OCCUPIED:
+                raise
+        try:
+            if not _exchange(new, path):
+                _two_renames(new, path)
+            return
+        except FileNotFoundError:  # another process has just taken it away: see what is there now
+            continue
+
+
+def _exchange(new: Path, path: Path) -> bool:
+    """Swap two folders in one move, so that at no moment there is none; False where the system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    if renameat2 is None:
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(new), AT_FDCWD, os.fsencode(path), RENAME_EXCHANGE) == 0:
+        return True
+    if ctypes.get_errno() in NO_EXCHANGE:
+        return False
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+
+
+def _two_renames(new: Path, path: Path) -> None:
+    """The old folder is deleted only when the new one is there."""
+    with temporary_folder(path.parent) as aside:
+        path.rename(aside / "old")
+        try:
+            new.rename(path)
+        except BaseException:
+            (aside / "old").rename(path)
+            raise
 
 
 def check_replaceable(path: Path, *markers: str) -> None:
@@ -102,8 +134,3 @@ def check_replaceable(path: Path, *markers: str) -> None:
         raise UsageError(
             f"{path} is there already and holds no {markers[0]}: choose another --out, or move it away"
         )
-
-
-def _beside(path: Path) -> Path:
-    """A name in the same folder, hence on the same disk, that nobody else uses."""
-    return path.absolute().parent / f".adar-{secrets.token_hex(8)}"

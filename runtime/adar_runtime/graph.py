@@ -34,6 +34,7 @@ class SparseRows:
         _set(self, values=checks.floats("x_data", self.values))
         rows, width = self.shape
         require(rows >= 0 and width >= 0, f"x_shape is {self.shape}, and a shape has no negative side")
+        require(width <= MAX_COLUMNS, f"x has {width:,} columns: up to {MAX_COLUMNS:,} work")
         require(self.starts.shape == (rows + 1,), f"x_indptr has to have {rows + 1} entries for {rows} rows")
         require(
             self.columns.shape == self.values.shape and self.values.ndim == 1,

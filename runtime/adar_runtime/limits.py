@@ -22,6 +22,11 @@ def max_bytes() -> int:
     return int(given)
 
 
+def limit_is_raised() -> bool:
+    """Whether the user has said how much a file may ask for."""
+    return "ADAR_MAX_BYTES" in os.environ
+
+
 class Allowance:
     """What is left of the limit while the arrays of one graph are looked at."""
 

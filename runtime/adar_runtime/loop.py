@@ -2,13 +2,14 @@
 
 import math
 import time
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from adar_runtime.backends import Recurrence
-from adar_runtime.errors import DivergedError, UsageError
+from adar_runtime.backends import Foresees, Recurrence
+from adar_runtime.errors import DivergedError, UsageError, short
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.manifest import Manifest
 from adar_runtime.schedule import step_code, time_at
@@ -26,15 +27,24 @@ class Step:
     time: float
     alignment: float
     motion: Motion
-    _recurrence: Recurrence = field(repr=False)
+    _loop: "Loop" = field(repr=False)
+    _calls: int = field(repr=False)  # that the loop had made when it was here
 
     def scores(self) -> Floats:
-        """The scores [k, c] of this step's state, as long as the loop has not gone on."""
-        return self._recurrence.scores(kept=False)
+        """The scores [k, c] of this step's state; an error once the loop has gone on."""
+        return self._here().scores(kept=False)
 
     def state(self) -> dict[str, Floats]:
-        """A copy of the state itself, as long as the loop has not gone on."""
-        return self._recurrence.state()
+        """A copy of the state itself; an error once the loop has gone on."""
+        return self._here().state()
+
+    def _here(self) -> Recurrence:
+        """The recurrence, as long as its buffers still hold this step's state."""
+        if self._loop.calls != self._calls:
+            raise UsageError(
+                f"step {self.index} is past: ask for its scores or state before the loop goes on"
+            )
+        return self._loop.recurrence
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +94,19 @@ class Result:
 
 
 def check_budget(budget: int) -> None:
-    """Refuse a budget that allows no step, or more than there are times for."""
+    """Refuse a budget that is no number of steps, allows none, or more than there are times for."""
+    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
+        raise UsageError(f"the budget is {short(repr(budget))}: it has to be a whole number of steps")
     if budget < 1:
         raise UsageError(f"the budget is {budget}: it has to be at least 1 step")
     if budget > MAX_BUDGET:
         raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
+
+
+def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
+    """Refuse a name, a class or a number where an object is needed: it would fail far from here."""
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise UsageError(f"{name} is {short(repr(value))}: give {wanted}")
 
 
 @dataclass
@@ -113,8 +131,11 @@ class Loop:
     _next: Move | None = field(init=False)  # None when the last time has been reached
     _back: Move | None = field(default=None, init=False)  # from the kept state to the peak beside it
     _seconds: float = field(default=0.0, init=False)
+    calls: int = field(default=0, init=False)  # of the cell, so far
 
     def __post_init__(self) -> None:
+        _check_kind("stop", self.stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
+        _check_kind("solver", self.solver, Solver, "a solver, such as bundle.solver('ab2')")
         self.stop = deepcopy(self.stop)  # what it remembers is of this run, and of no other
         self._plan(0.0)
 
@@ -136,6 +157,19 @@ class Loop:
             raise UsageError(f"the loop is beyond the end of a budget of {self.budget}: choose a larger one")
         self._moves = self.solver.moves(start, end, self._step_size)
         self._next = next(self._moves)
+        if isinstance(self.recurrence, Foresees):
+            self.recurrence.foresee(self._foreseen(start, end))
+
+    def _foreseen(self, start: float, end: float) -> Iterator[tuple[Floats, Move]]:
+        """What the cell will be told by a solver that does not listen to it; one that does may differ."""
+        moves = self.solver.moves(start, end, self._step_size)
+        move: Move | None = next(moves)
+        while move is not None:
+            yield step_code(move.time, self.manifest.hidden), move
+            try:
+                move = moves.send(Motion(0.0, 0.0))
+            except StopIteration:
+                move = None
 
     @property
     def _whole(self) -> float:
@@ -197,16 +231,25 @@ class Loop:
         return step
 
     def _call(self, move: Move) -> None:
+        self.calls += 1
         self.recurrence.step(step_code(move.time, self.manifest.hidden), move)
 
     def _reached(self, now: float) -> Step:
         """Write down the state that has been reached."""
         index, alignment, motion = len(self._trace), self.recurrence.alignment, self.recurrence.motion
         if not math.isfinite(alignment) or not math.isfinite(motion.speed):
-            raise DivergedError(f"the state is no longer finite at step {index} of {self.budget}")
+            raise DivergedError(
+                f"the state is no longer finite at step {index} of {self.budget}{self._cure()}"
+            )
         self._trace.append(alignment)
         self._times.append(now)
-        return Step(index, now, alignment, motion, self.recurrence)
+        return Step(index, now, alignment, motion, self, self.calls)
+
+    def _cure(self) -> str:
+        """What may help against numbers that are too large."""
+        if self.manifest.precision == "fp16":
+            return ": numbers of fp16 end at 65,504, so export with --precision fp32 or bf16"
+        return ": look for features far larger than those that it was trained on"
 
     def _keep(self) -> None:
         self.recurrence.keep()
@@ -218,13 +261,16 @@ class Loop:
             raise UsageError("the loop has not been started: iterate over it first")
         started = time.perf_counter()
         scores = self.recurrence.scores(kept=True)
+        best = len(self._trace) - 1 if self._best is None else self._best
+        if not np.isfinite(scores).all():
+            raise DivergedError(f"the scores of step {best} of {self.budget} are not finite{self._cure()}")
         head = time.perf_counter() - started
         return Result(
             scores=scores,
             alignment=list(self._trace),
             times=list(self._times),
             budget=self.budget,
-            best_step=len(self._trace) - 1 if self._best is None else self._best,
+            best_step=best,
             stop_reason=self._reason,
             backend=self.recurrence.name,
             timings={"prepare": self.prepared, "loop": self._seconds, "head": head},

@@ -11,6 +11,7 @@ from adar_runtime.graph import LEVELS
 
 SCHEMA = 2
 FILE_NAME = "manifest.json"
+MAX_BYTES = 16 * 2**20  # 100,000 names of classes fit
 GRAPHS = ("encoder", "cell", "head")
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
@@ -71,7 +72,7 @@ class Manifest:
     def from_json(cls, text: str) -> "Manifest":
         """Parse and check; a BundleError says what is missing or wrong."""
         try:
-            raw = json.loads(text)
+            raw = json.loads(text, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
         schema = _take(raw, "schema", int)
@@ -104,6 +105,14 @@ class Manifest:
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
         )
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object without a name given twice: readers would differ in which of the two they believe."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is given twice in one object")
+    return found
 
 
 def _graph_file(raw: Mapping[str, Any]) -> GraphFile:

@@ -1,11 +1,10 @@
 """How much memory a graph will take, told before any of it is asked for."""
 
-import os
 from pathlib import Path
 
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import Graph
-from adar_runtime.limits import max_bytes
+from adar_runtime.limits import limit_is_raised, max_bytes
 from adar_runtime.manifest import EDGES, Manifest
 
 FLOAT, INDEX = 4, 8
@@ -37,13 +36,14 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
     gathered = FLOAT * d * PADDING * m  # the neighbours' rows
     if manifest.aggregation == EDGES:  # every edge has rows of 3d numbers, and an index for each of them
         gathered = (3 * FLOAT + 2 * INDEX) * m * 3 * d
-    cell = left + messages + gathered + FLOAT * n * 4 * d  # and a few results [n, d] on their way
+    between = FLOAT * 2 * c * c  # how much each target takes from every other, and softmax of it
+    cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few results [n, d] on their way
     return int(SPARE * (tables + states + max(lay_out, cell)))
 
 
 def limit_bytes() -> int | None:
     """What the environment's ADAR_MAX_BYTES allows or, where it is not set, what is free; None if unknown."""
-    if "ADAR_MAX_BYTES" in os.environ:
+    if limit_is_raised():
         return max_bytes()
     return min((free for free in (_machine(), _container()) if free is not None), default=None)
 

@@ -17,7 +17,7 @@ A solver is a generator of moves; what the cell said of the last one comes back 
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
 
@@ -44,6 +44,7 @@ class Motion(NamedTuple):
 Moves = Generator[Move, Motion, None]
 
 
+@runtime_checkable
 class Solver(Protocol):
     """One way through the times from `start` to `end`, for steps of Euler's of size `h`."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
 
@@ -44,6 +44,7 @@ class Verdict(NamedTuple):
     time: float | None = None  # on stopping: answer from here, which lies beside the kept state
 
 
+@runtime_checkable
 class StopRule(Protocol):
     """Sees each state once, in order. Every run watches with a copy, so a rule may remember what it saw."""
 

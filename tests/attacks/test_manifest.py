@@ -1,6 +1,7 @@
 """Manifests that say what cannot be."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,47 @@ def swap(manifest: dict) -> None:
     graphs["cell"], graphs["head"] = graphs["head"], graphs["cell"]
 
 
+def name_cell(name: str) -> Callable[[dict], object]:
+    return lambda manifest: manifest["graphs"]["cell"].update(file=name)
+
+
+def size_cell(size: object) -> Callable[[dict], object]:
+    return lambda manifest: manifest["graphs"]["cell"].update(bytes=size)
+
+
+def same_file(manifest: dict) -> None:
+    manifest["graphs"]["cell"] = manifest["graphs"]["encoder"]
+
+
 ATTACKS = {
+    "a file above": (name_cell("../cell.onnx"), "outside the bundle"),
+    "a file far above": (name_cell("../../../../../../etc/passwd"), "outside the bundle"),
+    "an absolute path": (name_cell("/etc/passwd"), "outside the bundle"),
+    "a path of Windows": (name_cell("..\\..\\cell.onnx"), "outside the bundle"),
+    "a folder within": (name_cell("engines/cell.onnx"), "outside the bundle"),
+    "the folder itself": (name_cell("."), "outside the bundle"),
+    "no name": (name_cell(""), "outside the bundle"),
+    "a name with a zero byte": (name_cell("cell.onnx\0.txt"), "no such file"),
+    "a device": (name_cell("/dev/zero"), "outside the bundle"),
+    "the manifest as a graph": (name_cell("manifest.json"), "where the manifest says"),
+    "one file for two graphs": (same_file, "do not fit"),
+    "another hash": (lambda m: m["graphs"]["cell"].update(sha256="0" * 64), "was changed"),
+    "a hash in capitals": (
+        lambda m: m["graphs"]["cell"].update(sha256=m["graphs"]["cell"]["sha256"].upper()),
+        "was changed",
+    ),
+    "a hash that is a list": (lambda m: m["graphs"]["cell"].update(sha256=[]), "sha256"),
+    "one byte more": (lambda m: m["graphs"]["cell"].update(bytes=m["graphs"]["cell"]["bytes"] + 1), "bytes"),
+    "a size of 10^30": (size_cell(10**30), "where the manifest says"),
+    "a negative size": (size_cell(-1), "positive"),
+    "a size that is true": (size_cell(True), "bool"),
+    "a size in parts": (size_cell(1.5), "float"),
+    "a state of 10^15 columns": (lambda m: m.update(hidden=10**15), "do not fit"),
+    "schema 0": (lambda m: m.update(schema=0), "schema 0"),
+    "a schema of tomorrow": (lambda m: m.update(schema=99), "schema 99"),
+    "a schema in words": (lambda m: m.update(schema="2"), "'schema' as str"),
+    "no graphs": (lambda m: m.pop("graphs"), "no 'graphs'"),
+    "graphs in a list": (lambda m: m.update(graphs=[]), "'graphs' as list"),
     "another width": (lambda m: m.update(features=11), "do not fit"),
     "another state": (lambda m: m.update(hidden=32), "do not fit"),
     "other proxies": (lambda m: m.update(proxies=5), "do not fit"),
@@ -59,6 +100,73 @@ def test_an_attack_is_one_short_bundle_error(name: str, bundle_folder: Path, tmp
         adar_runtime.load(bundle)
     assert message in str(error.value)
     assert len(str(error.value)) < 500
+
+
+TEXTS = {
+    "nothing": (b"", "not JSON"),
+    "a list": (b"[]", "no 'schema'"),
+    "nested 100,000 deep": (b"[" * 100_000, "not JSON"),
+    "a number of 10,000 digits": (b'{"schema": ' + b"9" * 10_000 + b"}", "not JSON"),
+    "bytes that are no text": (b'{"schema": "\xff\xfe"}', "decode"),
+    "17 MB": (b" " * (17 * 2**20), "bytes"),
+    "a name twice": (b'{"schema": 2, "schema": 2}', "given twice"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_that_is_no_manifest(name: str, bundle_folder: Path, tmp_path: Path) -> None:
+    text, message = TEXTS[name]
+    bundle = shutil.copytree(bundle_folder, tmp_path / "b")
+    (bundle / "manifest.json").write_bytes(text)
+    with pytest.raises(BundleError) as error:
+        adar_runtime.load(bundle)
+    assert message in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def to_link(file: Path) -> None:
+    file.rename(file.parent.parent / "elsewhere")
+    file.symlink_to(file.parent.parent / "elsewhere")
+
+
+def to_hard_link(file: Path) -> None:
+    os.link(file, file.parent.parent / "elsewhere")
+
+
+def to_loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+def to_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def to_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+KINDS = {
+    "a link": (to_link, "is a link"),
+    "a hard link": (to_hard_link, "is a hard link"),
+    "a link to itself": (to_loop, ""),
+    "a pipe": (to_pipe, "no "),
+    "a folder": (to_folder, "no "),
+    "nothing at all": (Path.unlink, "no "),
+}
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "cell.onnx"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_of_its_own(kind: str, file: str, bundle_folder: Path, tmp_path: Path) -> None:
+    change, message = KINDS[kind]
+    bundle = shutil.copytree(bundle_folder, tmp_path / "b")
+    change(bundle / file)
+    with pytest.raises(BundleError) as error:
+        adar_runtime.load(bundle)
+    assert message in str(error.value)
 
 
 def test_a_split_that_the_graph_does_not_have_is_the_first(bundle_folder: Path, board) -> None:

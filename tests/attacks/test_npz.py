@@ -1,14 +1,18 @@
 """Hostile and damaged `.npz` files, and what each of them gets."""
 
 import struct
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from adar_runtime import read_graph
 from adar_runtime.errors import GraphError, UsageError
+from tests.attacks.payload import Touch, assert_no_code_ran, evil
 
 X, EDGES = np.ones((4, 10), np.float32), np.array([[0, 1], [1, 2]])
 BASE = {"x": X, "edge_index": EDGES}
@@ -25,7 +29,7 @@ def sparse(shape: list[int]):
 
 def header(shape: str, descr: str = "<f4") -> bytes:
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}".encode().ljust(117) + b"\n"
-    return b"\x93NUMPY\x01\x00v\x00" + text
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
 def members(compression: int = zipfile.ZIP_STORED, **contents: bytes):
@@ -65,7 +69,85 @@ def broken_lzma(path: Path) -> None:
     path.write_bytes(content)
 
 
+def objects(path: Path) -> None:
+    np.savez(path, **BASE | {"x": np.array([[Touch()]], dtype=object)}, allow_pickle=True)
+
+
+def objects_among_numbers(path: Path) -> None:
+    """The pickle of a structured array, of which one column is plain."""
+    mixed = np.array([(1.0, Touch())], dtype=[("a", "<f4"), ("b", "O")])
+    np.savez(path, **BASE | {"x": mixed}, allow_pickle=True)
+
+
+def renamed(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """A file of another kind under this name."""
+
+    def make_renamed(path: Path) -> None:
+        make(path.with_suffix(".other"))
+        path.with_suffix(".other").rename(path)
+
+    return make_renamed
+
+
+def zeros(megabytes: int) -> Callable[[Path], None]:
+    """So many of them, in a thousandth of the room: a zip bomb."""
+
+    def make(path: Path) -> None:
+        with (
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("x.npy", "w", force_zip64=True) as file,
+        ):
+            file.write(header(f"({megabytes * 2**18}, 1)"))
+            for _ in range(megabytes):
+                file.write(bytes(2**20))
+
+    return make
+
+
+def many_members(path: Path) -> None:
+    """A list of 200,000, all of them the same few bytes."""
+    members(x_npy=header("(0, 1)"))(path)
+    content = path.read_bytes()
+    start = content.index(b"PK\x01\x02")
+    end = content.index(b"PK\x05\x06")
+    entries = content[start:end] * 200_000
+    tail = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, len(entries), start, 0)
+    path.write_bytes(content[:start] + entries + tail)
+
+
+def member_twice(path: Path) -> None:
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        for rows in (1, 2):
+            archive.writestr("x.npy", header(f"({rows}, 1)") + bytes(4 * rows))
+
+
+def something_before(path: Path) -> None:
+    """Python finds the archive behind it; others would look at the start."""
+    np.savez(path, **BASE)
+    path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
+
+
+def long_header(path: Path) -> None:
+    """A header that says it is four gigabytes long."""
+    members(x_npy=b"\x93NUMPY\x02\x00" + struct.pack("<L", 2**32 - 1) + b" " * 20_000)(path)
+
+
 ATTACKS = {
+    "a pickle that runs code": (objects, "Python objects"),
+    "a pickle in one column of many": (objects_among_numbers, "Python objects"),
+    "a pickle in place of an array": (members(x_npy=evil()), "not a readable .npz"),
+    "a pickle behind the header of numbers": (members(x_npy=header("(1, 1)") + evil()), "claims the shape"),
+    "a pickle under this name": (lambda path: path.write_bytes(evil()), "not a readable .npz"),
+    "a .pt under this name": (renamed(lambda path: torch.save({"x": torch.ones(2)}, path)), "has no 'x'"),
+    "a zip bomb": (zeros(megabytes=300), "would unfold"),
+    "a list of 200,000 members": (many_members, "far more members"),
+    "a member twice": (member_twice, "same name"),
+    "something before the archive": (something_before, "does not begin"),
+    "a header of four gigabytes": (long_header, "EOF"),
+    "a header nested 2,000 deep": (members(x_npy=header("(" * 2_000)), "not a readable .npz"),
+    "terabytes": (members(x_npy=header("(1000000, 1000000)")), "claims the shape"),
+    "10^18 columns, sparse": (sparse([4, 10**18]), "up to 1,000,000"),
     "an array that is no archive": (raw_array, "not a readable .npz"),
     "encrypted": (edited(6, 8, 1), "encrypted"),
     "a compression nobody knows": (edited(8, 10, 99), "compressed in an unknown way"),
@@ -100,6 +182,7 @@ def test_an_attack_is_one_graph_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(GraphError) as error:
         read_graph(tmp_path / "g.npz")
     assert message in str(error.value)
+    assert_no_code_ran(tmp_path)
 
 
 def test_what_a_graph_does_not_have_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

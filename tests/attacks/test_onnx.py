@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,37 @@ def copy(bundle_folder: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def cell(bundle_folder: Path) -> onnx.ModelProto:
     return onnx.load(bundle_folder / "cell.onnx")
+
+
+def external(location: str) -> Callable[[onnx.ModelProto], None]:
+    """Weights that would be read from there."""
+
+    def change(model: onnx.ModelProto) -> None:
+        weight = model.graph.initializer[0]
+        weight.ClearField("raw_data")
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value=location)
+
+    return change
+
+
+def external_unsaid(model: onnx.ModelProto) -> None:
+    """A place to read from, though the flag for it is not set."""
+    model.graph.initializer[0].external_data.add(key="location", value="/etc/passwd")
+
+
+def foreign(domain: str) -> Callable[[onnx.ModelProto], None]:
+    def change(model: onnx.ModelProto) -> None:
+        model.opset_import.add(domain=domain, version=1)
+        model.graph.node.append(helper.make_node("Evil", ["nodes"], ["x"], domain=domain))
+
+    return change
+
+
+def endless(model: onnx.ModelProto) -> None:
+    """A loop that nothing ends."""
+    body = helper.make_graph([], "body", [], [])
+    model.graph.node.append(helper.make_node("Loop", ["", "", "nodes"], ["x"], body=body))
 
 
 def external_sparse() -> onnx.SparseTensorProto:
@@ -64,17 +97,26 @@ def function_attribute(model: onnx.ModelProto) -> None:
     model.graph.node[0].attribute.add(name="a", ref_attr_name="b", type=1)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (sparse_attribute, "sparse weights"),
-        (sparse_attributes, "sparse weights"),
-        (sparse_initializer, "sparse weights"),
-        (training, "training steps"),
-        (function_attribute, "attributes of a function"),
-    ],
-)
-def test_what_no_bundle_needs_is_refused(copy: Path, cell: onnx.ModelProto, change, message: str) -> None:
+ATTACKS = {
+    "weights by an absolute path": (external("/etc/passwd"), "another file"),
+    "weights in the folder above": (external("../../secret"), "another file"),
+    "weights in a file beside it": (external("weights.bin"), "another file"),
+    "weights elsewhere, unsaid": (external_unsaid, "another file"),
+    "operators of somebody": (foreign("com.evil"), "'com.evil'"),
+    "operators of ONNX Runtime": (foreign("com.microsoft"), "'com.microsoft'"),
+    "operators for training": (foreign("ai.onnx.preview.training"), "'ai.onnx.preview.training'"),
+    "a loop without end": (endless, "a graph within a graph"),
+    "an attribute of sparse weights": (sparse_attribute, "sparse weights"),
+    "attributes of sparse weights": (sparse_attributes, "sparse weights"),
+    "sparse weights": (sparse_initializer, "sparse weights"),
+    "training steps": (training, "training steps"),
+    "attributes of a function": (function_attribute, "attributes of a function"),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_what_no_bundle_needs_is_refused(copy: Path, cell: onnx.ModelProto, name: str) -> None:
+    change, message = ATTACKS[name]
     change(cell)
     replace_cell(copy, cell.SerializeToString())
     with pytest.raises(BundleError, match=message):
@@ -121,6 +163,37 @@ def test_wire_format_that_says_two_things(content: bytes, message: str) -> None:
     with pytest.raises(BundleError) as error:
         onnx_guard.check("cell.onnx", content)
     assert message in str(error.value)
+
+
+def repeated(field: int, content: bytes, times: int) -> bytes:
+    """A graph with so many of one field."""
+    graph = wire(field, content) * times
+    length, out = len(graph), b"\x3a"
+    while length >= 128:
+        out, length = out + bytes([length & 127 | 128]), length >> 7
+    return out + bytes([length]) + graph
+
+
+OPERATOR = wire(1, b"x") + wire(2, b"y") + wire(4, b"Neg")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (repeated(1, OPERATOR, 1_000_000), "more than 10,000 operators"),
+        (repeated(10, b"", 1_000_000), "more than 200,000 parts"),
+        (repeated(5, b"\x08\x01" * 60, 20_000), "more than 200,000 parts"),
+        (repeated(5, wire(1, b"\xff" * 9 + b"\x01") * 3, 1), "more than 2,147,483,648 numbers"),
+        (repeated(1, wire(4, b"\xff\xfe"), 1), "not a whole ONNX file"),
+    ],
+    ids=["a million operators", "a million inputs", "a million sides", "2^63 numbers", "a name that is none"],
+)
+def test_a_graph_too_large_to_look_through_is_refused_at_once(content: bytes, message: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(BundleError) as error:
+        onnx_guard.check("cell.onnx", content)
+    assert message in str(error.value)
+    assert time.perf_counter() - started < 2
 
 
 def far_away(model: onnx.ModelProto) -> None:

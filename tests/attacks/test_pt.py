@@ -3,6 +3,7 @@
 import pickle
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch_geometric.data import Data
 
 from adar_runtime import read_graph
 from adar_runtime.errors import GraphError
+from tests.attacks.payload import MARK, TOUCH, Touch, assert_no_code_ran, evil
 
 X, EDGES = torch.ones(4, 10), torch.tensor([[0, 1], [1, 2]])
 
@@ -26,7 +28,145 @@ def tall(rows: int) -> torch.Tensor:
     return torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (rows, 10), check_invariants=True)
 
 
+def with_pickle(pickled: bytes) -> Callable[[Path], None]:
+    """A file that PyTorch wrote, with another pickle in it."""
+
+    def make(path: Path) -> None:
+        save(path)
+        with zipfile.ZipFile(path) as old:
+            kept = {name: old.read(name) for name in old.namelist()}
+        with zipfile.ZipFile(path, "w") as new:
+            for name, content in kept.items():
+                new.writestr(name, pickled if name.endswith("data.pkl") else content)
+
+    return make
+
+
+def call(name: str, *arguments: object) -> bytes:
+    """The pickle of a call, in the words that PyTorch's unpickler knows."""
+    module, _, function = name.rpartition(".")
+    given = pickle.dumps(arguments, 2)[2:-1]
+    return b"\x80\x02c" + f"{module}\n{function}\n".encode() + given + b"R."
+
+
+def inside_a_graph(path: Path) -> None:
+    """A whole graph, and among its attributes one that runs code."""
+    torch.save(Data(x=X, edge_index=EDGES, note=[{"deep": (Touch(),)}]), path)
+
+
+def disguised(path: Path) -> None:
+    """A class that takes the name of a harmless one, called by an old word for it."""
+    save(path)
+    with_pickle(b"(iposix\nsystem\n." + TOUCH.encode())(path)
+
+
+def laughs(depth: int = 12) -> list:
+    """Ten lists, ten times the next list, and so on: 10^12 numbers in a few hundred bytes."""
+    value: list = [1.0] * 10
+    for _ in range(depth):
+        value = [value] * 10
+    return value
+
+
+def second_archive(path: Path) -> None:
+    """Python's reader forgives what stands before an archive; PyTorch's reads it."""
+    save(path)
+    good = path.read_bytes()
+    with_pickle(evil())(path)
+    path.write_bytes(path.read_bytes() + good)
+
+
+def two_pickles(path: Path) -> None:
+    save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other/data.pkl", evil())
+
+
+def zeros(path: Path) -> None:
+    """A zip bomb: PyTorch itself compresses nothing, and reads what is compressed."""
+    save(path)
+    with (
+        zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("archive/data/9", "w") as file,
+    ):
+        for _ in range(300):
+            file.write(bytes(2**20))
+
+
+def compiled(path: Path) -> None:
+    """A program, not a graph: what torch.jit.save writes."""
+    save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("archive/code/__torch__.py", "import os")
+        archive.writestr("archive/constants.pkl", pickle.dumps((), 2))
+
+
+def beyond_its_storage(path: Path) -> None:
+    """A tensor of 10^9 rows over 40 numbers."""
+    torch.save(Data(x=X, edge_index=EDGES), path)
+    with zipfile.ZipFile(path) as archive:
+        pickled = archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+    with_pickle(pickled.replace(b"K\x04K\n\x86", b"J\x00\xca\x9a;K\n\x86", 1))(path)
+
+
+def npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, x=X.numpy(), edge_index=EDGES.numpy())
+
+
+RUNS_CODE = "could run code"
+FILES = {
+    "os.system": (with_pickle(evil()), RUNS_CODE),
+    "os.system, in a newer pickle": (with_pickle(evil(protocol=4)), RUNS_CODE),
+    "os.system, in the oldest pickle": (with_pickle(evil(protocol=0)), RUNS_CODE),
+    "eval": (with_pickle(call("builtins.eval", f"__import__('os').system({TOUCH!r})")), RUNS_CODE),
+    "exec, through an attribute of PyTorch": (
+        with_pickle(call("torch.utils.cpp_extension.load", "x")),
+        RUNS_CODE,
+    ),
+    "torch.load": (with_pickle(call("torch.load", "g.pt", "cpu", None, False)), RUNS_CODE),
+    "bytearray(10^11), which PyTorch allows": (with_pickle(call("builtins.bytearray", 10**11)), RUNS_CODE),
+    "code among a graph's attributes": (inside_a_graph, RUNS_CODE),
+    "code by another opcode": (disguised, RUNS_CODE),
+    "a pickle of an extension": (with_pickle(b"\x80\x02\x82\x01."), RUNS_CODE),
+    "a list of 600,000": (with_pickle(b"\x80\x02](" + b"N" * 600_000 + b"e."), "far more objects"),
+    "no pickle": (with_pickle(b"\xff\xfe"), "not a whole pickle"),
+    "half a pickle": (with_pickle(call("torch.Size", (1, 2))[:-3]), "not a whole pickle"),
+    "two pickles": (two_pickles, "refused"),
+    "two archives": (second_archive, "refused"),
+    "a zip bomb": (zeros, "would unfold"),
+    "a program": (compiled, "not a readable PyTorch file"),
+    "a tensor beyond its storage": (beyond_its_storage, "not a readable PyTorch file"),
+    "an .npz under this name": (npz, "refused"),
+    "a bare pickle": (lambda path: path.write_bytes(evil()), "refused"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_hostile_file_is_one_graph_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make, message = FILES[name]
+    make(tmp_path / "g.pt")
+    with pytest.raises(GraphError) as error:
+        read_graph(tmp_path / "g.pt")
+    assert message in str(error.value)
+    assert len(str(error.value)) < 500
+    assert_no_code_ran(tmp_path)
+
+
+def test_the_attacks_would_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against anybody who unpickles freely: otherwise none of these tests could fail."""
+    monkeypatch.chdir(tmp_path)
+    inside_a_graph(tmp_path / "g.pt")
+    torch.load(tmp_path / "g.pt", weights_only=False)
+    assert (tmp_path / MARK).exists()
+
+
 ATTACKS = {
+    "10^12 numbers, by lists of the same lists": ({"x": laughs()}, "not numbers in a tensor"),
+    "a mask of lists of the same lists": ({"val_mask": laughs()}, "not booleans in a tensor"),
     "a view of one number, 4 TB large": ({"x": torch.ones(1, 1).expand(10**8, 10**4)}, "ADAR_MAX_BYTES"),
     "labels that are one number": ({"y": torch.ones(1, dtype=torch.long).expand(10**11)}, "ADAR_MAX_BYTES"),
     "sparse, with 10^13 rows": ({"x": tall(10**13)}, "ADAR_MAX_BYTES"),
@@ -34,7 +174,7 @@ ATTACKS = {
     "sparse where it may not be": ({"target_x": torch.eye(10).to_sparse()}, "only x may be one"),
     "without content": ({"x": torch.ones(3, 2, device="meta")}, "without content"),
     "complex": ({"x": torch.ones(4, 10, dtype=torch.complex64)}, "not numbers"),
-    "ragged": ({"x": [[1, 2], [3]]}, "no array of numbers"),
+    "lists of lists": ({"x": [[1, 2], [3]]}, "not numbers in a tensor"),
     "names that are a number": ({"class_names": 3}, "list of strings"),
     "names that are one string": ({"class_names": "abc"}, "list of strings"),
     "a mask of words": ({"train_mask": ["yes"] * 4}, "not booleans"),

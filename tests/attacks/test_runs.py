@@ -17,22 +17,22 @@ def without(key: str):
     return change
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "message"),
-    [
-        ("metrics.json", lambda _: [], "no JSON object"),
-        ("config.json", lambda _: None, "no JSON object"),
-        ("config.json", without("data"), "no 'data'"),
-        ("config.json", without("kind"), "no 'kind'"),
-        ("config.json", without("model"), "no 'model'"),
-        ("config.json", without("training"), "no 'training'"),
-        ("config.json", lambda c: c | {"kind": "x" * 10**4}, "speaks of a model"),
-        ("config.json", lambda c: c | {"kind": []}, "cannot be read"),
-        ("config.json", lambda c: c | {"model": []}, "cannot be read"),
-        ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),
-        ("config.json", lambda c: c | {"model": c["model"] | {"hidden": -1}}, "cannot be read"),
-    ],
-)
+CASES = [
+    ("metrics.json", lambda _: [], "no JSON object"),
+    ("config.json", lambda _: None, "no JSON object"),
+    ("config.json", without("data"), "no 'data'"),
+    ("config.json", without("kind"), "no 'kind'"),
+    ("config.json", without("model"), "no 'model'"),
+    ("config.json", without("training"), "no 'training'"),
+    ("config.json", lambda c: c | {"kind": "x" * 10**4}, "speaks of a model"),
+    ("config.json", lambda c: c | {"kind": []}, "cannot be read"),
+    ("config.json", lambda c: c | {"model": []}, "cannot be read"),
+    ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),
+    ("config.json", lambda c: c | {"model": c["model"] | {"hidden": -1}}, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "message"), CASES)
 def test_json_of_another_shape(run_folder: Path, tmp_path: Path, file: str, change, message: str) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
     (run / file).write_text(json.dumps(change(json.loads((run / file).read_text()))))

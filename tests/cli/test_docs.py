@@ -20,9 +20,10 @@ import adar_export
 import adar_train.config
 import adar_train.data
 from adar_deploy.cli import app
+from adar_deploy.report import measure
 from adar_runtime import Graph, write_graph
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_train import Trainer
-from adar_train.data.minesweeper import minesweeper
 from adar_train.data.splits import with_split
 from docs.site.commands import command_pages
 from tests.helpers import random_graph
@@ -34,8 +35,10 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
-NOT_HERE = ("make ", ". .venv", "pip install", "torchrun ", "adar-deploy train pyg:")
-"""What a test cannot do: install, use the network, start other processes."""
+NOT_HERE = re.compile(
+    r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
+    r"adar-deploy build|.*--plain"  # slow, and done by tests/cli/test_build.py and tests/export/test_plain.py
+)
 
 
 def blocks(name: str) -> list[tuple[str, str]]:
@@ -56,9 +59,10 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     preset = adar_train.config.preset
     few = {"epochs": 4, "evaluate_every": 2, "select_budgets": (3,), "exit_budgets": (3, 5)}
     monkeypatch.setattr(adar_train.config, "preset", lambda *a, **k: replace(preset(*a, **k), **few))
-    monkeypatch.setitem(adar_train.data.EMBEDDED, "minesweeper", lambda: minesweeper(side=12))
+    monkeypatch.setattr(adar_train.data, "make", lambda _: minesweeper(side=12))
     export = partial(adar_export.export_bundle, steps=(1, 2))
     monkeypatch.setattr(adar_export, "export_bundle", export)
+    monkeypatch.setattr(measure, "REPEATS", 1)
     # The model that `embed` takes by default, as if it had been fetched before.
     cached = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
     tiny_model(cached / "snapshots" / "0")
@@ -102,7 +106,7 @@ def test_commands_and_examples_run_in_order(
                 exec(compile(text, name, "exec"), {})
             continue
         for command in lines(text):
-            if command.startswith(NOT_HERE):
+            if NOT_HERE.match(command):
                 continue
             program, *words = shlex.split(command)
             if program == "python":
@@ -117,17 +121,18 @@ def test_commands_and_examples_run_in_order(
     assert ran >= 7
 
 
+@pytest.mark.parametrize("name", ["docs/runtime.md", "docs/tensorrt.md"])
 def test_examples_of_the_runtime_run(
-    bundle_folder: Path, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, bundle_folder: Path, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(bundle_folder, tmp_path / "bundle")
     for place in ("graph", "graphs/a", "graphs/b"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         write_graph(tmp_path / f"{place}.npz", board)
     monkeypatch.chdir(tmp_path)
-    code = "\n".join(text for language, text in blocks("docs/runtime.md") if language == "python")
+    code = "\n".join(text for language, text in blocks(name) if language == "python")
     assert code
-    exec(compile(code, "docs/runtime.md", "exec"), {})
+    exec(compile(code, name, "exec"), {})
 
 
 def test_the_town_of_the_tutorial_is_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

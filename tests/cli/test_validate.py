@@ -38,6 +38,15 @@ def test_graphs_of_ones_own_are_compared_on(adar, described_bundle: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("runs")
+def test_a_folder_of_graphs_is_compared_on(adar, described_bundle: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        write_graph(tmp_path / "graphs" / f"{name}.npz", random_graph(20, 50))
+    code, out, _ = adar("validate", described_bundle, "graphs", "--steps", "1", "--json")
+    assert code == 0
+    assert [check["graph"] for check in json.loads(out)[0]["checks"]] == ["graphs/a.npz", "graphs/b.npz"]
+
+
+@pytest.mark.usefixtures("runs")
 def test_one_weight_changed_is_found(adar, described_bundle: Path, tmp_path: Path) -> None:
     bundle = change_graph(described_bundle, tmp_path / "bundle", "cell", change_weight)
     code, _, err = adar("validate", bundle, "--steps", "1,5")

@@ -98,6 +98,8 @@ def test_steps_of_one_time_unit_have_nothing_to_converge_to(tmp_path: Path) -> N
     assert manifest.convergence == {}
     with pytest.raises(UsageError, match="use the solver euler"):
         load(tmp_path / "bundle").run(graph, budget=5, solver="ab2")
+    with pytest.raises(UsageError, match="use the solver euler"):  # and by any other way to name it
+        load(tmp_path / "bundle").run(graph, budget=5, solver=AdamsBashforth2(4))
 
 
 def test_too_few_calls_for_a_stiff_cell_do_not_end_an_export(tmp_path: Path) -> None:

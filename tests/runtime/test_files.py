@@ -1,7 +1,11 @@
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from adar_runtime import files
 from adar_runtime.errors import UsageError
 from adar_runtime.files import check_writable, new_folder, write_file
 
@@ -51,6 +55,7 @@ def test_a_swap_that_fails_half_way_gives_the_old_folder_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, rename = tmp_path / "b", Path.rename
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)  # as where a system has no exchange
     with new_folder(path, "mark") as folder:
         (folder / "mark").write_text("old")
 
@@ -105,3 +110,43 @@ def test_a_place_that_can_be_written_to_is_left_as_it_was(tmp_path: Path) -> Non
         check_writable(tmp_path / name)
     assert names(tmp_path) == ["there"]
     write_file(tmp_path / ("n" * 250), b"")  # a long name is no longer on the way
+
+
+def test_what_a_dead_process_left_is_cleared_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys, time
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from adar_runtime.temporaries import temporary_file, temporary_folder
+with temporary_folder(Path(sys.argv[1])) as folder, temporary_file(Path(sys.argv[1])):
+    (folder / "half").write_text("a bundle")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        write_file(tmp_path / "f", b"1")
+        assert len(names(tmp_path)) == 3  # both of them, and ours
+        process.kill()
+    assert len(names(tmp_path)) == 3  # nobody could clean up after kill -9
+    write_file(tmp_path / "f", b"2")
+    assert names(tmp_path) == ["f"]
+
+
+def test_two_that_write_one_folder_both_succeed(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+
+    def write(text: str) -> None:
+        for _ in range(50):
+            with new_folder(path, "mark") as folder:
+                (folder / "mark").write_text(text)
+                (folder / "twin").write_text(text)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
+    assert (path / "mark").read_text() == (path / "twin").read_text()
+    assert names(tmp_path) == ["b"]

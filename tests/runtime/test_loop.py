@@ -144,6 +144,47 @@ def test_steps_can_be_looked_at_until_the_loop_goes_on(bundle: Bundle, board: Gr
     assert np.array_equal(bundle.run(board, 12, Final(), solver).scores, scores)
 
 
+def test_a_step_that_is_past_does_not_speak_for_a_later_one(bundle: Bundle, board: Graph) -> None:
+    loop = bundle.loop(board, 12, Final())
+    first = next(loop)
+    early = first.scores()
+    next(loop)
+    for look in (first.scores, first.state):
+        with pytest.raises(UsageError, match="step 0 is past"):
+            look()
+    assert np.array_equal(early, next(bundle.loop(board, 12, Final())).scores())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"budget": 2.5}, "the budget is 2.5: it has to be a whole number"),
+        ({"budget": True}, "the budget is True"),
+        ({"budget": "300"}, "the budget is '300'"),
+        ({"budget": None}, "the budget is None"),
+        ({"stop": "peak"}, "stop is 'peak': give a rule"),
+        ({"stop": Peak}, "stop is .*Peak.*: give a rule"),
+        ({"solver": 3}, "solver"),
+        ({"solver": Euler}, "solver"),
+        ({"solver": "rk4"}, "no solver 'rk4'"),
+        ({"graph": "graph.npz"}, "graph is 'graph.npz': give a Graph"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(bundle: Bundle, board: Graph, given, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        bundle.run(**{"graph": board} | given)
+
+
+def test_a_numpy_integer_is_a_budget(bundle: Bundle, board: Graph) -> None:
+    assert bundle.run(board, np.int64(3), Final()).steps == 3
+
+
+def test_threads_are_a_number(bundle_folder: Path) -> None:
+    for threads in (0, 2.5, "2"):
+        with pytest.raises(UsageError, match="choose 1 to"):
+            adar_runtime.load(bundle_folder, threads=threads)
+
+
 def test_memory_does_not_grow_with_the_steps(described_bundle: Path) -> None:
     bundle, graph = adar_runtime.load(described_bundle, threads=1), random_graph(2000, 4000)
     bundle.run(graph, 10, Peak(patience=1000))

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from adar_runtime.errors import RunFolderError, reason, short
 from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
@@ -51,15 +52,17 @@ class Run:
 def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
     """Write the run into its folder; `config.json`, by which a run is known, comes last."""
     name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
+    weights = save(fitted.model.state_dict())
     config = {
         "data": data,
         "kind": name,
         "model": asdict(fitted.model.config),
         "training": asdict(training),
+        "weights": hashlib.sha256(weights).hexdigest(),
     }
     with writing(path):
         (path / CONFIG).unlink(missing_ok=True)  # without it the folder is no run; it comes back last
-        write_file(path / WEIGHTS, save(fitted.model.state_dict()))
+        write_file(path / WEIGHTS, weights)
         write_graph(path / GRAPH, graph)
         plot_learning(fitted.history, fitted.metrics["metric"], path / LEARNING_CURVE)
         write_file(path / HISTORY, json.dumps(fitted.history).encode())
@@ -81,8 +84,14 @@ def load_run(path: Path) -> Run:
         metrics = _object(path / METRICS)
         if config["kind"] not in MODELS:
             raise ValueError(f"{CONFIG} speaks of a model {short(config['kind'])!r}")
-        model = MODELS[config["kind"]](ModelConfig(**config["model"]))
-        model.load_state_dict(load_file(path / WEIGHTS))
+        content = (path / WEIGHTS).read_bytes()
+        if config.get("weights") not in (None, hashlib.sha256(content).hexdigest()):
+            raise ValueError(
+                f"{WEIGHTS} was changed after it was trained: its sha256 is not that of {CONFIG}"
+            )
+        with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
+            model = MODELS[config["kind"]](ModelConfig(**config["model"]))
+        model.load_state_dict(load(content), assign=True)
     except FileNotFoundError as error:
         missing = Path(error.filename or path).name
         raise RunFolderError(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from adar_runtime.errors import AdarError, GraphError, reason
-from adar_runtime.formats.archive import check_member
+from adar_runtime.formats.archive import check_members, open_archive
 from adar_runtime.formats.keys import KEYS, optional, require_key, to_graph
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.limits import Allowance
@@ -20,17 +20,20 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Readers by version; the third is for names of columns, which the arrays of a graph do not have."""
 
 
+LONGEST_HEADER = 10_000  # bytes; those of plain arrays have about 100
+
+
 def read(path: Path) -> Graph:
     """Read the arrays of a graph, after looking at what each of them claims to be."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             members = {
                 name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")
             }
             known = {key: archive.getinfo(members[key]) for key in (*KEYS, *SPARSE) if key in members}
             allowance = Allowance()
+            check_members(path, known.values())
             for key, member in known.items():
-                check_member(path, member)
                 _check_header(archive, key, member, allowance)
             arrays = {key: _read(archive, member) for key, member in known.items()}
     except AdarError:
@@ -57,12 +60,13 @@ def content(graph: Graph) -> bytes:
 
 
 def _check_header(archive: zipfile.ZipFile, key: str, member: zipfile.ZipInfo, allowance: Allowance) -> None:
-    with archive.open(member) as file:
-        version = npy.read_magic(file)
-        if version not in HEADERS:
-            raise ValueError(f"{key} has an .npy header of version {version}")
-        shape, _, dtype = HEADERS[version](file)
-        rest = member.file_size - file.tell()
+    with archive.open(member) as stream:
+        file = io.BytesIO(stream.read(LONGEST_HEADER))  # which may claim to be of any length
+    version = npy.read_magic(file)
+    if version not in HEADERS:
+        raise ValueError(f"{key} has an .npy header of version {version}")
+    shape, _, dtype = HEADERS[version](file)
+    rest = member.file_size - file.tell()
     if dtype.hasobject:
         raise ValueError(f"{key} holds Python objects")
     count = math.prod(shape)

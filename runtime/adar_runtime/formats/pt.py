@@ -6,13 +6,14 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason
-from adar_runtime.formats.archive import check_member
+from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
+from adar_runtime.formats import pickles
+from adar_runtime.formats.archive import check_members, open_archive
 from adar_runtime.formats.keys import KEYS, optional, to_graph
 from adar_runtime.graph import MASKS, Graph, SparseRows
 from adar_runtime.limits import Allowance, max_bytes
@@ -22,8 +23,8 @@ UNREADABLE = "not a readable PyTorch file; save a PyG Data with torch.save"
 
 def read(path: Path) -> Graph:
     """Read the tensors of a graph, through PyTorch's restricted unpickler."""
-    torch, data_class = _torch_geometric("reading a .pt graph")
     _check_archive(path)
+    torch, data_class = _torch_geometric("reading a .pt graph")
     data = _load(torch, path)
     if not isinstance(data, data_class):
         raise GraphError(f"holds a {type(data).__name__}, not a torch_geometric.data.Data")
@@ -63,15 +64,29 @@ def content(graph: Graph) -> bytes:
 def _check_archive(path: Path) -> None:
     """PyTorch believes what an archive says about its sizes, so they are looked at first."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            check_members(path, members)
+            if sum(member.file_size for member in members) > max_bytes():
+                raise GraphError(
+                    f"holds more than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
+                )
+            pickles.check(_pickle(archive))
+            if archive.testzip() is not None:  # PyTorch looks at no checksum
+                raise ValueError("damaged")
+    except (AdarError, OSError):
+        raise
+    except Exception as error:  # zipfile and zlib give up in several ways of their own
         # Before 1.6, PyTorch wrote a bare pickle, which says how much memory it wants and gets it.
         raise GraphError(f"refused: {UNREADABLE}") from error
-    for member in members:
-        check_member(path, member)
-    if sum(member.file_size for member in members) > max_bytes():
-        raise GraphError(f"holds more than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher")
+
+
+def _pickle(archive: zipfile.ZipFile) -> bytes:
+    """The one part that is not plain numbers."""
+    (member,) = (each for each in archive.infolist() if PurePosixPath(each.filename).name == "data.pkl")
+    if member.file_size > pickles.MAX_BYTES:
+        raise GraphError("refused: what describes its tensors is far longer than that of a graph; use .npz")
+    return archive.read(member)
 
 
 def _load(torch: Any, path: Path) -> Any:
@@ -95,7 +110,7 @@ def _load(torch: Any, path: Path) -> Any:
 
 def _array(torch: Any, key: str, value: Any, allowance: Allowance) -> Any:
     if not isinstance(value, torch.Tensor):
-        return np.asarray(value) if key in MASKS else value
+        return _untensored(key, value)
     if value.is_meta:
         raise GraphError(f"{key} is a tensor without content (on the device 'meta')")
     if value.layout != torch.strided:
@@ -103,6 +118,16 @@ def _array(torch: Any, key: str, value: Any, allowance: Allowance) -> Any:
     allowance.take(key, value.numel(), value.element_size())  # a view can be larger than what it is of
     array = _plain(torch, value)
     return array.T if key in MASKS and array.ndim == 2 else array  # PyG keeps several splits as columns
+
+
+def _untensored(key: str, value: Any) -> Any:
+    """A list, as flat as it looks: one of lists may name the same list any number of times."""
+    if key in ("class_names", "level"):
+        return value
+    if key not in MASKS or not isinstance(value, list) or not all(isinstance(each, bool) for each in value):
+        wanted = "booleans" if key in MASKS else "numbers"
+        raise GraphError(f"{key} holds {short(type(value).__name__)!r}, not {wanted} in a tensor")
+    return np.array(value, np.bool_)
 
 
 def _sparse(torch: Any, key: str, value: Any, allowance: Allowance) -> SparseRows:

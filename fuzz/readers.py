@@ -1,0 +1,122 @@
+"""Fuzzes whatever reads bytes from outside: graph files, manifests, ONNX graphs. Needs atheris.
+
+    python fuzz/readers.py build/fuzz fuzz/corpus -max_total_time=600
+
+The first byte of an input says which reader gets the rest. An AdarError is an answer; any other exception,
+ten seconds without an answer, or a gigabyte of memory is a find, and libFuzzer writes the input down.
+"""
+
+import io
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import atheris
+
+with atheris.instrument_imports(include=["adar_runtime", "zipfile", "numpy.lib", "json", "pickletools"]):
+    import numpy as np
+
+    from adar_runtime import onnx_guard, read_graph
+    from adar_runtime.errors import AdarError
+    from adar_runtime.formats import pickles
+    from adar_runtime.graph import Graph
+    from adar_runtime.manifest import Manifest
+    from adar_runtime.onnx_facts import facts_of
+
+KEYS = (
+    "x",
+    "edge_index",
+    "y",
+    "test_mask",
+    "target_x",
+    "class_names",
+    "pairs",
+    "level",
+    "x_indptr",
+    "x_shape",
+)
+LIMITS = ["-rss_limit_mb=1024", "-timeout=10", "-max_len=16384", "-print_final_stats=1"]
+
+
+class Readers:
+    """One method a reader; what it takes for good is looked at once more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._readers: tuple[Callable[[bytes], None], ...] = (
+            self.npz,
+            self.npz_of_members,
+            self.pt,
+            self.pickle,
+            self.manifest,
+            self.onnx,
+        )
+
+    def __call__(self, data: bytes) -> None:
+        if not data:
+            return
+        try:
+            self._readers[data[0] % len(self._readers)](data[1:])
+        except AdarError as error:
+            assert len(str(error)) < 2000, "an error is a line, not a page"
+
+    def npz(self, data: bytes) -> None:
+        self._graph("g.npz", data)
+
+    def npz_of_members(self, data: bytes) -> None:
+        """The bytes as the arrays of a whole archive: no checksum keeps a mutation from being read."""
+        provider = atheris.FuzzedDataProvider(data)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for key in KEYS:
+                if provider.ConsumeBool():
+                    length = provider.ConsumeIntInRange(0, 512)
+                    archive.writestr(f"{key}.npy", b"\x93NUMPY\x01\x00" + provider.ConsumeBytes(length))
+        self._graph("g.npz", buffer.getvalue())
+
+    def pt(self, data: bytes) -> None:
+        """As far as PyTorch, which reads only what has passed this."""
+        from adar_runtime.formats.pt import _check_archive
+
+        _check_archive(self._file("g.pt", data))
+
+    def pickle(self, data: bytes) -> None:
+        pickles.check(data)
+
+    def manifest(self, data: bytes) -> None:
+        manifest = Manifest.from_json(data.decode("utf-8", errors="replace"))
+        assert Manifest.from_json(manifest.to_json()) == manifest
+
+    def onnx(self, data: bytes) -> None:
+        onnx_guard.check("cell.onnx", data)
+        facts_of(data)
+
+    def _graph(self, name: str, data: bytes) -> None:
+        _look_at(read_graph(self._file(name, data)))
+
+    def _file(self, name: str, data: bytes) -> Path:
+        path = self._folder / name
+        path.write_bytes(data)
+        return path
+
+
+def _look_at(graph: Graph) -> None:
+    """All that a Graph promises."""
+    assert graph.nodes > 0
+    assert np.isfinite(graph.rows(0, graph.nodes)).all()
+    assert not graph.edges or 0 <= graph.edge_index.min() <= graph.edge_index.max() < graph.nodes
+
+
+def main() -> None:
+    """Fuzz until libFuzzer's own options say that it is enough."""
+    with TemporaryDirectory(
+        prefix="adar-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as folder:
+        atheris.Setup([*sys.argv, *LIMITS], Readers(Path(folder)))
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Where things are written until they are whole, and what becomes of those that nobody finished.
+
+Whoever writes holds a lock on what it writes to. The system takes the lock away when the process ends,
+however it ends, so a lock that can be had says that its owner is gone: the next one to write in that folder
+clears what was left there. Nothing depends on a clock, or on the numbers of processes.
+"""
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there, hence nothing is cleared
+    fcntl = None  # type: ignore[assignment]
+
+NAME = re.compile(r"\.adar-[0-9a-f]{16}")
+
+
+@contextmanager
+def temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
+    """A new file in this folder, and its descriptor; it vanishes unless it is renamed within the block."""
+    clear(folder)
+    path, descriptor = _claim(folder, lambda path: path.touch(exist_ok=False), os.O_RDWR)
+    try:
+        yield path, descriptor
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """A new folder in this one; whatever is at its place when the block ends vanishes."""
+    clear(folder)
+    path, descriptor = _claim(folder, Path.mkdir, os.O_RDONLY)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        os.close(descriptor)
+
+
+def clear(folder: Path) -> None:
+    """Remove what processes that are gone have left in this folder."""
+    for path in folder.iterdir():
+        if not NAME.fullmatch(path.name) or path.is_symlink():
+            continue
+        with suppress(OSError):  # its owner may be faster
+            descriptor = os.open(path, os.O_RDONLY)
+            if _lock(descriptor, wait=False):
+                _remove(path)
+            os.close(descriptor)
+
+
+def _claim(folder: Path, make: Callable[[Path], None], flags: int) -> tuple[Path, int]:
+    """A new path that this process has locked; another one, where it was cleared before that."""
+    while True:
+        path = folder / f".adar-{secrets.token_hex(8)}"
+        make(path)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, flags)
+            _lock(descriptor, wait=True)
+            if path.exists():
+                return path, descriptor
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Whether the lock could be had; never where there are no locks."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # held by another, or a file system without locks
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
