@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 WIDE = 90  # columns of a window that has room for everything
+GAP = 2  # blanks between two columns of a table
+NARROWEST = 6  # characters that a column keeps, however narrow the window
 LEVELS = "▁▂▃▄▅▆▇█"
 
 
@@ -30,14 +32,9 @@ def print_error(message: str) -> None:
 
 def print_facts(title: str, facts: Mapping[str, Any], indent: int = 0) -> None:
     """A short table: a name, and what there is to say about it."""
-    table = Table(
-        title=" " * indent + escape(printable(title)),
-        title_justify="left",
-        title_style="bold" if not indent else "",
-        show_header=False,
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
+    if title:
+        out.print(" " * indent + printable(title), style="bold" if not indent else "", markup=False)
+    table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
@@ -46,18 +43,59 @@ def print_facts(title: str, facts: Mapping[str, Any], indent: int = 0) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table with a heading; all but the first column are numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan")
+    """A table with a heading; all but the first column are numbers.
+
+    In a window too narrow for it, what the first column says of a row becomes a line above it.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [
+        max([len(row[index]) for row in cells] + [len(word) for word in column.split()])
+        for index, column in enumerate(columns)
+    ]
+    if sum(widths) + GAP * len(widths) <= out.width:
+        out.print(_table(columns, cells))
+        return
+    widest = max(range(1, len(widths)), key=lambda index: widths[index])
+    others = sum(widths[1:]) - widths[widest] + GAP * len(widths)
+    widths[widest] = max(NARROWEST, min(widths[widest], out.width - others))
+    out.print(columns[0], style="cyan")
+    shown = False
+    for name, *rest in cells:
+        if name:
+            out.print(name, style="bold", markup=False)
+        out.print(_table(columns[1:], [rest], widths[1:], heading=not shown))
+        shown = True
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    widths: Sequence[int] | None = None,
+    *,
+    heading: bool = True,
+) -> Table:
+    """With widths that are given, its columns stand under those of other tables, and all are numbers."""
+    table = Table(box=None, padding=(0, GAP, 0, 0), header_style="cyan", show_header=heading)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", overflow="fold")
+        table.add_column(
+            column,
+            justify="right" if index or widths else "left",
+            overflow="fold",
+            width=widths[index] if widths else None,
+        )
     for row in rows:
-        table.add_row(*(escape(printable(cell)) for cell in row))
-    out.print(table)
+        table.add_row(*map(escape, row))
+    return table
 
 
 def print_note(message: str) -> None:
     """Something that the reader should not miss."""
     out.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
+
+
+def print_warning(message: str) -> None:
+    """Something that will cost the reader something."""
+    out.print(f"[bold yellow]warning:[/] {escape(printable(message))}", soft_wrap=True)
 
 
 def print_next(command: str) -> None:

@@ -8,9 +8,14 @@ PACKAGES = {
 }
 
 
+def present(extra: str) -> bool:
+    """Whether the packages of this extra are installed."""
+    return all(find_spec(package) is not None for package in PACKAGES[extra])
+
+
 def require(extra: str) -> None:
     """Raise a MissingExtraError unless the packages of this extra are installed."""
-    if any(find_spec(package) is None for package in PACKAGES[extra]):
+    if not present(extra):
         from adar_runtime.errors import MissingExtraError  # here, since it brings numpy along
 
         raise MissingExtraError(f"adar-deploy {extra}", extra)

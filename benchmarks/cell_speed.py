@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 from adar_export.fused import FusedCell
 from adar_export.plain import PlainCell, export_plain_cell
 from adar_export.precision import PRECISIONS
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_runtime.graph import Graph
+from adar_runtime.measuring import Turn, Worker, race, spread
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.schedule import step_code
 from adar_runtime.signature import STATE, STEP
 from adar_runtime.tables import Tables
 from adar_train import AdaR, GraphTensors, ModelConfig, State
-from adar_train.data.minesweeper import minesweeper
-from benchmarks.spread import spread
-from benchmarks.turns import Turn, Worker, race
+from adar_train.trial import random_model
 
 FUSED, PLAIN, EAGER, PER_EDGE, COMPILED, TRAINED = SIDES = (
     "fused",
@@ -130,22 +130,17 @@ def build(side: str, graph: Graph, config: ModelConfig, threads: int) -> Step:
     """One side's step from the first state, ready to be called."""
     if side in (FUSED, PLAIN):
         return onnx_step(*cell_and_feeds(side, graph, config), threads)
-    return torch_step(side, random_model(config), GraphTensors.of(graph))
+    return torch_step(side, frozen_model(config), GraphTensors.of(graph))
 
 
-def random_model(config: ModelConfig) -> AdaR:
-    """The same for every side; velocities are not zero, as they are before training."""
-    torch.manual_seed(0)
-    model = AdaR(config).eval().requires_grad_(False)
-    for name, weight in model.named_parameters():
-        if name.endswith("out.weight"):
-            torch.nn.init.normal_(weight, std=0.1)
-    return model
+def frozen_model(config: ModelConfig) -> AdaR:
+    """The same for every side."""
+    return random_model(config).eval().requires_grad_(False)
 
 
 def cell_and_feeds(side: str, graph: Graph, config: ModelConfig) -> tuple[bytes, Arrays]:
     """The ONNX cell of that side, and what it takes for a step from the first state."""
-    model, neighbours = random_model(config), Neighbours.of(graph.edge_index, graph.nodes)
+    model, neighbours = frozen_model(config), Neighbours.of(graph.edge_index, graph.nodes)
     if side == FUSED:
         content = FusedCell(model, OPSET, PRECISIONS["fp32"]).graph.build({}).SerializeToString()
         structure: Arrays = Tables.of(neighbours).arrays() | {"share": neighbours.share}

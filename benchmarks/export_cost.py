@@ -7,7 +7,6 @@ that are not zero. Training it would change the weights and nothing else that an
 """
 
 import argparse
-import resource
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +14,10 @@ from tempfile import TemporaryDirectory
 import torch
 
 from adar_export import export_bundle
-from adar_train import AdaR, Fitted, ModelConfig, TrainConfig, load_run, save_run
-from adar_train.data.minesweeper import minesweeper
+from adar_runtime.generated.minesweeper import minesweeper
+from adar_runtime.measuring import peak_bytes
+from adar_train import ModelConfig
+from adar_train.trial import trial_run
 
 
 def main() -> None:
@@ -27,32 +28,19 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        nodes, edges = _make_run(run, options.side, options.hidden)
-        before = _peak()
+        graph = minesweeper(options.side)
+        config = ModelConfig(graph.width, 2, options.hidden)
+        run = trial_run(Path(folder) / "run", graph, config, "minesweeper")
+        before = peak_bytes()
         began, worked = time.perf_counter(), time.process_time()
-        export_bundle(load_run(run), Path(folder) / "bundle", precision=options.precision)
+        export_bundle(run, Path(folder) / "bundle", precision=options.precision)
         seconds, work = time.perf_counter() - began, time.process_time() - worked
     print(f"python -m benchmarks.export_cost --side {options.side} --hidden {options.hidden}")
-    print(f"\n{nodes:,} nodes, {edges:,} edges, {options.precision}, {torch.get_num_threads()} threads\n")
+    size = f"{graph.nodes:,} nodes, {graph.edges:,} edges"
+    print(f"\n{size}, {options.precision}, {torch.get_num_threads()} threads\n")
     print("| seconds | of processor time | peak memory, MB | before the export, MB |")
     print("|---|---|---|---|")
-    print(f"| {seconds:.1f} | {work:.1f} | {_peak():.0f} | {before:.0f} |")
-
-
-def _make_run(path: Path, side: int, hidden: int) -> tuple[int, int]:
-    graph = minesweeper(side)
-    torch.manual_seed(0)
-    model = AdaR(ModelConfig(graph.width, 2, hidden))
-    for name, weight in model.named_parameters():
-        if name.endswith("out.weight"):
-            torch.nn.init.normal_(weight, std=0.3)
-    save_run(path, Fitted(model, {"metric": "roc_auc"}, []), graph, ["minesweeper"], TrainConfig())
-    return graph.nodes, graph.edges
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"| {seconds:.1f} | {work:.1f} | {peak_bytes() / 2**20:.0f} | {before / 2**20:.0f} |")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ import onnxruntime
 
 from adar_runtime import Bundle, Final, Graph, Loop, load
 from adar_runtime.backends.onnx import OnnxRecurrence
-
-TARGETS = 2  # where the bundle takes descriptions of them
+from adar_runtime.generated.minesweeper import grid_edges
+from adar_runtime.generated.plain import graph_for
 
 
 class Stopwatch:
@@ -57,7 +57,8 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|")
     for side in map(int, options.sides.split(",")):
-        print_row(side**2, race(bundle, square(side, bundle), options.steps, options.repeats))
+        graph = graph_for(bundle.manifest, side**2, grid_edges(side))
+        print_row(graph.nodes, race(bundle, graph, options.steps, options.repeats))
 
 
 def parse() -> argparse.Namespace:
@@ -69,21 +70,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=7, help="turns of each side")
     parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime")
     return parser.parse_args()
-
-
-def square(side: int, bundle: Bundle) -> Graph:
-    """Cells on a square, each next to eight others."""
-    cell = np.arange(side**2).reshape(side, side)
-    ways = (
-        (cell[1:], cell[:-1]),
-        (cell[:, 1:], cell[:, :-1]),
-        (cell[1:, 1:], cell[:-1, :-1]),
-        (cell[1:, :-1], cell[:-1, 1:]),
-    )
-    there = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in ways], axis=1)
-    rows = np.random.default_rng(0).normal(size=(side**2, bundle.manifest.features)).astype(np.float32)
-    described = None if bundle.manifest.targets else rows[:TARGETS]
-    return Graph(rows, np.concatenate([there, there[::-1]], axis=1), target_features=described)
 
 
 def race(bundle: Bundle, graph: Graph, steps: int, repeats: int) -> dict[str, list[float]]:

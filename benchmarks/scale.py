@@ -10,7 +10,6 @@ so that its peak of memory is its own; sizes and kinds take turns. Needs free me
 import argparse
 import json
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -18,12 +17,12 @@ import time
 import numpy as np
 import onnxruntime
 
-from adar_runtime import Final, Graph, load
+from adar_runtime import Final, load
+from adar_runtime.generated.plain import graph_for, near_edges
+from adar_runtime.measuring import peak_bytes
 from adar_runtime.memory import needed_bytes
 
 KINDS = ("near", "random")
-NEAR = 100  # how far apart the numbers of neighbours are at most
-TARGETS = 2
 
 
 def main() -> None:
@@ -79,11 +78,8 @@ def one(options: argparse.Namespace) -> dict[str, float]:
     """Time and memory of one graph, after one step that is not counted."""
     bundle = load(options.bundle, "onnxruntime-cpu", options.threads)
     manifest, nodes = bundle.manifest, int(options.nodes)
-    features = np.random.default_rng(0).normal(size=(nodes, manifest.features)).astype(np.float32)
-    described = None if manifest.targets else features[:TARGETS]
-    graph = Graph(features, edges(options.one, nodes, options.degree), target_features=described)
-    del features
-    before = peak_gb()
+    graph = graph_for(manifest, nodes, edges(options.one, nodes, options.degree))
+    before = peak_bytes()
     loop = bundle.loop(graph, options.steps + 1, Final())
     next(loop), next(loop)
     started = time.perf_counter()
@@ -96,29 +92,21 @@ def one(options: argparse.Namespace) -> dict[str, float]:
         "edges": graph.edges,
         "prepare": result.timings["prepare"],
         "nanoseconds": 1e9 * seconds / options.steps / graph.edges,
-        "peak": peak_gb(),
-        "foretold": before + needed_bytes(graph, manifest) / 1e9,
+        "peak": peak_bytes() / 1e9,
+        "foretold": (before + needed_bytes(graph, manifest)) / 1e9,
     }
 
 
 def edges(kind: str, nodes: int, degree: int) -> np.ndarray:
     """As many neighbours as the degree on average, of every node."""
-    random, count = np.random.default_rng(1), nodes * degree
-    target = random.integers(0, nodes, count)
-    if kind == "random":
-        return np.stack([random.integers(0, nodes, count), target])
-    return np.stack([(target + random.integers(-NEAR, NEAR + 1, count)) % nodes, target])
+    if kind == "near":
+        return near_edges(nodes, degree)
+    return np.random.default_rng(1).integers(0, nodes, (2, nodes * degree))
 
 
 def median(runs: list[dict[str, float]], name: str) -> float:
     """Of a figure over all turns."""
     return float(np.median([run[name] for run in runs]))
-
-
-def peak_gb() -> float:
-    """The most memory this process has held; Linux counts in kB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e9 if sys.platform == "darwin" else 1e6)
 
 
 if __name__ == "__main__":

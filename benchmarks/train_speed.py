@@ -10,7 +10,6 @@ messages transformed once per node, and once per edge, as PyG's MessagePassing.m
 
 import argparse
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -21,11 +20,12 @@ import numpy as np
 import torch
 
 from adar_export.plain import PlainAdaR
+from adar_runtime.generated.minesweeper import minesweeper
+from adar_runtime.measuring import peak_bytes, spread
 from adar_runtime.schedule import times
 from adar_train import AdaR, GraphTensors, ModelConfig
-from adar_train.data.minesweeper import minesweeper
 from adar_train.losses import task_loss
-from benchmarks.spread import spread
+from adar_train.trial import random_model
 
 SIDES = ("ours", "plain", "plain-per-edge")
 TOLERANCE = 1e-4
@@ -35,7 +35,6 @@ def main() -> None:
     """Compare, and print a table."""
     options = parse()
     torch.set_num_threads(options.threads)
-    # First, while this process is small: on Linux a child's peak starts from its parent's.
     memory = {} if options.memory_of else {side: memory_of(side) for side in SIDES}
     graph = GraphTensors.of(minesweeper(side=options.side))
     models = {side: build(side, options, graph) for side in SIDES}
@@ -63,12 +62,8 @@ def parse() -> argparse.Namespace:
 
 def build(side: str, options: argparse.Namespace, graph: GraphTensors) -> AdaR | PlainAdaR:
     """A model of that side; the weights are the same for both."""
-    torch.manual_seed(0)
     assert isinstance(graph.features, torch.Tensor)
-    model = AdaR(ModelConfig(graph.features.shape[1], targets=2, hidden=options.hidden))
-    for name, weight in model.named_parameters():
-        if name.endswith("out.weight"):  # zero before training, which would hide a difference
-            torch.nn.init.normal_(weight, std=0.1)
+    model = random_model(ModelConfig(graph.features.shape[1], targets=2, hidden=options.hidden))
     return model if side == "ours" else PlainAdaR(model, per_edge=side == "plain-per-edge")
 
 
@@ -116,17 +111,11 @@ def memory_of(side: str) -> float:
 
 def epoch_memory(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> float:
     """MB by which two epochs raise this process's peak; less than one is not to be told from none."""
-    before = peak_mb()
+    before = peak_bytes()
     epoch = epoch_of(model, graph, steps)
     epoch()
     epoch()  # the first one has no Adam moments and no gradients from before
-    return max(1.0, peak_mb() - before)
-
-
-def peak_mb() -> float:
-    """The most memory this process has held; Linux counts in kB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    return max(1.0, (peak_bytes() - before) / 2**20)
 
 
 def print_report(

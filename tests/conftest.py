@@ -7,8 +7,9 @@ import pytest
 
 from adar_export import export_bundle
 from adar_runtime import Graph
+from adar_runtime.backends import tensorrt
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
-from adar_train.data.minesweeper import minesweeper
 from tests.helpers import awake, random_graph
 
 
@@ -16,6 +17,14 @@ def pytest_configure() -> None:
     """Hear SIGINT even where a shell made us ignore it, as it does for what it starts in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say of every test that needs a GPU why it is skipped, where there is none."""
+    problem = tensorrt.problem()
+    for item in items:
+        if problem is not None and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=f"no TensorRT on a GPU: {problem}"))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ def examples(name: str) -> str:
     )
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/runtime.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/runtime.md", "docs/tensorrt.md"])
 def test_examples_run(
     name: str, bundle_folder: Path, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import typer
 
 from adar_deploy.console import Bar, percent, print_facts, print_note, print_rows
 from adar_deploy.extras import require
+from adar_deploy.numbers import parse_numbers
+from adar_deploy.options import Json, Split
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation import Evaluation, Subject
@@ -22,10 +24,14 @@ def evaluate(
         typer.Argument(help="Graphs with labels (.npz or .pt), seen before or not.", readable=False),
     ],
     budgets: Annotated[str, typer.Option(help="Budgets to try, with commas between.")] = BUDGETS,
-    split: Annotated[int, typer.Option(min=0, help="Which of a graph's splits.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Every step of every budget: .csv or .json.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Metric and alignment against t: .png or .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    split: Split = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write every step of every budget: .csv or .json.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw metric and alignment against t: .png or .svg.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Score a model on graphs at every step of every budget.
 
@@ -43,7 +49,7 @@ def evaluate(
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_drawable(plot)
-    subject = _open(model)
+    subject = open_subject(model)
     done: list[Evaluation] = []
     loaded = {str(path): [read_graph(path)] for path in graphs}
     if subject.level == GRAPH:  # labelled as wholes, they are scored together
@@ -72,21 +78,15 @@ def evaluate(
 
 def parse_budgets(text: str) -> list[int]:
     """Numbers of steps from a list with commas."""
-    from adar_runtime.errors import UsageError
     from adar_runtime.loop import check_budget
 
-    try:
-        sizes = [int(word) for word in text.split(",")]
-    except ValueError as error:
-        raise UsageError(
-            f"budgets are whole numbers with commas between, such as 8,50,300, not {text!r}"
-        ) from error
+    sizes = parse_numbers("budgets", text)
     for size in sizes:
         check_budget(size)
     return sizes
 
 
-def _open(path: Path) -> "Subject":
+def open_subject(path: Path) -> "Subject":
     """The model in this folder. A bundle needs no PyTorch."""
     from adar_runtime import load
     from adar_runtime.curves import run_moments

@@ -1,41 +1,40 @@
 """The command `adar-deploy export`."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adar_deploy.commands.build import build_with_bar, show_engines
 from adar_deploy.commands.inspect import show_parity
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, megabytes, print_facts, print_next
 from adar_deploy.extras import require
+from adar_deploy.options import PrecisionName
 
 if TYPE_CHECKING:
     from adar_export import Check, Trial
+    from adar_runtime.engines.sidecar import Sidecar
 
 ABOUT = 50  # comparisons and trials of an export, more or less: how many trials it takes is what it finds out
-
-
-class PrecisionName(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-    int8 = "int8"
 
 
 def export(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a training run.", show_default="the newest in runs/")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the bundle.")] = Path("bundle"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bundle.")] = Path("bundle"),
     opset: Annotated[int, typer.Option(help="ONNX opset of the graphs.")] = 17,
     precision: Annotated[
         PrecisionName, typer.Option(help="Of the cell's large products; int8 is of their weights alone.")
     ] = PrecisionName.fp32,
     plain: Annotated[
         bool, typer.Option("--plain", help="PyTorch's own export of the paper's formulas, to compare with.")
+    ] = False,
+    tensorrt: Annotated[
+        bool,
+        typer.Option("--tensorrt", help="Build TensorRT engines too, as adar-deploy build does by itself."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON object.")] = False,
 ) -> None:
@@ -50,6 +49,8 @@ def export(
     from adar_export import export_bundle
     from adar_train.runs import GRAPH, load_run, newest_run
 
+    if tensorrt:
+        _check_engines(plain=plain)
     loaded = load_run(run or newest_run(RUNS))
     with Bar("compare with PyTorch", ABOUT) as bar:
         done = 0
@@ -60,6 +61,7 @@ def export(
             bar.update(done, _status(found))
 
         manifest = export_bundle(loaded, out, opset, precision.value, plain, on_progress=show)
+    engines = _build(out) if tensorrt else []
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))
@@ -73,7 +75,25 @@ def export(
     }
     print_facts("exported", facts)
     show_parity(manifest)
+    if engines:
+        show_engines(out, engines)
     print_next(f"adar-deploy run {loaded.path / GRAPH} --bundle {out} --max-steps 300")
+
+
+def _check_engines(*, plain: bool) -> None:
+    """Refuse before any work is done what no engine could be built of, or with."""
+    from adar_runtime.engines.flavours import flavour_of
+    from adar_runtime.errors import UsageError
+
+    if plain:
+        raise UsageError("TensorRT has no sum over scattered edges: leave --plain or --tensorrt out")
+    flavour_of()
+
+
+def _build(bundle: Path) -> "list[Sidecar]":
+    from adar_runtime.engines.build import Wish
+
+    return build_with_bar(bundle, Wish())
 
 
 def _status(found: "Check | Trial") -> str:

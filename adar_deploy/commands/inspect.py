@@ -5,20 +5,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from adar_deploy.console import megabytes, percent, print_facts, print_rows
+from adar_deploy.options import BundleArgument, Json
 
 if TYPE_CHECKING:
+    from adar_runtime.engines.sidecar import Sidecar
     from adar_runtime.manifest import GraphFile, Manifest, Port
     from adar_runtime.onnx_facts import GraphFacts
 
 
 def inspect(
-    bundle: Annotated[Path, typer.Argument(help="Folder of an exported bundle.")] = Path("bundle"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    bundle: BundleArgument = Path("bundle"),
+    as_json: Json = False,
 ) -> None:
     """Show what a bundle is, takes and gives, and how well it was found to agree with PyTorch.
 
@@ -27,17 +29,19 @@ def inspect(
     Example: adar-deploy inspect bundle
     """
     from adar_runtime.bundle import read_bundle
+    from adar_runtime.engines.sidecar import sidecars, summary
     from adar_runtime.onnx_facts import facts_of
 
     manifest, contents = read_bundle(bundle)
     with _readable(bundle):
         facts = {name: facts_of(content) for name, content in contents.items()}
-        engines = sorted(path.name for path in (bundle / "engines").glob("*.json"))
+        engines = list(sidecars(bundle))
         if as_json:
             graphs = {
                 name: {"parameters": f.parameters, "operators": f.operators} for name, f in facts.items()
             }
-            typer.echo(json.dumps({"manifest": manifest.to_dict(), "graphs": graphs, "engines": engines}))
+            built = [summary(one) for one in engines]
+            typer.echo(json.dumps({"manifest": manifest.to_dict(), "graphs": graphs, "engines": built}))
             return
         print_facts("bundle", _about(bundle, manifest, facts, engines))
         for name, file in manifest.graphs.items():
@@ -85,7 +89,7 @@ def _kind(port: "Port", *, numbered: bool) -> str:
 
 
 def _about(
-    path: Path, manifest: "Manifest", facts: "dict[str, GraphFacts]", engines: list[str]
+    path: Path, manifest: "Manifest", facts: "dict[str, GraphFacts]", engines: "Sequence[Sidecar]"
 ) -> dict[str, Any]:
     training = manifest.training
     scores = [f"{part} {100 * training[part]:.2f} %" for part in ("val", "test") if part in training]
@@ -100,9 +104,19 @@ def _about(
         "watches": manifest.alignment,
         "trained on": ", ".join(map(str, training.get("data", []))) or "unknown",
         **({training.get("metric", "metric"): ", ".join(scores)} if scores else {}),
-        "engines": ", ".join(engines) or "none",
+        "engines": _targets(manifest, engines) or "none",
         "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
     }
+
+
+def _targets(manifest: "Manifest", engines: "Sequence[Sidecar]") -> str:
+    """What there are engines for, and whether they are of these ONNX files."""
+    hashes = {name: file.sha256 for name, file in manifest.graphs.items()}
+    found: dict[str, bool] = {}
+    for one in engines:
+        name = f"{one.builder} {one.version}, {one.gpus}"
+        found[name] = found.get(name, True) and hashes.get(one.graph, one.onnx_sha256) == one.onnx_sha256
+    return "; ".join(name if fits else f"{name} (of other ONNX files)" for name, fits in found.items())
 
 
 def _counted(operators: list[str]) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from adar_deploy.answers import Answer, Failure, Job, Saver, show_answers
 from adar_deploy.console import Bar, print_error
+from adar_deploy.options import Backend, MaxSteps, SolverName, Threads
 from adar_deploy.places import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
 from adar_deploy.watch import Watch
@@ -26,18 +27,6 @@ class Exit(StrEnum):
     per_node = "per-node"
 
 
-class SolverName(StrEnum):
-    euler = "euler"
-    ab2 = "ab2"
-    adaptive = "adaptive"
-
-
-class Backend(StrEnum):
-    auto = "auto"
-    onnxruntime_cpu = "onnxruntime-cpu"
-    onnxruntime_cuda = "onnxruntime-cuda"
-
-
 def run(
     graphs: Annotated[
         list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.", readable=False)
@@ -45,7 +34,7 @@ def run(
     bundle: Annotated[Path, typer.Option(help="Folder of an exported bundle.", readable=False)] = Path(
         "bundle"
     ),
-    max_steps: Annotated[int, typer.Option(help="Budget: the most steps, hence cell calls.")] = 300,
+    max_steps: MaxSteps = 300,
     exit: Annotated[
         Exit | None,
         typer.Option(help="When to stop, and which state to answer from.", show_default="the bundle's"),
@@ -65,12 +54,15 @@ def run(
         float | None, typer.Option(help="Error of a step (adaptive).", show_default="0.001")
     ] = None,
     backend: Annotated[Backend, typer.Option(help="What to run on.")] = Backend.auto,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one a core")
-    ] = None,
+    threads: Threads = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build TensorRT engines again where they do not fit.")
+    ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="Write predictions: .npz, .csv, .json or .parquet; {name} stands for a graph's."),
+        typer.Option(
+            "--output", "-o", help="Write predictions: .npz, .csv, .json or .parquet; {name} is a graph's."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the alignment against t: .png or .svg, {name} as above.")
@@ -95,7 +87,7 @@ def run(
 
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     save = Saver.of(files, output, plot, several=several)
-    opened = load(bundle, backend.value, threads)
+    opened = load(bundle, backend.value, threads, rebuild=rebuild)
     waiting = _given(patience=patience)
     if exit is Exit.per_node:
         rule = opened.stop_rule("final")

@@ -9,6 +9,7 @@ import typer
 
 from adar_deploy.console import Bar, percent, print_facts, print_next
 from adar_deploy.extras import require
+from adar_deploy.options import Seed, Split
 
 RUNS = Path("runs")
 SPLITS = ("train", "val", "test")
@@ -56,7 +57,8 @@ def train(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the run.", show_default="runs/NAME, a free one")
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for the run.", show_default="runs/NAME, a free one"),
     ] = None,
     preset: Annotated[
         Preset | None, typer.Option(help="The paper's settings, to start from.", show_default=OURS)
@@ -90,8 +92,8 @@ def train(
     input_dropout: Annotated[
         float | None, typer.Option(min=0.0, max=0.99, help="Dropout of features.", show_default=OURS)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 0,
-    split: Annotated[int, typer.Option(min=0, help="Which of the graph's splits.")] = 0,
+    seed: Seed = 0,
+    split: Split = 0,
     alignment: Annotated[
         Alignment | None,
         typer.Option(help="What an exit watches.", show_default="cosine-margin; a preset's: the paper's"),

@@ -10,11 +10,12 @@ from adar_deploy.commands.inspect import show_checks
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, print_facts
 from adar_deploy.extras import require
+from adar_deploy.options import BundleArgument, Json
 from adar_deploy.places import graph_files
 
 
 def validate(
-    bundle: Annotated[Path, typer.Argument(help="Folder of an exported bundle.")] = Path("bundle"),
+    bundle: BundleArgument = Path("bundle"),
     graphs: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -28,7 +29,7 @@ def validate(
         typer.Option(help="The run that it was exported from.", show_default="found in runs/ by its weights"),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of steps, with commas between.")] = "1,10,100,300",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare a bundle with PyTorch: names, then shapes, then values, on every backend that works here.
 

@@ -11,6 +11,7 @@ import onnx
 
 from adar_export.builder import GraphBuilder
 from adar_export.fused import FusedCell
+from adar_export.placing import placed
 from adar_export.precision import PRECISIONS, Precision
 from adar_export.rows import alignment, mean_row
 from adar_runtime.graph import EDGE, GRAPH, NODE
@@ -43,26 +44,20 @@ def _encoder(model: AdaR, opset: int, real: str) -> GraphBuilder:
     affine = [g.weight("input.kernel", kernel), g.weight("input.bias", bias)]
 
     def encoded(name: str, rows: str) -> str:
-        value = g.op("Gemm", g.input(name, [rows, f]), *affine)
-        return value if model.log_length is None else _placed(g, value, model.log_length.exp().item())
+        return g.op("Gemm", g.input(name, [rows, f]), *affine)
 
-    g.output("nodes", encoded("features", "n"), ["n", d])
+    nodes = encoded("features", "n")
     if model.targets is None:
-        g.output("targets", encoded("target_features", "c"), ["c", d])
+        targets = encoded("target_features", "c")
     else:
-        learned = g.weight("learned_targets", model.targets.detach().cpu().numpy())
-        g.output("targets", learned, [config.targets or 0, d])
+        targets = g.weight("learned_targets", model.targets.detach().cpu().numpy())
+    if model.log_length is not None:
+        nodes, targets = placed(g, nodes, targets, model.log_length.exp().item(), d)
+    g.output("nodes", nodes, ["n", d])
+    g.output("targets", targets, [config.targets or "c", d])
     for name, proxies in (("node_proxies", model.node_proxies), ("target_proxies", model.target_proxies)):
         g.output(name, g.weight(f"initial_{name}", proxies.detach().cpu().numpy()), [config.proxies, d])
     return g
-
-
-def _placed(g: GraphBuilder, rows: str, length: float) -> str:
-    """Measured from the mean of all rows, each of one length, as `AdaR._placed` has it."""
-    centred = g.op("Sub", rows, mean_row(g, rows))
-    square = g.reduce("ReduceSumSquare", centred, 1, keepdims=True)
-    root = g.op("Sqrt", g.op("Add", square, g.weight("tiny", np.array(1e-12))))
-    return g.op("Mul", centred, g.op("Div", g.weight("row_length", np.array(length)), root))
 
 
 def _head(config: ModelConfig, opset: int, real: str) -> GraphBuilder:

@@ -10,7 +10,7 @@ from typing import Any
 from adar_runtime import manifest as manifests
 from adar_runtime import memory, onnx_guard, signature
 from adar_runtime.ahead import read_ahead
-from adar_runtime.backends import AUTO, open_backend
+from adar_runtime.backends import AUTO, Settings, open_backend
 from adar_runtime.convergence import behaves_like_ode, measured_settings
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
@@ -24,20 +24,27 @@ MAX_THREADS = 1024
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor a pipe that took a file's place
 
 
-def load(path: str | Path, backend: str = AUTO, threads: int | None = None) -> "Bundle":
-    """Open a bundle on "onnxruntime-cpu", "onnxruntime-cuda" or, with "auto", on the best that works."""
-    return Bundle(Path(path), backend, threads)
+def load(
+    path: str | Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+) -> "Bundle":
+    """Open a bundle on one of `adar_runtime.backends.BACKENDS` or, with "auto", on the best that works.
+
+    With `rebuild`, TensorRT engines that do not fit are built again instead of refused.
+    """
+    return Bundle(Path(path), backend, threads, rebuild=rebuild)
 
 
 class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
-    def __init__(self, path: Path, backend: str = AUTO, threads: int | None = None) -> None:
+    def __init__(
+        self, path: Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+    ) -> None:
         if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, graphs = read_bundle(path)
-        self.backend = open_backend(backend, graphs, self.manifest, threads)
+        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild))
         signature.check(self.manifest, self.backend.ports)
 
     def run(

@@ -7,7 +7,9 @@ AdarError
 ├── RunFolderError     a folder that holds no training run
 ├── BundleError        a folder that holds no bundle, or one that has been changed
 ├── ExportError        a model that cannot be exported, or whose export does not agree with it
+├── EngineError        a TensorRT engine that cannot be built
 ├── BackendError       a device or provider that was asked for and does not work here
+│   └── ProfileError   a graph of a shape that the TensorRT engines were not built for
 └── DivergedError      numbers that stopped being finite
 """
 
@@ -43,8 +45,16 @@ class ExportError(AdarError):
     """A model that cannot be exported, or whose export does not agree with it."""
 
 
+class EngineError(AdarError):
+    """A TensorRT engine that cannot be built."""
+
+
 class BackendError(AdarError):
     """A device or provider that was asked for and does not work here."""
+
+
+class ProfileError(BackendError):
+    """A graph of a shape that the TensorRT engines were not built for."""
 
 
 class DivergedError(AdarError):

@@ -2,8 +2,9 @@
 
 import ctypes
 import errno
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +34,11 @@ def write_file(path: Path, content: bytes) -> None:
                 file.write(content)
             os.fsync(descriptor)
             temporary.replace(path)
+
+
+def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
+    """The first of the files that has these bytes."""
+    return next((file for file in files if hashlib.sha256(file.read_bytes()).hexdigest() == sha256), None)
 
 
 def check_writable(path: Path) -> None:

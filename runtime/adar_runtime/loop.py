@@ -3,12 +3,13 @@
 import math
 import time
 from array import array
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from adar_runtime.backends import Recurrence
+from adar_runtime.backends import Foresees, Recurrence
 from adar_runtime.errors import DivergedError, UsageError, short
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.manifest import Manifest
@@ -157,6 +158,19 @@ class Loop:
             raise UsageError(f"the loop is beyond the end of a budget of {self.budget}: choose a larger one")
         self._moves = self.solver.moves(start, end, self._step_size)
         self._next = next(self._moves)
+        if isinstance(self.recurrence, Foresees):
+            self.recurrence.foresee(self._foreseen(start, end))
+
+    def _foreseen(self, start: float, end: float) -> Iterator[tuple[Floats, Move]]:
+        """What the cell will be told by a solver that does not listen to it; one that does may differ."""
+        moves = self.solver.moves(start, end, self._step_size)
+        move: Move | None = next(moves)
+        while move is not None:
+            yield step_code(move.time, self.manifest.hidden), move
+            try:
+                move = moves.send(Motion(0.0, 0.0))
+            except StopIteration:
+                move = None
 
     @property
     def _whole(self) -> float:

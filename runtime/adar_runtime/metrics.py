@@ -67,3 +67,18 @@ def roc_auc(score: Floats, positive: Mask) -> float:
     rank = np.cumsum(size) - (size - 1) / 2  # mean rank of each group of equal scores, from 1
     wins = rank[group][positive].sum() - positives * (positives + 1) / 2
     return float(wins / (positives * negatives))
+
+
+def roc_points(score: Floats, positive: Mask) -> tuple[Floats, Floats]:
+    """The curve that `roc_auc` is the area under: shares of negatives and of positives above each score."""
+    order = np.argsort(-score, kind="stable")
+    last_of_equals = np.append(np.diff(score[order]) != 0, True)
+    hits = np.cumsum(positive[order])[last_of_equals]
+    misses = np.cumsum(~positive[order])[last_of_equals]
+    return tuple(np.append(0.0, counts / max(1, counts[-1])).astype(np.float32) for counts in (misses, hits))  # type: ignore[return-value]
+
+
+def confusion(predicted: Integers, labels: Integers, classes: int) -> Integers:
+    """How many outputs of each class [c, c] (rows) were taken for each (columns)."""
+    counts: Integers = np.bincount(labels * classes + predicted, minlength=classes * classes)
+    return counts.reshape(classes, classes)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from adar_runtime.protobuf import fields, integers
 
+_MODEL_METADATA = 14
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_OPERATOR, _TENSOR_DIMS = 7, 1, 5, 4, 1
 
 
@@ -27,3 +28,11 @@ def facts_of(content: bytes) -> GraphFacts:
             elif field == _GRAPH_INITIALIZER:
                 parameters += prod(d for k, v in fields(value) if k == _TENSOR_DIMS for d in integers(v))
     return GraphFacts(operators, parameters)
+
+
+def metadata_of(content: bytes) -> dict[str, str]:
+    """What the file says about itself (metadata_props)."""
+    entries = [
+        dict(fields(value)) for number, value in fields(memoryview(content)) if number == _MODEL_METADATA
+    ]
+    return {bytes(entry[1]).decode(): bytes(entry.get(2, b"")).decode() for entry in entries if 1 in entry}

@@ -6,10 +6,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from adar_runtime.bench import PYTORCH, Timing
 from adar_runtime.curves import Curve
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.files import write_file
 from adar_runtime.loop import Result
+
+APART = 0.02  # of its size, from one side of a comparison to the next
 
 
 def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
@@ -58,6 +63,55 @@ def plot_run(result: Result, path: Path) -> None:
         f"answer at t = {result.best_time:.3g} ({calls}):\n{result.stop_reason.value}", fontsize=9, loc="left"
     )
     _save(figure, path)
+
+
+def plot_speed(timings: Sequence[Timing], path: Path) -> None:
+    """Time of a run and of a step against nodes and edges, a colour for each side, with its spread.
+
+    Graphs with as many edges a node are joined by a line. Sides stand a little apart, to be seen.
+    """
+    figure = _figure(9.6, 7.2)
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    sides = list(dict.fromkeys(one.side.label for one in timings))
+    for row, (what, seconds) in enumerate((("a run", "runs"), ("a step", "steps"))):
+        for axes, size in zip(panels[row], ("nodes", "edges"), strict=True):
+            for index, label in enumerate(sides):
+                mine = [one for one in timings if one.side.label == label]
+                _draw_side(axes, mine, size, seconds, index, 1 + APART * (index - len(sides) / 2))
+            _log_axes(axes, sorted({getattr(one.case, size) for one in timings}))
+        panels[row, 0].set_ylabel(f"milliseconds {what} (median, 10 to 90 %)")
+    for axes, size in zip(panels[1], ("nodes", "edges"), strict=True):
+        axes.set_xlabel(size)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    _save(figure, path)
+
+
+def _draw_side(
+    axes: Any, timings: Sequence[Timing], size: str, seconds: str, index: int, shift: float
+) -> None:
+    colour, marker = f"C{index % 10}", "s" if timings[0].side.backend == PYTORCH else "o"
+    dense = sorted({round(one.case.edges / one.case.nodes) for one in timings})
+    for degree in dense:
+        line = [one for one in timings if round(one.case.edges / one.case.nodes) == degree]
+        sizes = [getattr(one.case, size) * shift for one in line]
+        spreads = [np.quantile(getattr(one, seconds), [0.1, 0.5, 0.9]) * 1e3 for one in line]
+        low, middle, high = zip(*spreads, strict=True)
+        axes.vlines(sizes, low, high, color=colour, lw=1, alpha=0.6)
+        label = timings[0].side.label if degree == dense[0] else None
+        axes.plot(sizes, middle, f"{marker}-", color=colour, ms=5, lw=0.8, label=label)
+
+
+def _log_axes(axes: Any, sizes: Sequence[int]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30, ha="right")
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3, lw=0.5)
 
 
 def check_drawable(path: Path) -> None:

@@ -12,6 +12,8 @@ HEAVY = (
     "onnx",
     "onnxscript",
     "tensorrt",
+    "tensorrt_rtx",
+    "cuda",
     "sklearn",
     "scipy",
     "matplotlib",

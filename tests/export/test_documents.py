@@ -5,16 +5,14 @@ import re
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
 
 from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
-from adar_runtime import Final, Graph, load
+from adar_runtime import load
 from adar_runtime.convergence import LEAST_ORDER
 from adar_runtime.manifest import AGGREGATIONS, LEVELS, SCHEMA
-from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import expected
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
@@ -101,15 +99,3 @@ def test_figures_are_those_of_the_code() -> None:
         (row,) = (line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |"))
         assert row.endswith(f"| {tolerance} |")
     assert f"where the order is below {LEAST_ORDER}" in TEXT
-
-
-def test_thirty_lines_of_plain_onnxruntime_give_the_same_answer(bundle_folder: Path, board: Graph) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(code.splitlines()) < 45
-    scope: dict = {}
-    exec(code, scope)
-    neighbours = Neighbours.of(board.edge_index, board.nodes)
-    edges = np.stack([neighbours.sources, neighbours.targets])
-    scores = scope["run_bundle"](bundle_folder, board.features, edges, 20)
-    expected_scores = load(bundle_folder, "onnxruntime-cpu").run(board, 20, Final()).scores
-    assert np.allclose(scores, expected_scores, rtol=1e-4, atol=1e-5)

@@ -60,13 +60,14 @@ numbers = st.floats(-2, 2, allow_subnormal=False)
 def cases(draw: st.DrawFn):
     """A model and a call of its cell."""
     nodes, classes, seed = draw(st.integers(1, 60)), draw(st.integers(1, 6)), draw(st.integers(0, 999))
+    targets = draw(st.sampled_from([classes, None]))
     config = ModelConfig(
         features=3,
-        targets=draw(st.sampled_from([classes, None])),
+        targets=targets,
         hidden=draw(st.integers(2, 10)),
         proxies=draw(st.integers(1, 6)),
         alignment=draw(st.sampled_from(sorted(ALIGNMENTS))),
-        isotropic=draw(st.booleans()),
+        isotropic=targets is None and draw(st.booleans()),
         step_info=draw(st.booleans()),
         relation=draw(st.booleans()),
     )

@@ -1,22 +1,41 @@
 """Every way to run a loop: what is listed in the registries, and nothing that is not."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import adar_runtime
 from adar_runtime import Bundle, Solver, StopRule
-from adar_runtime.backends import available
+from adar_runtime.backends import TENSORRT, available
 from adar_runtime.solvers import SOLVERS, make_solver
 from adar_runtime.stopping import RULES, make_rule
 
 SETTINGS = {"time": {"t": 0.6}, "peak": {"patience": 2}, "converged": {"tolerance": 0.2}}
 
 
-@pytest.fixture(scope="session", params=available())
-def bundle(request: pytest.FixtureRequest, bundle_folder: Path) -> Bundle:
+ACTED = "tensorrt, acted out"  # on the processor, where there is no GPU
+
+
+@pytest.fixture(scope="session")
+def engines_folder(bundle_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small bundle with TensorRT engines."""
+    from tests.runtime.acting import with_engines
+
+    return with_engines(bundle_folder, tmp_path_factory.mktemp("bundles") / "engines")
+
+
+@pytest.fixture(params=[*available(), *([ACTED] if find_spec("tensorrt_rtx") else [])])
+def bundle(request: pytest.FixtureRequest, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
     """A small bundle, on each backend that works here."""
-    return adar_runtime.load(bundle_folder, request.param)
+    if request.param not in (ACTED, TENSORRT):
+        return adar_runtime.load(bundle_folder, request.param)
+    folder = request.getfixturevalue("engines_folder")
+    if request.param == ACTED:
+        from tests.runtime.acting import act
+
+        act(monkeypatch, folder)
+    return adar_runtime.load(folder, TENSORRT)
 
 
 @pytest.fixture(params=SOLVERS)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from adar_runtime.errors import GraphError
+from adar_runtime.generated.minesweeper import minesweeper
 from adar_train import load
-from adar_train.data.minesweeper import minesweeper
 
 
 def test_minesweeper_is_a_board_with_counts() -> None:

@@ -29,10 +29,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from adar_runtime.errors import UsageError
 from adar_runtime.graph import NODE
 from adar_runtime.schedule import step_code
 from adar_train import fused
 from adar_train.alignments import ALIGNMENTS, COSINE_MARGIN
+from adar_train.placing import placed
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
 
@@ -52,13 +54,18 @@ class ModelConfig:
     level: str = NODE  # what predictions are made for
     regression: bool = False  # scores are numbers, not weights of classes
     alignment: str = COSINE_MARGIN  # the scalar that an exit watches
-    # Start every map at the identity and measure nodes and targets from their own means, so that an untrained
-    # model is the centred cosine of features and descriptions: what transfer to unseen graphs starts from.
+    # For targets that are described: start every map at the identity and place nodes and targets by what the
+    # graph says of its own space, so that an untrained model is a cosine of features and descriptions (see
+    # placing.py): what transfer to unseen graphs starts from.
     isotropic: bool = False
     # The paper's ablations:
     step_info: bool = True  # whether a velocity depends on the time
     relation: bool = True  # whether it depends on the relations with targets
     unit_step: bool = False  # whether every step takes a time of 1, whatever the budget
+
+    def __post_init__(self) -> None:
+        if self.isotropic and self.targets is not None:
+            raise UsageError("an isotropic model has described targets, not learned ones")
 
 
 class State(NamedTuple):
@@ -342,12 +349,13 @@ class AdaR(Model):
     def encode(self, features: Tensor | SparseMatrix, target_features: Tensor | None = None) -> State:
         """f_in: the state at t = 0."""
         kernel, bias = self.input_map()
-        nodes = self._placed(self.dropout(self._drop(features) @ kernel + bias))
-        if self.targets is None:
-            assert target_features is not None
-            targets = self._placed(target_features @ kernel + bias)
-        else:
-            targets = self.targets
+        nodes = self.dropout(self._drop(features) @ kernel + bias)
+        if self.targets is not None:
+            return State(nodes, self.targets, self.node_proxies, self.target_proxies)
+        assert target_features is not None
+        targets = target_features @ kernel + bias
+        if self.log_length is not None:
+            nodes, targets = placed(nodes, targets, self.log_length.exp())
         return State(nodes, targets, self.node_proxies, self.target_proxies)
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
@@ -363,13 +371,6 @@ class AdaR(Model):
             else:
                 state = self.cell(*inputs)
             yield state
-
-    def _placed(self, rows: Tensor) -> Tensor:
-        """For an isotropic model: measured from the mean of all rows, each of one length."""
-        if self.log_length is None:
-            return rows
-        rows = rows - rows.mean(dim=0)
-        return rows * (self.log_length.exp() / (rows.square().sum(dim=1, keepdim=True) + 1e-12).sqrt())
 
     def _drop(self, features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
         if not self.training:

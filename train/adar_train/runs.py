@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from adar_runtime.errors import RunFolderError, reason, short
-from adar_runtime.files import check_replaceable, check_writable, write_file, writing
+from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
 from adar_runtime.formats import read_graph, write_graph
 from adar_runtime.graph import Graph
 from adar_runtime.plots import plot_learning
@@ -129,9 +129,9 @@ def find_run(runs: Path, fingerprint: str | None, path: Path | None = None) -> R
         if fingerprint not in (None, run.fingerprint()):
             raise RunFolderError(f"{path} holds other weights than the bundle was exported from")
         return run
-    for file in runs.glob(f"*/{WEIGHTS}"):
-        if hashlib.sha256(file.read_bytes()).hexdigest() == fingerprint:
-            return load_run(file.parent)
+    found = find_by_hash(runs.glob(f"*/{WEIGHTS}"), fingerprint)
+    if found is not None:
+        return load_run(found.parent)
     raise RunFolderError(
         f"no run in {runs} has the weights that the bundle was exported from: name it with --run"
     )

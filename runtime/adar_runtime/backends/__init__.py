@@ -1,10 +1,12 @@
 """What runs the cell. One file a backend, behind this one small protocol, and one line in `BACKENDS`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from pathlib import Path
+from typing import Protocol, cast, runtime_checkable
 
-from adar_runtime.errors import BackendError
+from adar_runtime.errors import BackendError, ProfileError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.manifest import Manifest
 from adar_runtime.signature import Ports
@@ -47,6 +49,15 @@ class Recurrence(Protocol):
         ...
 
 
+@runtime_checkable
+class Foresees(Protocol):
+    """A recurrence that goes faster where it knows the moves to come."""
+
+    def foresee(self, moves: Iterator[tuple[Floats, Move]]) -> None:
+        """What `step` will be told, as far as anyone can say; where it is told otherwise, that counts."""
+        ...
+
+
 class Backend(Protocol):
     """A bundle made ready to run on one kind of device."""
 
@@ -62,6 +73,15 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a backend may be told."""
+
+    threads: int | None = None  # of ONNX Runtime
+    bundle: Path | None = None  # the folder, where engines may be found or put
+    rebuild: bool = False  # engines that do not fit are built again, instead of an error
+
+
 class BackendModule(Protocol):
     """What the file of a backend has to define."""
 
@@ -69,13 +89,14 @@ class BackendModule(Protocol):
         """Why it cannot work on this machine, and what to do; None where it may."""
         ...
 
-    def open(self, graphs: Mapping[str, bytes], manifest: Manifest, threads: int | None) -> Backend:
+    def open(self, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
         """Make a bundle ready; a BackendError where that does not work, never another device instead."""
         ...
 
 
-CPU, CUDA = "onnxruntime-cpu", "onnxruntime-cuda"
+CPU, CUDA, TENSORRT = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt"
 BACKENDS = {
+    TENSORRT: "adar_runtime.backends.tensorrt",
     CUDA: "adar_runtime.backends.onnx_cuda",
     CPU: "adar_runtime.backends.onnx_cpu",
 }
@@ -90,26 +111,61 @@ def available() -> list[str]:
 
 
 def open_backend(
-    name: str, graphs: Mapping[str, bytes], manifest: Manifest, threads: int | None = None
+    name: str, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings | None = None
 ) -> Backend:
     """The backend of that name or, for "auto", the best that really works with this bundle."""
     if name != AUTO and name not in BACKENDS:
-        raise BackendError(f"there is no backend {name!r}: choose {AUTO}, {' or '.join(BACKENDS)}")
-    problems = []
-    for candidate in BACKENDS if name == AUTO else [name]:
+        *most, last = AUTO, *BACKENDS
+        raise BackendError(f"there is no backend {name!r}: choose {', '.join(most)} or {last}")
+    settings = settings or Settings()
+
+    def opened(candidate: str) -> Backend:
+        return _open(candidate, graphs, manifest, settings)
+
+    return _first(list(BACKENDS), opened) if name == AUTO else opened(name)
+
+
+def _first(names: Iterable[str], opened: Callable[[str], Backend]) -> Backend:
+    """The first of these that can be opened."""
+    problems, rest = [], list(names)
+    while rest:
+        name = rest.pop(0)
         try:
-            return _open(candidate, graphs, manifest, threads)
+            found = opened(name)
         except BackendError as error:
             problems.append(str(error))
+        else:
+            return _OrNext(found, lambda: _first(rest, opened)) if name == TENSORRT else found
     raise BackendError("; ".join(problems))
 
 
-def _open(name: str, graphs: Mapping[str, bytes], manifest: Manifest, threads: int | None) -> Backend:
+class _OrNext:
+    """Engines take the shapes that they were built for; a graph of another shape goes to the next backend."""
+
+    def __init__(self, best: Backend, following: Callable[[], Backend]) -> None:
+        self.name = best.name
+        self._best = best
+        self._following = following
+        self._next: Backend | None = None
+
+    @property
+    def ports(self) -> Mapping[str, Ports]:
+        return self._best.ports
+
+    def start(self, graph: Graph) -> Recurrence:
+        try:
+            return self._best.start(graph)
+        except ProfileError:
+            self._next = self._next or self._following()
+            return self._next.start(graph)
+
+
+def _open(name: str, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
     module = _module(name)
     problem = module.problem()
     if problem is not None:
         raise BackendError(f"{name} does not work here: {problem}")
-    return module.open(graphs, manifest, threads)
+    return module.open(graphs, manifest, settings)
 
 
 def _module(name: str) -> BackendModule:

@@ -13,16 +13,11 @@ import onnxruntime as ort
 from adar_runtime.backends.sessions import open_sessions, ports_of, told
 from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats, Graph
-from adar_runtime.manifest import EDGES, TABLES, Manifest
+from adar_runtime.layouts import LAYOUTS, Arrays, encoder_rows
+from adar_runtime.manifest import Manifest
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import SCALARS, STATE, STEP, Ports
 from adar_runtime.solvers import Motion, Move
-from adar_runtime.tables import Tables
-
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
-ENCODER_NUMBERS = 2**26  # and blocks have fewer rows where there are many columns
 
 
 class OnnxBackend:
@@ -195,7 +190,7 @@ def _encode(encoder: ort.InferenceSession, graph: Graph) -> list[Floats]:
         assert graph.target_features is not None
         feeds["target_features"] = graph.target_features
     by_row = encoder.get_modelmeta().custom_metadata_map.get("adar.by_row") == "yes"
-    size = max(1, min(ENCODER_ROWS, ENCODER_NUMBERS // graph.width)) if by_row else graph.nodes
+    size = encoder_rows(graph, by_row=by_row)
     first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, size)})
     rest = [
         encoder.run(["nodes"], feeds | {"features": graph.rows(start, start + size)})[0]
@@ -210,15 +205,3 @@ def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
     """A graph may declare one shape and give another: ONNX Runtime only warns."""
     if array.shape != shape:
         raise BackendError(f"the bundle gave {name} of shape {list(array.shape)}, not {list(shape)}")
-
-
-def _as_tables(neighbours: Neighbours) -> Arrays:
-    return Tables.of(neighbours).arrays() | {"share": neighbours.share}
-
-
-def _as_edges(neighbours: Neighbours) -> Arrays:
-    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
-
-
-LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
-"""What a cell has to know about the edges, by the name of its aggregation; the same at every step."""

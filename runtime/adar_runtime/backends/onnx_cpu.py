@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from adar_runtime.backends import Settings
 from adar_runtime.backends.onnx import OnnxBackend
 from adar_runtime.manifest import Manifest
 
@@ -11,6 +12,6 @@ def problem() -> str | None:
     return None
 
 
-def open(graphs: Mapping[str, bytes], manifest: Manifest, threads: int | None) -> OnnxBackend:  # noqa: A001
+def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> OnnxBackend:  # noqa: A001
     """Sessions on the processor."""
-    return OnnxBackend("onnxruntime-cpu", "cpu", "CPUExecutionProvider", graphs, manifest, threads)
+    return OnnxBackend("onnxruntime-cpu", "cpu", "CPUExecutionProvider", graphs, manifest, settings.threads)

@@ -5,32 +5,73 @@ PyG declares safe; a file that asks for more is refused, never loaded another wa
 a graph has are read, and only after their sizes were found to be within the limits.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.files import write_file
-from adar_runtime.formats import npz, pt
+from adar_runtime.formats import edge_list, graphml, npz, pt
+from adar_runtime.formats.columns import Imported
 from adar_runtime.formats.predictions import prediction_writer
 from adar_runtime.graph import Graph
+from adar_runtime.limits import max_bytes
 
-__all__ = ["prediction_writer", "read_graph", "write_graph"]
+__all__ = ["import_graph", "prediction_writer", "read_graph", "write_graph"]
 
 FORMATS = {".npz": npz, ".pt": pt}
+TEXT = (".csv", ".tsv", ".txt", ".edges")
+NETWORKX = (".graphml", ".gml")
 
 
 def read_graph(path: str | Path) -> Graph:
     """Read a graph from a `.npz` or `.pt` file."""
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise GraphError(f"{path}: a graph file ends in .npz or .pt, not {path.suffix or 'nothing'!r}")
+        other = ": adar-deploy data convert makes one of it" if path.suffix in (*TEXT, *NETWORKX) else ""
+        raise GraphError(f"{path}: a graph file ends in .npz or .pt, not {path.suffix or 'nothing'!r}{other}")
+    with _reading(path):
+        return FORMATS[path.suffix].read(path)
+
+
+def import_graph(path: str | Path, table: str | Path | None = None, label: str | None = None) -> Imported:
+    """Read a graph of any kind: also edges as text, with a `table` of nodes, and what NetworkX writes.
+
+    `label` names the attribute or column that the labels are in.
+    """
+    path, table = Path(path), None if table is None else Path(table)
+    if table is not None and path.suffix not in TEXT:
+        raise UsageError(f"a table of nodes goes with edges as text ({', '.join(TEXT)}), not with {path}")
+    if path.suffix in FORMATS:
+        if label is not None:
+            raise UsageError(f"{path} has its labels in y: leave --label out")
+        return Imported(read_graph(path), [])
+    if path.suffix not in (*TEXT, *NETWORKX):
+        known = ", ".join([*FORMATS, *NETWORKX, *TEXT])
+        raise GraphError(f"{path}: a file to convert ends in {known}, not {path.suffix or 'nothing'!r}")
+    if table is not None and not table.is_file():
+        raise GraphError(f"{table}: there is no such table of nodes")
+    with _reading(path):
+        if path.stat().st_size > max_bytes():
+            raise GraphError(
+                f"is larger than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
+            )
+        return graphml.read(path, label) if path.suffix in NETWORKX else edge_list.read(path, table, label)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What goes wrong, with the name of the file."""
     try:
         if path.is_dir():
             raise GraphError("this is a folder: name a file in it")
         if not path.is_file():
             raise GraphError("there is no such file")
-        return FORMATS[path.suffix].read(path)
+        yield
     except OSError as error:
         raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise GraphError(f"{path}: is not text in UTF-8") from error
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
 

@@ -6,6 +6,7 @@ generated here so that the first command needs no network.
 
 import numpy as np
 
+from adar_runtime.generated.parts import both_ways, require_range, split
 from adar_runtime.graph import Graph, Integers
 
 COUNTS = 9  # a cell has 0 to 8 neighbouring mines
@@ -25,17 +26,20 @@ def minesweeper(side: int = 100, mines: float = 0.2, hidden: float = 0.5, seed: 
     features = np.zeros((nodes, COUNTS + 1), np.float32)
     is_hidden = random.random(nodes) < hidden
     features[np.arange(nodes), np.where(is_hidden, COUNTS, counts)] = 1
-    part = np.repeat([0, 1, 2], [nodes // 2, nodes // 4, nodes - nodes // 2 - nodes // 4])
-    part = random.permutation(part)
     return Graph(
         features=features,
         edge_index=edges,
         labels=mine.astype(np.int64),
-        train_mask=part == 0,
-        val_mask=part == 1,
-        test_mask=part == 2,
+        **split(random, nodes),
         class_names=("safe", "mine"),
     )
+
+
+def board(nodes: int = 10_000, mines: float = 0.2, seed: int = 0) -> Graph:
+    """The square board that comes closest to so many cells."""
+    require_range("nodes", nodes, 9, 10**9)
+    require_range("mines", mines, 0.01, 0.99)
+    return minesweeper(round(nodes**0.5), mines, seed=seed)
 
 
 def grid_edges(side: int) -> Integers:
@@ -48,4 +52,4 @@ def grid_edges(side: int) -> Integers:
         (cell[:-1, 1:], cell[1:, :-1]),  # south-west
     ]
     one_way = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
-    return np.concatenate([one_way, one_way[::-1]], axis=1)
+    return both_ways(*one_way)

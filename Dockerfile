@@ -1,0 +1,26 @@
+# The runtime and nothing else: numpy, ONNX Runtime and the command line. Neither PyTorch nor a compiler.
+#   docker build -t adar .
+#   docker run --rm -v "$PWD:/work" adar run graph.npz --bundle bundle --output predictions.csv
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY adar_deploy adar_deploy
+COPY runtime runtime
+COPY train train
+COPY export export
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.11-slim
+# onnxruntime-gpu for CUDA; one of the two, never both: they install into the same folder.
+ARG ONNXRUNTIME=onnxruntime
+COPY constraints.txt /tmp/constraints.txt
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir -c /tmp/constraints.txt numpy "$ONNXRUNTIME" rich safetensors typer \
+ && pip install --no-cache-dir --no-deps /wheels/*.whl \
+ && rm -r /wheels /tmp/constraints.txt \
+ && adar-deploy --version
+RUN useradd --create-home adar
+USER adar
+WORKDIR /work
+ENTRYPOINT ["adar-deploy"]
+CMD ["--help"]

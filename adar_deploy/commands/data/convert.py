@@ -1,0 +1,68 @@
+"""The command `adar-deploy data convert`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adar_deploy.console import print_facts, print_next, print_note
+from adar_deploy.options import Json
+
+
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help="Graph: .npz, .pt, .graphml, .gml, or edges as .csv, .tsv, .txt.")
+    ],
+    output: Annotated[Path, typer.Argument(help="File to write: .npz or .pt.")],
+    table: Annotated[
+        Path | None,
+        typer.Option(help="With edges as text: a table of nodes with a heading, ids in the first column."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="Attribute or column of the labels.", show_default="y, label, class or target"),
+    ] = None,
+    both_ways: Annotated[bool, typer.Option("--both-ways", help="Add the way back of every edge.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn a graph of another program into a graph file.
+
+    Columns of numbers become features; so do columns with a few different words. A column 'split' says
+    train, val or test. Free text is left out.
+
+    Example: adar-deploy data convert karate.graphml karate.npz --label club
+
+    Example: adar-deploy data convert edges.csv graph.npz --table nodes.csv --both-ways
+    """
+    import numpy as np
+
+    from adar_runtime import write_graph
+    from adar_runtime.errors import UsageError
+    from adar_runtime.files import check_writable
+    from adar_runtime.formats import import_graph
+
+    check_writable(output)
+    if output.exists() and source.exists() and output.samefile(source):
+        raise UsageError(f"{output} is the graph itself: name another file to write")
+    imported = import_graph(source, table, label)
+    graph = imported.graph
+    if both_ways:
+        edges = np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)
+        graph = replace(graph, edge_index=np.unique(edges, axis=1))
+    write_graph(output, graph)
+    if as_json:
+        size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width, "classes": graph.targets}
+        typer.echo(json.dumps({"graph": str(output)} | size | {"notes": imported.notes}))
+        return
+    facts = {
+        "nodes, edges": f"{graph.nodes:,}, {graph.edges:,}",
+        "features": f"{graph.width:,}",
+        "classes": graph.targets or "none: there are no labels",
+        "graph": output,
+    }
+    print_facts("converted", facts)
+    for note in imported.notes:
+        print_note(note)
+    print_next(f"adar-deploy data show {output}")

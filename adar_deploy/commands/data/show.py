@@ -1,0 +1,91 @@
+"""The command `adar-deploy data show`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adar_deploy.console import percent, print_facts, print_rows, print_warning
+from adar_deploy.options import Json, Split
+
+if TYPE_CHECKING:
+    from adar_runtime.statistics import Statistics
+
+CLASSES = 20  # the largest ones, that a table has room for
+
+
+def show(
+    graphs: Annotated[list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.")],
+    split: Split = 0,
+    as_json: Json = False,
+) -> None:
+    """Show what is in a graph, and warn of what would hurt.
+
+    Homophily is the share of edges that join nodes of one class; beside it stands what it would be by chance.
+
+    Example: adar-deploy data show graph.npz
+    """
+    from adar_deploy.places import graph_files
+    from adar_runtime import read_graph
+    from adar_runtime.advice import warnings
+    from adar_runtime.statistics import statistics
+
+    shown = []
+    for path in graph_files(graphs):
+        graph = read_graph(path)
+        found, problems = statistics(graph, split), warnings(graph, split)
+        shown.append({"graph": str(path)} | found.to_dict() | {"warnings": problems})
+        if not as_json:
+            print_facts(str(path), _facts(found))
+            if found.class_sizes:
+                print_rows(["class", "labels", "share"], _class_rows(found))
+            for problem in problems:
+                print_warning(problem)
+    if as_json:
+        typer.echo(json.dumps(shown if len(shown) > 1 else shown[0]))
+
+
+def _facts(found: "Statistics") -> dict[str, Any]:
+    degrees = found.degrees
+    least = f"{degrees.least} to {degrees.most:,}"
+    facts = {
+        "nodes, edges": f"{found.nodes:,}, {found.edges:,}",
+        "features": f"{found.features:,}{', sparse' if found.sparse else ''}",
+        "neighbours of a node": f"{least}, median {degrees.median:g}, mean {degrees.mean:.1f}",
+        "of the edges": f"{found.one_way:,} one way, {found.loops:,} loops, {found.repeated:,} repeated",
+        "nodes without neighbours": f"{found.isolated:,}",
+        "connected parts": f"{found.components:,}, the largest with {found.largest_component:,} nodes",
+        "predicts": f"{_what(found)} of each {found.level}" if found.labelled else "nothing: no labels",
+    }
+    if found.labelled:
+        facts["labels"] = f"{found.labelled:,} of {found.outputs:,}"
+    if found.described:
+        facts["classes described"] = f"{found.classes:,} (target_x): zero-shot"
+    if found.homophily is not None and found.chance is not None:
+        facts["homophily"] = f"{percent(found.homophily)}, by chance {percent(found.chance)}"
+    parts = ", ".join(f"{part} {count:,}" for part, count in found.parts.items() if count)
+    facts["splits"] = f"{found.splits}: {parts}" if found.splits else "none"
+    return facts
+
+
+def _what(found: "Statistics") -> str:
+    return f"{found.classes:,} {'numbers' if found.class_sizes is None else 'classes'}"
+
+
+def _class_rows(found: "Statistics") -> list[tuple[str, str, str]]:
+    sizes = found.class_sizes or []
+    names = found.class_names or [str(number) for number in range(len(sizes))]
+    order = sorted(range(len(sizes)), key=lambda label: -sizes[label])
+    rows = [
+        (
+            names[label] if label < len(names) else str(label),
+            f"{sizes[label]:,}",
+            percent(sizes[label] / sum(sizes)),
+        )
+        for label in order[:CLASSES]
+    ]
+    if len(order) > CLASSES:
+        rest = sum(sizes[label] for label in order[CLASSES:])
+        rows.append((f"{len(order) - CLASSES} more", f"{rest:,}", percent(rest / sum(sizes))))
+    return rows

@@ -1,0 +1,100 @@
+"""What mkdocs is told beyond its configuration.
+
+Pages come from four places: docs/, documents elsewhere in the repository, examples, and the commands
+themselves, so that what a page says of an option is what the program says of it. Links are written for the
+repository and turned into the site's here.
+"""
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from docs.site.commands import command_pages
+
+ROOT = Path(__file__).parents[2]
+DOCS = "docs"
+ELSEWHERE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+
+
+def brought_in() -> dict[str, str]:
+    """Files of the repository that become pages, and where in the site."""
+    found = {name: page for name, page in ELSEWHERE.items() if (ROOT / name).is_file()}
+    if (ROOT / "SECURITY.md").is_file():
+        found["SECURITY.md"] = "security.md"
+    for path in sorted((ROOT / "benchmarks").glob("*.md")):
+        name = "index.md" if path.stem == "README" else path.name
+        found[f"benchmarks/{path.name}"] = f"benchmarks/{name}"
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        found[f"examples/{path.name}"] = f"examples/{path.stem}.md"
+    return found
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fill in the parts of the navigation that are found out, not written."""
+    pages = brought_in()
+    found = {
+        "commands": sorted(command_pages()),
+        "examples": [page for page in pages.values() if page.startswith("examples/")],
+        "benchmarks": [page for page in pages.values() if page.startswith("benchmarks/")],
+    }
+    nav: list[dict[str, Any]] = config.nav or []
+    for entry in nav:
+        for title, content in entry.items():
+            if isinstance(content, str) and content in found:
+                entry[title] = found[content]
+    listed = set(_leaves(nav))
+    guides = next(entry["Guides"] for entry in nav if "Guides" in entry)
+    guides += [path.name for path in sorted((ROOT / DOCS).glob("*.md")) if path.name not in listed]
+    guides += [page for page in pages.values() if page == "security.md"]
+    config.watch += [str(ROOT / folder) for folder in ("adar_deploy", "benchmarks", "examples", "README.md")]
+    return config
+
+
+def _leaves(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    entries = nav.values() if isinstance(nav, dict) else nav
+    return [leaf for entry in entries for leaf in _leaves(entry)]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that do not lie in docs/."""
+    for source, page in brought_in().items():
+        text = (ROOT / source).read_text()
+        content = _example(text, source) if source.endswith(".py") else text
+        files.append(File.generated(config, page, content=content))
+    for page, content in command_pages().items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def _example(code: str, source: str) -> str:
+    """A page of an example: what it says of itself, then all of it."""
+    title, _, rest = (ast.get_docstring(ast.parse(code)) or source).partition("\n")
+    return f"# {title.rstrip('.')}\n\n{rest.strip()}\n\n`{source}`:\n\n```python\n{code}```\n"
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Turn links within the repository into links within the site."""
+    here = page.file.src_uri
+    pages = brought_in()
+    source = next((source for source, made in pages.items() if made == here), f"{DOCS}/{here}")
+
+    def to_site(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
+        if target.startswith(f"{DOCS}/"):
+            found = target.removeprefix(f"{DOCS}/")
+        elif target in pages:
+            found = pages[target]
+        else:
+            return match[0]
+        return posixpath.relpath(found, posixpath.dirname(here) or ".") + (match[2] or "")
+
+    return LINK.sub(to_site, markdown)

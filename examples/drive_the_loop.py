@@ -1,0 +1,44 @@
+"""The loop, step by step.
+
+Watch every step, stop when you have seen enough, and go on with a larger budget if you have not.
+
+    python examples/drive_the_loop.py bundle graph.npz
+"""
+
+import sys
+
+import numpy as np
+
+from adar_runtime import Final, load, read_graph
+
+
+def main(bundle_folder: str, graph_file: str) -> None:
+    """Stop as soon as ten steps in a row changed no prediction."""
+    bundle, graph = load(bundle_folder), read_graph(graph_file)
+    loop = bundle.loop(graph, budget=50, stop=Final())
+    before, unchanged = None, 0
+    for step in loop:
+        now = step.scores().argmax(axis=1)  # a run of the head: ask when you want to know
+        changed = len(now) if before is None else int(np.sum(now != before))
+        before, unchanged = now, 0 if changed else unchanged + 1
+        print(f"step {step.index:3}  t {step.time:.2f}  alignment {step.alignment:.4f}  changed {changed}")
+        if unchanged == 10:
+            break
+    else:
+        print("still moving at t = 1")
+        return
+    early = loop.result()
+    print(f"settled at t = {early.times[-1]:.2f}: {early.stop_reason.value}")
+
+    loop.resume(300)  # the rest of the way, in the steps of a larger budget
+    for _ in loop:
+        pass
+    late = loop.result()
+    same = float(np.mean(early.predictions == late.predictions))
+    print(
+        f"at t = 1 after {late.steps} steps in all: {same:.1%} of the predictions are those of the early stop"
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

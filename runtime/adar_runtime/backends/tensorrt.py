@@ -1,0 +1,238 @@
+"""TensorRT on an NVIDIA GPU: the engines of a bundle, and a loop that never leaves the device.
+
+An engine fits one builder, some GPUs, one ONNX file and some shapes. Which of these does not fit is said in
+one line; engines are built again only where that was asked for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from adar_runtime.backends import TENSORRT, Settings
+from adar_runtime.backends.trt_context import Shape
+from adar_runtime.backends.trt_recurrence import TensorRtRecurrence
+from adar_runtime.backends.trt_session import Session
+from adar_runtime.cuda import Cuda, bindings_problem, device_problem
+from adar_runtime.engines.build import Wish, build_engines
+from adar_runtime.engines.clock import GRAPH as CLOCK
+from adar_runtime.engines.clock import clock_graph
+from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of
+from adar_runtime.engines.profiles import PROFILES, Profile, Range
+from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
+from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.graph import EDGE, GRAPH, NODE, Graph
+from adar_runtime.layouts import ENCODER_STEP, LAYOUTS, encoder_rows
+from adar_runtime.manifest import Manifest, Port
+from adar_runtime.neighbours import Neighbours
+from adar_runtime.onnx_facts import metadata_of
+from adar_runtime.signature import STATE, Ports
+
+
+def problem() -> str | None:
+    """What is missing; nothing is loaded to find out but the driver."""
+    found = device_problem()
+    if found is not None:
+        return f"{found}; use onnxruntime-cpu"
+    if not any(find_spec(module) for module in MODULES.values()):
+        return "no TensorRT is installed: pip install 'adar-deploy[tensorrt]' or 'adar-deploy[rtx]'"
+    return bindings_problem()
+
+
+def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> "TensorRtBackend":  # noqa: A001
+    """Engines that fit, loaded; built first, where that was asked for."""
+    if settings.bundle is None:
+        raise BackendError("tensorrt runs the engines of a bundle's folder: load the bundle from one")
+    return TensorRtBackend(graphs, manifest, settings.bundle, rebuild=settings.rebuild)
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """One of each graph, for one kind of GPU."""
+
+    flavour: Flavour
+    sidecars: Mapping[str, Sidecar]
+    runtime: Any  # which has to live as long as what it loaded
+    loaded: Mapping[str, Any]
+
+    def profile(self, name: str, shapes: Mapping[str, Shape]) -> int:
+        """The first profile that takes these shapes."""
+        sidecar = self.sidecars[name]
+        for index, profile in enumerate(sidecar.shapes):
+            if all(free.take(shapes[one]) for one, free in profile.items()):
+                return index
+        if not sidecar.shapes:
+            return 0
+        outside = next(one for one, free in sidecar.shapes[-1].items() if not free.take(shapes[one]))
+        raise ProfileError(
+            f"its {outside} {list(shapes[outside])} is outside every profile of {sidecar.file}"
+        )
+
+
+class TensorRtBackend:
+    """A bundle's engines on the first device."""
+
+    name = TENSORRT
+
+    def __init__(
+        self, graphs: Mapping[str, bytes], manifest: Manifest, bundle: Path, *, rebuild: bool = False
+    ) -> None:
+        self._graphs, self._manifest, self._bundle, self._rebuild = graphs, manifest, bundle, rebuild
+        self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
+        self._idle: list[Session] = []  # of runs that are over: the next one need not allocate and capture
+        self._engines = self._find()
+
+    @property
+    def ports(self) -> dict[str, Ports]:
+        return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.graphs}
+
+    def start(self, graph: Graph) -> TensorRtRecurrence:
+        try:
+            return self._start(graph)
+        except ProfileError as error:
+            wanted = Profile.around(graph)
+            if not self._rebuild:
+                raise ProfileError(
+                    f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
+                    f"--profile {_as_option(wanted)}, or --rebuild, or --backend auto"
+                ) from error
+            self._idle = []  # what comes back from now on is of the old engines
+            self._build((*self._profiles(), wanted))
+            self._engines = self._load()
+            return self._start(graph)
+
+    def _start(self, graph: Graph) -> TensorRtRecurrence:
+        manifest = self._manifest
+        d, p = manifest.hidden, manifest.proxies
+        c = manifest.targets or graph.targets
+        states = dict(zip(STATE, ((graph.nodes, d), (c, d), (p, d), (p, d)), strict=True))
+        structure = LAYOUTS[manifest.aggregation](Neighbours.of(graph.edge_index, graph.nodes))
+        shapes: dict[str, Shape] = states | {name: array.shape for name, array in structure.items()}
+        shapes |= {f"previous_{name}_velocity": shape for name, shape in states.items()}
+        shapes["features"] = (graph.nodes, graph.width)
+        if manifest.targets is None and graph.target_features is not None:
+            shapes["target_features"] = graph.target_features.shape
+        pairs = None if graph.pairs is None else np.ascontiguousarray(graph.pairs, np.int64)
+        if pairs is not None:
+            shapes["pairs"] = pairs.shape
+        chosen = {name: self._engines.profile(name, shapes) for name in manifest.graphs}
+
+        session = self._idle.pop() if self._idle else self._session()
+        session.fit(chosen["cell"], states, structure)
+        outputs = {NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level]
+        session.head.fit(chosen["head"], shapes, pairs, (outputs, c))
+        session.side = 0
+        session.encoder.run(chosen["encoder"], graph, self._rows(graph, chosen["encoder"]), session.sides[0])
+        recurrence = TensorRtRecurrence(self.name, session)
+        finalize(recurrence, self._idle.append, session).atexit = False
+        return recurrence
+
+    def _session(self) -> Session:
+        return Session(self._engines.flavour, self._engines.loaded, self._manifest.hidden)
+
+    def _rows(self, graph: Graph, profile: int) -> int:
+        """How many nodes to encode at once: no fewer than the engine takes."""
+        least = self._engines.sidecars["encoder"].shapes[profile]["features"].least[0]
+        rows = encoder_rows(graph, by_row=self._by_row)
+        return rows if rows >= least else -(-least // ENCODER_STEP) * ENCODER_STEP
+
+    def _find(self) -> _Engines:
+        try:
+            return self._load()
+        except BackendError:
+            if not self._rebuild:
+                raise
+        self._build(self._profiles())
+        return self._load()
+
+    def _profiles(self) -> tuple[Profile, ...]:
+        """Those that the engines were built for; the usual ones where there are none."""
+        for sidecar in sidecars(self._bundle):
+            if sidecar.graph == "cell":
+                return tuple(
+                    Profile(**{name: Range(*sizes) for name, sizes in one.items()})
+                    for one in sidecar.profiles
+                )
+        return tuple(PROFILES.values())
+
+    def _build(self, profiles: tuple[Profile, ...]) -> None:
+        build_engines(self._bundle, self._manifest, self._graphs, Wish(profiles=profiles))
+
+    def _load(self) -> _Engines:
+        """The engines that fit, made ready."""
+        found = list(sidecars(self._bundle))
+        if not found:
+            raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
+        hashes = {name: file.sha256 for name, file in self._manifest.graphs.items()}
+        hashes[CLOCK] = sha256(clock_graph(self._manifest.hidden))
+        capability = Cuda().compute_capability()
+        misfits = []
+        for target in dict.fromkeys(one.target for one in found):
+            of_target = {one.graph: one for one in found if one.target == target}
+            flavour = _flavour(of_target)
+            misfit = _misfit(of_target, hashes, flavour, capability)
+            if misfit is None:
+                runtime = flavour.trt.Runtime(flavour.log)
+                loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
+                return _Engines(flavour, of_target, runtime, loaded)
+            misfits.append(misfit)
+        raise BackendError(
+            f"no TensorRT engine of {self._bundle} fits, {misfits[0]}: "
+            f"adar-deploy build {self._bundle}, or --rebuild, or --backend auto"
+        )
+
+    def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
+        flavour.log.heard.clear()
+        engine = runtime.deserialize_cuda_engine(read_engine(self._bundle, sidecar))
+        if engine is None:
+            raise BackendError(
+                f"TensorRT cannot load {sidecar.file}: {flavour.log.heard.reason}; "
+                f"adar-deploy build {self._bundle}"
+            )
+        return engine
+
+
+def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
+    """The one that built them, where it is installed; otherwise the one that is."""
+    wanted = next(iter(found.values())).flavour
+    installed = [name for name, module in MODULES.items() if find_spec(module)]
+    return flavour_of(wanted if wanted in installed else None)
+
+
+def _misfit(
+    found: Mapping[str, Sidecar], hashes: Mapping[str, str], flavour: Flavour, capability: int
+) -> str | None:
+    """The first reason why these cannot be used here."""
+    for name, digest in hashes.items():
+        if name not in found:
+            return f"there is none of the {name}"
+        why = found[name].misfit(digest, flavour.name, flavour.version, capability)
+        if why is not None:
+            return f"{found[name].file}, since {why}"
+    return None
+
+
+def _as_option(profile: Profile) -> str:
+    sizes = profile.to_dict()
+    return ",".join(f"{name}={':'.join(map(str, numbers))}" for name, numbers in sizes.items())
+
+
+def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:
+    """What an engine takes and gives; a free side has the name that the manifest gives it."""
+    trt, engine, file = engines.flavour.trt, engines.loaded[name], manifest.graphs[name]
+    types = {trt.DataType.FLOAT: "float32", trt.DataType.INT32: "int32", trt.DataType.INT64: "int64"}
+    said = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
+    found: dict[bool, list[Port]] = {True: [], False: []}
+    for index in range(engine.num_io_tensors):
+        tensor = engine.get_tensor_name(index)
+        shape, named = tuple(engine.get_tensor_shape(tensor)), said.get(tensor, ())
+        if len(named) == len(shape):
+            shape = tuple(there if side == -1 else side for side, there in zip(shape, named, strict=True))
+        kind = engine.get_tensor_dtype(tensor)
+        is_input = engine.get_tensor_mode(tensor) == trt.TensorIOMode.INPUT
+        found[is_input].append(Port(tensor, types.get(kind, str(kind)), shape))
+    return Ports(tuple(found[True]), tuple(found[False]))

@@ -1,0 +1,114 @@
+"""What is known about nodes, column by column, as other programs write it -> the arrays of a graph.
+
+A column is known by its name: the label, the part of the split, or a feature. Numbers are features as they
+are, a few different words become a column each, and free text is left out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from adar_runtime.errors import GraphError, short
+from adar_runtime.graph import Floats, Graph, Integers
+
+LABELS = ("y", "label", "class", "target")
+SPLIT = "split"
+PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+WORDS = 50  # different ones that a column may have to be features
+
+Columns = Mapping[str, Sequence[Any]]
+"""Values by name, one a node; None or "" where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A graph, and what was made of its file."""
+
+    graph: Graph
+    notes: list[str]
+
+
+def to_graph(columns: Columns, edges: Integers, nodes: int, label: str | None = None) -> Imported:
+    """Build a graph from its edges and what is known about its nodes."""
+    names = {name.lower(): name for name in columns}
+    if label is not None and label not in columns:
+        raise GraphError(f"there is no column {label!r} to take labels from; found {_listed(columns)}")
+    chosen = label or next((names[name] for name in LABELS if name in names), None)
+    split = names.get(SPLIT)
+    notes: list[str] = []
+    others = {name: values for name, values in columns.items() if name not in (chosen, split)}
+    blocks = [_features(name, values, notes) for name, values in others.items()]
+    features = [block for block in blocks if block is not None]
+    if not features:
+        notes.append("no column has numbers: a node's features are 1 and the logarithm of its edges")
+        features = [_structure(edges, nodes)]
+    known = _labels(columns[chosen]) if chosen else {}
+    if chosen:
+        notes.append(f"labels are from {chosen!r}")
+    masks = _masks(columns[split]) if split else {}
+    return Imported(Graph(np.concatenate(features, axis=1), edges, **known, **masks), notes)
+
+
+def _features(name: str, values: Sequence[Any], notes: list[str]) -> Floats | None:
+    numbers = _numbers(values)
+    if numbers is not None:
+        return numbers[:, None]
+    words = [_word(value) for value in values]
+    different = sorted(set(words))
+    if len(different) > min(WORDS, max(2, len(words) // 2)):
+        notes.append(f"{name!r} was left out: it is text (adar-deploy embed makes features of that)")
+        return None
+    notes.append(f"{name!r} became {len(different)} columns, one for each of its values")
+    place = {word: number for number, word in enumerate(different)}
+    return np.eye(len(different), dtype=np.float32)[[place[word] for word in words]]
+
+
+def _numbers(values: Sequence[Any]) -> Floats | None:
+    """The values as numbers, if all of them are; what is not known is 0."""
+    try:
+        return np.array([0.0 if value in (None, "") else float(value) for value in values], np.float32)
+    except (TypeError, ValueError):
+        return None
+
+
+def _labels(values: Sequence[Any]) -> dict[str, Any]:
+    """Numbers with a fraction are to come close to; all else is classes, -1 where unknown."""
+    numbers = _numbers(values)
+    if numbers is not None and (numbers != np.round(numbers)).any():
+        return {"labels": numbers}
+    words = ["" if value is None else _word(value) for value in values]
+    whole = numbers is not None
+    names = sorted({word for word in words if word}, key=(lambda word: float(word)) if whole else None)
+    place = {word: number for number, word in enumerate(names)} | {"": -1}
+    if whole and names and float(names[0]) == -1:  # already as we have it
+        place, names = {word: number - 1 for number, word in enumerate(names)} | {"": -1}, names[1:]
+    numbered = names == [str(number) for number in range(len(names))]
+    return {
+        "labels": np.array([place[word] for word in words], np.int64),
+        "class_names": None if numbered else tuple(names),
+    }
+
+
+def _masks(values: Sequence[Any]) -> dict[str, Any]:
+    parts = [PARTS.get(_word(value).lower(), "") for value in values]
+    unknown = next(
+        (value for value, part in zip(values, parts, strict=True) if not part and _word(value)), None
+    )
+    if unknown is not None:
+        raise GraphError(f"split says {short(unknown)!r}: it has to be train, val, test or nothing")
+    return {f"{part}_mask": np.array([one == part for one in parts]) for part in ("train", "val", "test")}
+
+
+def _structure(edges: Integers, nodes: int) -> Floats:
+    ends = np.bincount(edges.ravel(), minlength=nodes)
+    return np.stack([np.ones(nodes), np.log1p(ends)], axis=1).astype(np.float32)
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _listed(names: Columns) -> str:
+    return short(", ".join(names) or "none")

@@ -1,0 +1,37 @@
+"""How a graph is handed to the graphs of a bundle, whatever runs them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adar_runtime.graph import Graph
+from adar_runtime.manifest import EDGES, TABLES
+from adar_runtime.neighbours import Neighbours
+from adar_runtime.tables import Tables
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
+ENCODER_NUMBERS = 2**26  # and blocks have fewer rows where there are many columns
+ENCODER_STEP = 64  # blocks start at multiples of it, hence at addresses that every backend takes
+
+
+def encoder_rows(graph: Graph, *, by_row: bool) -> int:
+    """How many nodes are encoded at once: all, where a node's code depends on the others."""
+    if not by_row:
+        return graph.nodes
+    rows = min(ENCODER_ROWS, ENCODER_NUMBERS // graph.width)
+    return max(ENCODER_STEP, rows // ENCODER_STEP * ENCODER_STEP)
+
+
+def _as_tables(neighbours: Neighbours) -> Arrays:
+    return Tables.of(neighbours).arrays() | {"share": neighbours.share}
+
+
+def _as_edges(neighbours: Neighbours) -> Arrays:
+    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+
+
+LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
+"""What a cell has to know about the edges, by the name of its aggregation; the same at every step."""

@@ -1,0 +1,159 @@
+"""`adar-deploy build` and `export --tensorrt`: real engines, one line for what goes wrong."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
+
+import adar_export
+from adar_deploy.console import err
+from adar_export.graphs import build_graphs
+from adar_export.precision import precision_of
+from adar_runtime import Graph, cuda, write_graph
+from adar_runtime.bundle import read_manifest
+from adar_runtime.engines.build import CAPABILITIES
+from adar_runtime.engines.profiles import PROFILES
+from adar_train import load_run
+from tests.bundles import edit
+
+QUICK = ("--profile", "small", "--optimization-level", 0, "--flavour", "rtx")
+
+
+@pytest.fixture
+def bundle(bundle_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(bundle_folder, tmp_path / "b")
+
+
+def in_precision(bundle: Path, run: Path, precision: str) -> None:
+    """The cell of that precision in place of the bundle's."""
+    cell = build_graphs(load_run(run).model, 17, precision_of(precision))["cell"].SerializeToString()
+    (bundle / "cell.onnx").write_bytes(cell)
+
+    def change(manifest: dict) -> None:
+        manifest["precision"] = precision
+        manifest["graphs"]["cell"] |= {"bytes": len(cell), "sha256": hashlib.sha256(cell).hexdigest()}
+
+    edit(bundle, change)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_the_board_s_bundle_is_built_in_every_precision(
+    adar, bundle: Path, run_folder: Path, precision: str
+) -> None:
+    in_precision(bundle, run_folder, precision)
+    code, out, error = adar("build", bundle, *QUICK, "--precision", precision, "--json")
+    assert (code, error) == (0, "")
+    engines = json.loads(out)["engines"]
+    assert [one["graph"] for one in engines] == ["encoder", "cell", "head", "clock"]
+    for one in engines:
+        assert one["precision"] == precision
+        path = bundle / "engines" / one["file"]
+        assert path.stat().st_size == one["bytes"] > 10_000
+        assert json.loads(path.with_suffix(".json").read_text())["flavour"] == "rtx"
+
+
+def test_it_says_what_it_built_and_inspect_shows_it(adar, bundle: Path) -> None:
+    code, out, error = adar("build", bundle, *QUICK, "--sm", "89,86")
+    assert (code, error) == (0, "")
+    words = " ".join(out.split())
+    assert "cell-rtx-sm86-sm89.engine" in words
+    assert "compute capability 8.6, 8.9" in words
+    assert "1 to 10,000 nodes, 1 to 100,000 edges" in words
+    assert f"next: adar-deploy run GRAPH --bundle {bundle} --backend tensorrt" in words
+    _, out, _ = adar("inspect", bundle)
+    assert "compute capability 8.6, 8.9" in " ".join(out.split())
+    _, out, _ = adar("inspect", bundle, "--json")
+    assert {one["graph"] for one in json.loads(out)["engines"]} == {"encoder", "cell", "head", "clock"}
+    _, out, _ = adar("run", "--help")
+    assert "tensorrt" in out
+
+
+def test_a_bar_shows_the_builder_s_own_phases(adar, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from adar_deploy import console
+
+    seen = []
+    monkeypatch.setattr(console.Bar, "update", lambda _bar, done, status: seen.append((done, status)))
+    assert adar("build", bundle, *QUICK)[0] == 0
+    assert not err.is_terminal
+    done = [share for share, _ in seen]
+    assert done[0] == 0
+    assert done[-1] == 4
+    assert any(status.startswith("cell  ") and len(status) > 8 for _, status in seen)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--profile", "n=1:2:3,q=4"], "the profile 'n=1:2:3,q=4' is none of small, medium, large"),
+        (["--sm", "90"], "--sm has 90"),
+        (["--sm", "ampere"], "--sm is 'ampere': give numbers such as 80,86,89,120"),
+        (["--precision", "fp16"], "is fp32, and TensorRT takes the types of the ONNX file"),
+        (["--flavour", "tensorrt"], "pip install 'adar-deploy[tensorrt]'"),
+        (["--workspace", "0.0625", "--profile", "small"], "allow more with --workspace"),
+    ],
+)
+def test_mistakes_are_one_line(adar, bundle: Path, options: list[str], said: str) -> None:
+    if "tensorrt" in options and _installed("tensorrt"):
+        pytest.skip("tensorrt is installed here")
+    code, out, error = adar("build", bundle, *options)
+    assert (code, out) == (2, "")
+    assert said in error
+    assert len(error.splitlines()) == 1
+    assert not (bundle / "engines").exists()
+
+
+def _installed(module: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None
+
+
+def test_what_is_no_bundle(adar, tmp_path: Path) -> None:
+    code, _, error = adar("build", tmp_path)
+    assert code == 2
+    assert "hence no bundle" in error
+
+
+def test_help_names_what_can_be_chosen(adar) -> None:
+    _, out, _ = adar("build", "--help")
+    for name in (*PROFILES, *map(str, CAPABILITIES), "rtx", "Example"):
+        assert name in out
+
+
+@pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here")
+def test_running_without_a_gpu_is_one_line(adar, bundle: Path, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    code, _, error = adar("run", tmp_path / "board.npz", "--bundle", bundle, "--backend", "tensorrt")
+    assert code == 2
+    assert error.splitlines() == [
+        f"error: tensorrt does not work here: {cuda.device_problem()}; use onnxruntime-cpu"
+    ]
+
+
+def test_export_can_build_too(
+    adar, run_folder: Path, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes before the engines is tested elsewhere; here, the bundle is one that was exported before."""
+
+    def exported(_run, out: Path, *_, **__):
+        shutil.copytree(bundle_folder, out)
+        return read_manifest(out)
+
+    monkeypatch.setattr(adar_export, "export_bundle", exported)
+    code, out, error = adar("export", run_folder, "--out", "b", "--tensorrt")
+    assert (code, error) == (0, "")
+    assert "cell-rtx.engine" in out
+    assert sorted(path.name for path in Path("b/engines").glob("*.engine")) == [
+        f"{name}-rtx.engine" for name in ("cell", "clock", "encoder", "head")
+    ]
+
+
+def test_export_refuses_at_once_what_no_engine_is_made_of(adar, run_folder: Path) -> None:
+    code, _, error = adar("export", run_folder, "--out", "b", "--tensorrt", "--plain")
+    assert code == 2
+    assert "leave --plain or --tensorrt out" in error
+    assert not Path("b").exists()

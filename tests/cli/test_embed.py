@@ -1,0 +1,140 @@
+"""adar-deploy embed, with a real model of sentence-transformers, made here."""
+
+import csv
+import json
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adar_runtime import read_graph
+from adar_runtime.cosine import cosine
+from tests.texts import tiny_model, write_tables
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+TABLES = ["papers.csv", "--edges", "cites.csv"]
+
+
+def test_texts_become_a_graph_that_knows_its_classes(adar, model: Path, tmp_path: Path) -> None:
+    labels = write_tables(tmp_path)
+    code, out, err = adar(
+        "embed", *TABLES, "--classes", "fields.csv", "--model", model, "-o", "g.npz", "--json"
+    )
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    graph = read_graph(tmp_path / "g.npz")
+    assert (
+        (facts["nodes"], facts["features"], facts["classes"]) == (graph.nodes, graph.width, 3) == (60, 64, 3)
+    )
+    assert np.allclose(np.linalg.norm(graph.features, axis=1), 1, atol=1e-5)
+    assert [graph.class_names[label] for label in graph.labels] == labels
+    both = {(a, b) for a, b in graph.edge_index.T.tolist()}
+    assert both == {(b, a) for a, b in both}
+    assert np.mean(cosine(graph).argmax(axis=1) == graph.labels) > 0.95  # the texts decide, and no label does
+
+
+def test_json_lines_without_classes_are_for_training(adar, model: Path, tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    with (tmp_path / "papers.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for i, row in enumerate(rows):
+        row |= {
+            "title": row.pop("text"),
+            "abstract": None if i else "empire",
+            "split": "test" if i % 3 else "train",
+        }
+        row["label"] = "" if i == 7 else row["label"]
+    lines = [json.dumps(row) for row in rows]
+    (tmp_path / "papers.jsonl").write_text("\n\n".join(lines) + "\n")
+    (tmp_path / "cites.jsonl").write_text(
+        '{"source": "p0", "target": "p1"}\n{"source": "p0", "target": "p1"}\n'
+    )
+    code, out, err = adar(
+        "embed",
+        "papers.jsonl",
+        "--edges",
+        "cites.jsonl",
+        "--text",
+        "title, abstract",
+        "--model",
+        model,
+        "--directed",
+    )
+    assert (code, err) == (0, "")
+    assert "next: adar-deploy train graph.npz" in out
+    graph = read_graph(tmp_path / "graph.npz")
+    assert graph.class_names == ("biology", "history", "physics")
+    assert (graph.labels[7], graph.target_features) == (-1, None)
+    assert graph.edge_index.tolist() == [[0, 0], [1, 1]]
+    assert int(graph.train_mask.sum()) == 20
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("papers.csv", "id,text\na,x\na,y\n", "line 3: the node 'a' is there already, in papers.csv, line 2"),
+        ("papers.csv", "id,text\n,x\n", "line 2: the node has no name"),
+        ("papers.csv", "id,title\na,x\n", "no column 'text', only id, title"),
+        ("papers.csv", "id,text\na,x,y\n", "line 2: more cells"),
+        ("papers.csv", "id,text,label\na,x,magic\n", "line 2: there is no class 'magic' among physics"),
+        ("papers.csv", "id,text,split\na,x,dev\n", "split is 'dev', not one of train, val, test"),
+        ("papers.csv", "", "the table is empty"),
+        ("papers.csv", b"\xff\xfe\x00", "not a table in UTF-8"),
+        ("cites.csv", "source,target\np0,nobody\n", "line 2: target is 'nobody', and there is no such node"),
+        ("cites.csv", "from,to\np0,p1\n", "no column 'source'"),
+        ("fields.csv", "name\na\na\n", "the class 'a' is there already"),
+        ("papers.jsonl", "{", "line 1: not JSON"),
+        ("papers.jsonl", "[1]", "line 1: not a JSON object"),
+        ("papers.jsonl", '{"text": ["a"]}', "holds a list, not a text"),
+        ("papers.txt", "", "a table is .csv or .jsonl"),
+        ("papers.jsonl", None, "No such file"),
+    ],
+)
+def test_a_mistake_in_a_table_is_named_with_its_line(
+    adar, tmp_path: Path, file: str, text: str | bytes | None, message: str
+) -> None:
+    write_tables(tmp_path)
+    if text is not None:
+        (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    nodes = file if file.startswith("papers") else "papers.csv"
+    code, out, err = adar(
+        "embed", nodes, "--edges", "cites.csv", "--classes", "fields.csv", "--model", "none"
+    )
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_model_that_cannot_be_had_says_how_to_bring_it(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No address is ever found, as where there is no network."""
+
+    def nowhere(*_: object, **__: object) -> object:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    write_tables(tmp_path)
+    code, out, err = adar("embed", *TABLES, "--model", "no-such-model-here")
+    assert (code, out) == (2, "")
+    assert "could not be fetched" in err
+    assert "hf download sentence-transformers/no-such-model-here --local-dir model" in err
+    assert len(err.strip().splitlines()) == 1
+    (tmp_path / "empty").mkdir()
+    code, _, err = adar("embed", *TABLES, "--model", "empty")
+    assert code == 2
+    assert "holds no sentence-transformers model" in err
+
+
+def test_where_to_write_is_checked_before_the_work(adar, tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    code, _, err = adar("embed", *TABLES, "-o", "graph.csv")
+    assert code == 2
+    assert "written as .npz or .pt" in err

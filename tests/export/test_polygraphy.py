@@ -1,0 +1,84 @@
+"""NVIDIA's Polygraphy has no complaint about the ONNX files that engines are built from."""
+
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+pytest.importorskip("polygraphy", reason="needs polygraphy")
+
+from adar_export.graphs import build_graphs
+from adar_export.precision import precision_of
+from adar_runtime.engines.clock import clock_graph
+from adar_train import AdaR, ModelConfig
+from tests.helpers import awake
+
+
+@pytest.fixture(scope="module")
+def model() -> AdaR:
+    return awake(ModelConfig(10, 2))
+
+
+@pytest.fixture
+def polygraphy(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Run `polygraphy …`: exit code, and all that it printed."""
+    from polygraphy.tools import main
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["polygraphy", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            sys.exit(main())
+        return int(stop.value.code or 0), "".join(capfd.readouterr())
+
+    return run
+
+
+def files(model: AdaR, folder: Path, precision: str) -> dict[str, Path]:
+    protos = build_graphs(model, 17, precision_of(precision))
+    paths = {name: folder / f"{name}-{precision}.onnx" for name in protos}
+    for name, proto in protos.items():
+        onnx.save(proto, paths[name])
+    return paths
+
+
+GRAPHS = [(precision, name) for precision in ("fp32", "fp16", "bf16") for name in ("encoder", "cell", "head")]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("precision", "name"), GRAPHS)
+def test_it_can_be_inspected(polygraphy, model: AdaR, tmp_path: Path, precision: str, name: str) -> None:
+    code, out = polygraphy("inspect", "model", files(model, tmp_path, precision)[name])
+    assert code == 0
+    assert f"Name: adar_{name} | ONNX Opset: 17" in out
+    assert "[E]" not in out
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("precision", "name"), GRAPHS)
+def test_it_has_no_lint(polygraphy, model: AdaR, tmp_path: Path, precision: str, name: str) -> None:
+    """Lint runs the graph in ONNX Runtime, which has no bfloat16 products on the processor.
+
+    So of the bf16 cell, and of it alone, it says just that. Its twin, which rounds to bfloat16 and multiplies
+    in float32, has no lint.
+    """
+    path = files(model, tmp_path, precision)[name]
+    code, out = polygraphy("check", "lint", path)
+    errors = [line for line in out.splitlines() if "[E] LINT" in line]
+    if (precision, name) == ("bf16", "cell"):
+        assert all("bfloat16" in line for line in errors)
+        twin = build_graphs(model, 17, precision_of(precision).on_any_device())["cell"]
+        onnx.save(twin, path)
+        code, out = polygraphy("check", "lint", path)
+    assert code == 0
+    assert "PASSED" in out
+    assert "[E]" not in out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_clock_has_none_either(polygraphy, tmp_path: Path) -> None:
+    (tmp_path / "clock.onnx").write_bytes(clock_graph(64))
+    for command in (("inspect", "model"), ("check", "lint")):
+        code, out = polygraphy(*command, tmp_path / "clock.onnx")
+        assert code == 0
+        assert "[E]" not in out

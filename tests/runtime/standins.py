@@ -1,0 +1,356 @@
+"""A GPU acted out on the processor, so that the loop on a device can be run and watched where there is none.
+
+Its surface is generated from the real classes of `tensorrt_rtx` and `cuda.bindings`: what those do not have
+cannot be called, and a call with other arguments than theirs fails. What is acted out is strict:
+
+* Work that is queued is done when the stream is waited for, not before; while capturing, not at all.
+* Fresh memory is full of NaN. Copies stay inside what was allocated, and device memory is not host memory.
+* A context runs the ONNX file that its engine was built from, in ONNX Runtime, on the addresses that it was
+  given when it was queued. It refuses to be captured before it has run once, as TensorRT may.
+"""
+
+# ruff: noqa: N802 - CUDA names its calls
+
+import ctypes
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import tensorrt_rtx as trt
+from cuda.bindings import runtime as cudart
+
+OK = cudart.cudaError_t.cudaSuccess
+FAILED = cudart.cudaError_t.cudaErrorStreamCaptureInvalidated
+STREAM = 7
+ALIGNMENT = 256
+NEEDED = 1000  # bytes of scratch memory
+
+
+def arguments_of(real: Any) -> list[tuple[int, int]]:
+    """How few and how many arguments each overload of a real function takes, by its own signature."""
+    name = real.__name__
+    lines = [line for line in real.__doc__.splitlines() if re.match(rf"(\d+\. )?{name}\(", line)]
+    found = []
+    for line in lines:
+        inside = line[line.index("(") + 1 : line.rindex(")")]
+        if "*args" in inside:
+            continue
+        parts = [
+            part for part in re.split(r", (?![^\[<]*[\]>])", inside) if part and not part.startswith("self")
+        ]
+        found.append((sum("=" not in part for part in parts), len(parts)))
+    return found
+
+
+def checked(
+    real: Any, name: str, act: Callable[..., Any], calls: list[tuple[Any, ...]]
+) -> Callable[..., Any]:
+    """`act`, recorded, and only for arguments that the real thing would take."""
+    counts = arguments_of(real)
+    assert counts, f"{name} has no signature to hold the stand-in to"
+
+    def call(*arguments: Any) -> Any:
+        assert any(few <= len(arguments) <= many for few, many in counts), (name, arguments)
+        calls.append((name, *arguments))
+        return act(*arguments)
+
+    return call
+
+
+class StandIn:
+    """An object with the surface of a real class; subclasses act out what the loop may call."""
+
+    real: type
+
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        self._calls = calls
+        for name in vars(type(self)):
+            assert name.startswith("_") or name == "real" or hasattr(self.real, name), f"there is no {name}"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_") or name == "real":
+            return super().__getattribute__(name)
+        real = getattr(self.real, name)  # an AttributeError where TensorRT has no such thing
+        value = super().__getattribute__(name)  # and one where nobody acts it out
+        return checked(real, f"{self.real.__name__}.{name}", value, self._calls) if callable(value) else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            assert hasattr(self.real, name), f"there is no {self.real.__name__}.{name}"
+            self._calls.append((f"{self.real.__name__}.{name} =", value))
+        super().__setattr__(name, value)
+
+
+class Device:
+    """Memory and one stream: the calls of `cuda.bindings.runtime` that are acted out."""
+
+    def __init__(self, capability: int = 89) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.device_memory: dict[int, Any] = {}
+        self.host_memory: dict[int, Any] = {}
+        self.capturing: list[Callable[[], None]] | None = None
+        self.graphs: dict[int, list[Callable[[], None]]] = {}
+        self.fail: set[str] = set()  # calls that answer with an error
+        self._pending: list[Callable[[], None]] = []
+        self._capability = capability
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(cudart, name)
+        act = getattr(type(self), f"act_{name}", None)
+        if act is None:
+            assert not callable(real) or isinstance(real, type), f"nobody acts out {name}"
+            return real
+        if name in self.fail:
+            return checked(real, name, lambda *_: (FAILED, None), self.calls)
+        return checked(real, name, act.__get__(self), self.calls)
+
+    def queue(self, work: Callable[[], None]) -> None:
+        (self._pending if self.capturing is None else self.capturing).append(work)
+
+    def act_cudaGetDeviceCount(self):
+        return OK, 1
+
+    def act_cudaGetDevice(self):
+        return OK, 0
+
+    def act_cudaDeviceGetAttribute(self, attribute, device):
+        major = attribute == cudart.cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor
+        return OK, self._capability // 10 if major else self._capability % 10
+
+    def act_cudaGetErrorString(self, error):
+        return OK, str(error).encode()
+
+    def act_cudaStreamCreateWithFlags(self, flags):
+        assert flags == cudart.cudaStreamNonBlocking
+        return OK, STREAM
+
+    def act_cudaStreamDestroy(self, stream):
+        return (OK,)
+
+    def act_cudaMalloc(self, size):
+        return OK, _allocate(self.device_memory, size)
+
+    def act_cudaFree(self, address):
+        del self.device_memory[address]
+        return (OK,)
+
+    def act_cudaMallocHost(self, size):
+        return OK, _allocate(self.host_memory, size)
+
+    def act_cudaFreeHost(self, address):
+        del self.host_memory[address]
+        return (OK,)
+
+    def act_cudaMemcpyAsync(self, to, source, size, kind, stream):
+        assert stream == STREAM
+        kinds = cudart.cudaMemcpyKind
+        on_device = {kinds.cudaMemcpyHostToDevice: (1, 0), kinds.cudaMemcpyDeviceToHost: (0, 1)}.get(
+            kind, (1, 1)
+        )
+        assert (self.holds(to, size), self.holds(source, size)) == on_device
+        self.queue(lambda: ctypes.memmove(to, source, size))
+        return (OK,)
+
+    def act_cudaMemsetAsync(self, address, value, size, stream):
+        assert self.holds(address, size)
+        self.queue(lambda: ctypes.memset(address, value, size))
+        return (OK,)
+
+    def act_cudaStreamSynchronize(self, stream):
+        assert stream == STREAM
+        assert self.capturing is None, "waiting is not allowed while capturing"
+        for work in self._pending:
+            work()
+        self._pending.clear()
+        return (OK,)
+
+    def act_cudaStreamBeginCapture(self, stream, mode):
+        assert self.capturing is None
+        self.capturing = []
+        return (OK,)
+
+    def act_cudaStreamEndCapture(self, stream):
+        assert self.capturing is not None
+        graph = len(self.graphs) + 1
+        self.graphs[graph], self.capturing = self.capturing, None
+        return OK, graph
+
+    def act_cudaGraphInstantiate(self, graph, flags):
+        self.graphs[-graph] = list(self.graphs[graph])
+        return OK, -graph
+
+    def act_cudaGraphDestroy(self, graph):
+        del self.graphs[graph]
+        self.graphs[graph] = []  # so that no number is given twice
+        return (OK,)
+
+    def act_cudaGraphExecDestroy(self, graph):
+        del self.graphs[graph]
+        return (OK,)
+
+    def act_cudaGraphLaunch(self, graph, stream):
+        for work in self.graphs[graph]:
+            self.queue(work)
+        return (OK,)
+
+    def holds(self, address: int, size: int = 1) -> bool:
+        """Whether all of it is device memory."""
+        return any(
+            start <= address and address + size <= start + len(memory) for start, memory in self._regions()
+        )
+
+    def _regions(self):
+        return self.device_memory.items()
+
+    @property
+    def names(self) -> list[str]:
+        """Of the calls that were made."""
+        return [name for name, *_ in self.calls]
+
+
+def _allocate(regions: dict[int, Any], size: int) -> int:
+    whole = ctypes.create_string_buffer(b"\xff" * (size + ALIGNMENT), size + ALIGNMENT)
+    address = -(-ctypes.addressof(whole) // ALIGNMENT) * ALIGNMENT
+    memory = (ctypes.c_char * size).from_address(address)
+    memory.owner = whole
+    regions[address] = memory
+    return address
+
+
+TYPES = {"tensor(float)": trt.float32, "tensor(int32)": trt.int32, "tensor(int64)": trt.int64}
+NUMPY = {trt.float32: np.float32, trt.int32: np.int32, trt.int64: np.int64}
+
+
+class Config(StandIn):
+    real = trt.IRuntimeConfig
+
+    def set_execution_context_allocation_strategy(self, strategy):
+        self._strategy = strategy
+
+
+class Engine(StandIn):
+    real = trt.ICudaEngine
+
+    def __init__(self, device: Device, content: bytes) -> None:
+        super().__init__(device.calls)
+        self._device = device
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self._ports = {p.name: p for p in (*self._session.get_inputs(), *self._session.get_outputs())}
+        self._inputs = [p.name for p in self._session.get_inputs()]
+        self._outputs = [p.name for p in self._session.get_outputs()]
+
+    @property
+    def num_io_tensors(self):
+        return len(self._ports)
+
+    def get_tensor_name(self, index):
+        return list(self._ports)[index]
+
+    def get_tensor_mode(self, name):
+        return trt.TensorIOMode.INPUT if name in self._inputs else trt.TensorIOMode.OUTPUT
+
+    def get_tensor_shape(self, name):
+        return tuple(-1 if isinstance(side, str) else side for side in self._ports[name].shape)
+
+    def get_tensor_dtype(self, name):
+        return TYPES[self._ports[name].type]
+
+    def create_runtime_config(self):
+        return Config(self._calls)
+
+    def create_execution_context(self, config_or_strategy):
+        strategy = getattr(config_or_strategy, "_strategy", config_or_strategy)
+        assert strategy == trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        return Context(self)
+
+
+class Context(StandIn):
+    real = trt.IExecutionContext
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine._calls)
+        self._engine, self._device = engine, engine._device
+        self._shapes = {name: tuple(engine._ports[name].shape) for name in engine._inputs}
+        self._addresses: dict[str, int] = {}
+        self._warm = self._profiled = False
+        self._scratch = 0
+
+    def set_optimization_profile_async(self, profile, stream):
+        self._profiled = True
+        return stream == STREAM
+
+    def set_input_shape(self, name, shape):
+        fixed = self._engine._ports[name].shape
+        self._shapes[name], self._warm = tuple(shape), False
+        return len(fixed) == len(shape) and all(
+            isinstance(there, str) or there == here for there, here in zip(fixed, shape, strict=True)
+        )
+
+    def update_device_memory_size_for_shapes(self):
+        assert self._profiled
+        return NEEDED
+
+    def set_device_memory(self, address, size):
+        assert self._device.holds(address, size)
+        self._scratch = size
+
+    def set_tensor_address(self, name, address):
+        assert name in self._engine._ports
+        self._addresses[name] = address
+        return address % ALIGNMENT == 0 and self._device.holds(address)
+
+    def is_stream_capturable(self, stream):
+        return "capture" not in self._device.fail
+
+    def execute_async_v3(self, stream):
+        if stream != STREAM or self._scratch < NEEDED or set(self._addresses) != set(self._engine._ports):
+            return False
+        if "execute" in self._device.fail or (self._device.capturing is not None and not self._warm):
+            return False
+        shapes, addresses = dict(self._shapes), dict(self._addresses)
+        self._device.queue(lambda: self._run(shapes, addresses))
+        self._warm = True
+        return True
+
+    def _run(self, shapes: dict[str, tuple[int, ...]], addresses: dict[str, int]) -> None:
+        engine = self._engine
+        feeds = {name: self._array(name, addresses[name], shapes[name]).copy() for name in engine._inputs}
+        for name, array in zip(engine._outputs, engine._session.run(engine._outputs, feeds), strict=True):
+            self._array(name, addresses[name], array.shape)[...] = array
+
+    def _array(self, name: str, address: int, shape: tuple[int, ...]) -> np.ndarray:
+        dtype = np.dtype(NUMPY[TYPES[self._engine._ports[name].type]])
+        size = int(np.prod(shape)) * dtype.itemsize
+        assert self._device.holds(address, size), name
+        content = (ctypes.c_char * size).from_address(address)
+        return np.frombuffer(content, dtype).reshape(shape)
+
+
+class Runtime(StandIn):
+    """Knows which ONNX file an engine was built from: a real plan cannot be loaded without a GPU."""
+
+    real = trt.Runtime
+
+    def __init__(self, device: Device, sources: dict[str, bytes]) -> None:
+        super().__init__(device.calls)
+        self._device, self._sources = device, sources
+
+    def deserialize_cuda_engine(self, content):
+        source = self._sources.get(hashlib.sha256(content).hexdigest())
+        return None if source is None else Engine(self._device, source)
+
+
+class TensorRt:
+    """The module: real, but for its runtime."""
+
+    def __init__(self, device: Device, sources: dict[str, bytes]) -> None:
+        self.Runtime = lambda _logger: Runtime(device, sources)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(trt, name)

@@ -1,0 +1,336 @@
+"""The loop on a device that is acted out (`standins.py`): its numbers, and the order of its calls."""
+
+import re
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
+pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
+
+from cuda.bindings import runtime as cudart
+
+import adar_runtime
+from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak, cuda
+from adar_runtime.backends.trt_ends import spans
+from adar_runtime.backends.trt_session import BLOCK
+from adar_runtime.engines.clock import NEXT_TICK, ROWS, TICK, clock_graph, row_width
+from adar_runtime.errors import BackendError
+from adar_runtime.signature import STATE, STEP
+from tests.helpers import random_graph
+from tests.runtime.acting import acted_bundle, with_engines
+from tests.runtime.standins import Device, arguments_of
+
+
+@pytest.fixture(scope="module")
+def folder(described_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_engines(described_bundle, tmp_path_factory.mktemp("engines") / "bundle")
+
+
+@pytest.fixture
+def acted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Device]:
+    return acted_bundle(monkeypatch, folder)
+
+
+@pytest.fixture(scope="module")
+def reference(described_bundle: Path) -> Bundle:
+    return adar_runtime.load(described_bundle, "onnxruntime-cpu", threads=1)
+
+
+GRAPH = random_graph(70, 300)
+LIKE_IT = random_graph(70, 300, seed=1)
+LARGER = random_graph(90, 500)
+
+
+def assert_same(ours, reference) -> None:
+    assert ours.stop_reason is reference.stop_reason
+    assert ours.best_step == reference.best_step
+    assert ours.times == reference.times
+    np.testing.assert_allclose(ours.alignment, reference.alignment, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours.scores, reference.scores, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 100, ROWS + 2 * BLOCK + 3])
+def test_it_comes_to_the_same_answer(acted, reference: Bundle, steps: int) -> None:
+    assert_same(acted[0].run(GRAPH, steps, Final()), reference.run(GRAPH, steps, Final()))
+
+
+@pytest.mark.parametrize("solver", [Euler(), AdamsBashforth2(calls=20), Adaptive(tolerance=1e-2)])
+@pytest.mark.parametrize("stop", [Final(), Peak(patience=3), Peak(patience=40, fallback=0.5)])
+def test_solvers_and_rules_are_the_same(acted, reference: Bundle, solver, stop) -> None:
+    for graph in (GRAPH, LARGER, GRAPH):
+        assert_same(acted[0].run(graph, 50, stop, solver), reference.run(graph, 50, stop, solver))
+
+
+@pytest.mark.parametrize("peak", [0.02, 0.3, 0.52, 0.97])
+def test_a_kept_state_is_found_again_wherever_it_is(acted, reference: Bundle, peak: float) -> None:
+    """A rule that keeps the state at one time, in the middle of some block, and goes on for long."""
+
+    class KeepsOne(Final):
+        def watch(self, sight):
+            return super().watch(sight)._replace(keep=abs(sight.time - peak) < 0.006)
+
+    for budget in (100, 101):
+        ours, theirs = (b.run(GRAPH, budget, KeepsOne()) for b in (acted[0], reference))
+        assert_same(ours, theirs)
+
+
+def test_a_state_can_be_looked_at_at_every_step(acted, reference: Bundle) -> None:
+    loops = [bundle.loop(GRAPH, 40, Peak(patience=50)) for bundle in (acted[0], reference)]
+    for ours, theirs in zip(*loops, strict=True):
+        if ours.index in (3, 4, 20, 21, 37):
+            np.testing.assert_allclose(ours.scores(), theirs.scores(), rtol=1e-4, atol=1e-5)
+            for name in STATE:
+                np.testing.assert_allclose(ours.state()[name], theirs.state()[name], rtol=1e-4, atol=1e-5)
+    assert_same(*(loop.result() for loop in loops))
+
+
+def test_an_answer_on_the_way_does_not_disturb_the_rest(acted, reference: Bundle) -> None:
+    loops = [bundle.loop(GRAPH, 60, Peak(patience=100)) for bundle in (acted[0], reference)]
+    for ours, theirs in zip(*loops, strict=True):
+        if ours.index in (2, 19, 45):
+            assert_same(*(loop.result() for loop in loops))
+        assert ours.alignment == pytest.approx(theirs.alignment, rel=1e-4, abs=1e-6)
+    assert_same(*(loop.result() for loop in loops))
+
+
+def test_a_loop_can_be_left_and_taken_up_again(acted, reference: Bundle) -> None:
+    results = []
+    for bundle in (acted[0], reference):
+        loop = bundle.loop(GRAPH, 30, Final())
+        for step in loop:
+            if step.index == 9:
+                break
+        loop.resume(200)
+        for _ in loop:
+            pass
+        results.append(loop.result())
+    assert_same(*results)
+
+
+def test_two_graphs_at_once_do_not_share_their_states(acted, reference: Bundle) -> None:
+    ours, theirs = ([b.loop(g, 25, Final()) for g in (GRAPH, LIKE_IT)] for b in (acted[0], reference))
+    for _ in zip(*ours, strict=True):
+        pass
+    for _ in zip(*theirs, strict=True):
+        pass
+    for left, right in zip(ours, theirs, strict=True):
+        assert_same(left.result(), right.result())
+
+
+@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+def test_every_level_has_its_head(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from adar_export import export_bundle
+    from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
+    from tests.helpers import awake
+
+    graph = random_graph(30, 90, level=level)
+    model = awake(ModelConfig(graph.width, None, hidden=16, proxies=4, level=level))
+    save_run(
+        tmp_path / "run", Fitted(model, {"metric": "accuracy", "split": 0}, []), graph, ["r"], TrainConfig()
+    )
+    export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle", steps=(1,))
+    bundle, _ = acted_bundle(monkeypatch, with_engines(tmp_path / "bundle", tmp_path / "engines"))
+    reference = adar_runtime.load(tmp_path / "bundle", "onnxruntime-cpu")
+    assert_same(bundle.run(graph, 5, Final()), reference.run(graph, 5, Final()))
+
+
+# The order of calls.
+
+
+def position(names: list[str], name: str, after: int = 0) -> int:
+    return names.index(name, after)
+
+
+def test_every_call_is_one_that_the_real_classes_have(acted) -> None:
+    """The stand-in asks them itself; this asks again, of what was really called."""
+    import tensorrt_rtx as trt
+
+    bundle, device = acted
+    for solver in (Euler(), Adaptive(tolerance=1e-2)):
+        bundle.run(GRAPH, 40, Peak(patience=2), solver)
+    called = {(name, len(arguments)) for name, *arguments in device.calls}
+    assert len(called) > 25
+    for name, count in called:
+        where = trt if "." in name else cudart
+        real = attrgetter(name.removesuffix(" ="))(where)
+        assert name.endswith("=") or any(few <= count <= many for few, many in arguments_of(real)), name
+
+
+@pytest.mark.parametrize(
+    ("files", "prefix", "real"),
+    [
+        (["cuda.py"], r"self\._api", "cuda.bindings.runtime"),
+        (["engines/build.py", "engines/flavours.py", "backends/tensorrt.py"], "trt", "tensorrt_rtx"),
+    ],
+)
+def test_every_name_is_there(files: list[str], prefix: str, real: str) -> None:
+    """Of what the source spells out, whether or not a test comes by."""
+    source = "".join((Path(adar_runtime.__file__).parent / file).read_text() for file in files)
+    names = set(re.findall(rf"\b{prefix}((?:\.[A-Za-z]\w+)+)", source))
+    names |= {f".{name}" for name in re.findall(r'_call\(\s*"(\w+)"', source)}
+    assert len(names) > 8
+    for name in names - {".trt", ".log", ".log.heard", ".log.heard.clear", ".log.heard.reason"}:
+        assert attrgetter(name[1:])(import_module(real)), name
+
+
+@pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here, and these are no addresses")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("cudaMalloc", (256,)),
+        ("cudaFree", (256,)),
+        ("cudaMallocHost", (256,)),
+        ("cudaMemcpyAsync", (256, 512, 4, cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice, 7)),
+        ("cudaMemsetAsync", (256, 0, 4, 7)),
+        ("cudaStreamSynchronize", (7,)),
+        ("cudaStreamCreateWithFlags", (cudart.cudaStreamNonBlocking,)),
+        ("cudaStreamBeginCapture", (7, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal)),
+        ("cudaStreamEndCapture", (7,)),
+        ("cudaDeviceGetAttribute", (cudart.cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor, 0)),
+        ("cudaGetDevice", ()),
+    ],
+)
+def test_the_real_calls_take_such_arguments(name: str, arguments: tuple) -> None:
+    """Without a driver they do nothing, and answer with an error instead of raising one."""
+    error, *_ = getattr(cudart, name)(*arguments)
+    assert int(error)
+    _, said = cudart.cudaGetErrorString(error)
+    assert said.decode()
+
+
+def test_it_warms_up_before_it_captures_and_captures_before_there_is_a_state(acted) -> None:
+    bundle, device = acted
+    bundle.loop(GRAPH, 10)
+    names = device.names
+    begin, end = position(names, "cudaStreamBeginCapture"), position(names, "cudaStreamEndCapture")
+    runs = [index for index, name in enumerate(names) if name == "IExecutionContext.execute_async_v3"]
+    before = [index for index in runs if index < begin]
+    assert len(before) == 4  # clock and cell, on both sides
+    assert len([index for index in runs if begin < index < end]) == 2 * BLOCK
+    assert "cudaStreamSynchronize" in names[before[-1] : begin]
+    encoded = next(index for index in runs if index > end)
+    assert "cudaMemsetAsync" in names[end:encoded]  # what the warm-up left is gone before the encoder writes
+    assert "cudaGraphLaunch" not in names
+
+
+def test_a_capture_that_fails_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, device = acted_bundle(monkeypatch, folder)
+    real = type(device).act_cudaStreamBeginCapture
+
+    def begin_then_fail(self, stream, mode):
+        self.fail.add("execute")
+        return real(self, stream, mode)
+
+    monkeypatch.setattr(type(device), "act_cudaStreamBeginCapture", begin_then_fail)
+    with pytest.raises(BackendError, match="the engine of the clock refused to run"):
+        bundle.run(GRAPH, 5)
+    begin = position(device.names, "cudaStreamBeginCapture")
+    after = [name for name in device.names[begin:] if "Free" not in name]
+    assert after[:4] == [
+        "cudaStreamBeginCapture",
+        "IExecutionContext.execute_async_v3",
+        "cudaStreamEndCapture",
+        "cudaGraphDestroy",
+    ]
+    assert device.capturing is None
+    monkeypatch.setattr(type(device), "act_cudaStreamBeginCapture", real)
+    device.fail.clear()
+    assert bundle.run(GRAPH, 5).steps == 5  # and nothing of it is left
+
+
+def test_an_engine_that_cannot_be_captured_is_queued_instead(
+    folder: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, device = acted_bundle(monkeypatch, folder)
+    device.fail.add("capture")
+    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    assert "cudaStreamBeginCapture" not in device.names
+
+
+def test_it_captures_again_for_a_new_shape_and_only_then(acted) -> None:
+    bundle, device = acted
+    for graph, captures in ((GRAPH, 1), (GRAPH, 1), (LARGER, 2), (LARGER, 2), (GRAPH, 3)):
+        bundle.run(graph, 20)
+        assert device.names.count("cudaStreamBeginCapture") == captures
+
+
+def test_the_two_contexts_swap_their_buffers(acted) -> None:
+    bundle, device = acted
+    bundle.loop(GRAPH, 10)
+    bound = [call[1:] for call in device.calls if call[0] == "IExecutionContext.set_tensor_address"]
+    at = {name: [address for one, address in bound if one == name] for name, _ in bound}
+    for name in STATE:
+        ins, outs = at[name][:2], at[f"next_{name}"]
+        assert len(outs) == 2
+        assert ins == outs[::-1]
+        assert at[f"previous_{name}_velocity"] == at[f"{name}_velocity"][::-1]
+    assert at[TICK] == at[NEXT_TICK][::-1]
+    for name in ("step_code", *STEP):
+        assert len(set(at[name])) == 1  # what a clock writes, both cells read
+
+
+def test_the_host_does_nothing_between_replays(acted) -> None:
+    """A table's worth of steps: for each block one copy that sets its start aside, a replay and a wait."""
+    bundle, device = acted
+    loop = bundle.loop(GRAPH, ROWS, Final())
+    next(loop)
+    next(loop)
+    del device.calls[:]
+    for _ in loop:
+        pass
+    assert device.names == ["cudaMemcpyAsync", "cudaGraphLaunch", "cudaStreamSynchronize"] * (
+        ROWS // BLOCK - 1
+    )
+
+
+def test_memory_does_not_grow(acted) -> None:
+    bundle, device = acted
+    for graph in (GRAPH, LARGER, GRAPH):
+        bundle.run(graph, 20)
+    before = len(device.device_memory), len(device.host_memory)
+    for _ in range(30):
+        bundle.run(GRAPH, 3)
+    assert (len(device.device_memory), len(device.host_memory)) == before
+    del bundle
+
+
+def test_a_device_that_fails_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, device = acted_bundle(monkeypatch, folder)
+    device.fail.add("cudaMalloc")
+    with pytest.raises(BackendError, match=r"^CUDA failed in cudaMalloc: .*$"):
+        bundle.run(GRAPH, 5)
+
+
+def test_nodes_are_encoded_in_blocks() -> None:
+    for nodes in (1, 63, 64, 65, 128, 1000):
+        found = list(spans(nodes, 64))
+        assert [start for start, _ in found] == [64 * i for i in range(len(found))]
+        assert [stop for _, stop in found] == [start for start, _ in found[1:]] + [nodes]
+        assert all(stop - start >= min(64, nodes) for start, stop in found)
+
+
+def test_blocks_of_nodes_come_to_the_same_state(acted, reference: Bundle, monkeypatch) -> None:
+    from adar_runtime import layouts
+
+    monkeypatch.setattr(layouts, "ENCODER_ROWS", 1)
+    large = random_graph(300, 900)
+    assert_same(acted[0].run(large, 3, Final()), reference.run(large, 3, Final()))
+
+
+def test_the_clock_reads_its_table_row_by_row() -> None:
+    import onnx
+    import onnxruntime as ort
+
+    model = onnx.load_from_string(clock_graph(8))
+    onnx.checker.check_model(model, full_check=True)
+    clock = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    table = np.random.default_rng(0).normal(size=(ROWS, row_width(8))).astype(np.float32)
+    tick = np.array([0], np.int32)
+    for row in range(ROWS):
+        code, *numbers, tick = clock.run(None, {"table": table, "tick": tick})
+        assert np.array_equal(np.concatenate([code, *numbers], axis=1)[0], table[row])
+        assert tick == row + 1
