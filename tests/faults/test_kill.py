@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import adar_runtime
 from adar_runtime import read_graph
 from adar_runtime.bundle import read_manifest
+from adar_runtime.engines.sidecar import read_engine, sidecars
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
 from adar_train.checkpoints import FILE_NAME as CHECKPOINT
@@ -19,6 +21,7 @@ from tests.faults.conftest import KILLS, Server, left_behind
 TRAIN = ("train", "g.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--epochs", 12, "--out", "r")
 CHECKPOINTS = ("--checkpoint-every", 2)
 EXPORT = ("export", "run", "--out", "bundle", "--opset")
+BUILD = ("build", "bundle", "--profile", "small")
 RUN = ("run", "g.npz", "--bundle", "bundle", "--max-steps", 40, "--output", "p.npz")
 
 
@@ -103,4 +106,27 @@ def test_run(times: int, commands: Server, home: Path) -> None:
             if killed == times:
                 break
     assert commands.run(home, *RUN)["code"] == 0
+    assert left_behind(home) == []
+
+
+@pytest.mark.skipif(find_spec("tensorrt_rtx") is None, reason="engines are built by tensorrt-rtx")
+@pytest.mark.parametrize("times", [pytest.param(100, id="100 times", marks=pytest.mark.torture)])
+def test_build(times: int, commands: Server, home: Path) -> None:
+    whole = commands.run(home, *BUILD)
+    assert whole["code"] == 0, whole["stderr"]
+    killed, seed = 0, 0
+    while killed < times:
+        for moment in moments(times, whole, seed := seed + 1):
+            got = commands.run(home, *BUILD, **moment)
+            killed += got["code"] == -9
+            assert got["code"] in (0, -9), got["stderr"]
+            found = list(sidecars(home / "bundle"))
+            assert len(found) == 4 or got["code"] == -9
+            for sidecar in found:  # what is described is whole
+                assert len(read_engine(home / "bundle", sidecar)) == sidecar.bytes
+            assert adar_runtime.load(home / "bundle", "onnxruntime-cpu").manifest.opset == 17
+            assert len(left_behind(home)) <= 1
+            if killed == times:
+                break
+    assert commands.run(home, *BUILD)["code"] == 0
     assert left_behind(home) == []
