@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy import speed
+from adar_deploy.commands.export import ABOUT
 from adar_deploy.commands.train import RUNS
-from adar_deploy.console import Bar, print_facts
+from adar_deploy.console import WIDE, Bar, err, print_facts
 from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName
 
@@ -72,16 +73,21 @@ def bench(
     counts = parse_numbers("threads", threads, 1) if threads else [speed.all_cores()]
     with TemporaryDirectory() as name:
         folder = Path(name)
-        if bundle is None:
-            bundle, run = speed.make_bundle(folder)
-        manifest = read_manifest(bundle)
-        found = speed.find_run(RUNS, manifest, run)
+        with Bar("prepare", ABOUT * (1 + len(precision or []))) as bar:
+            done = 0
+
+            def show(_: object) -> None:
+                nonlocal done
+                done += 1
+                bar.update(done, "exporting")
+
+            if bundle is None:
+                bundle, run = speed.make_bundle(folder, show)
+            manifest = read_manifest(bundle)
+            found = speed.find_run(RUNS, manifest, run)
+            bundles = speed.in_precisions(bundle, manifest.precision, precision or [], found, folder, show)
         sides = speed.sides(
-            speed.in_precisions(bundle, manifest.precision, precision or [], found, folder),
-            found,
-            backend or available(),
-            solver or speed.solvers_of(manifest),
-            counts,
+            bundles, found, backend or available(), solver or speed.solvers_of(manifest), counts
         )
         if graph is None:
             cases = speed.generated_cases(manifest, sizes, degrees, folder)
@@ -112,6 +118,7 @@ def _measure(cases: "list[Case]", sides: "list[Side]", budget: int, repeats: int
         def show(case: "Case", side: "Side") -> None:
             nonlocal done
             done += case.nodes + case.edges
-            bar.update(done, f"{case.nodes:,} nodes  {side.label}")
+            name = side.label if err.width >= WIDE else f"{side.backend} {side.solver}"
+            bar.update(done, f"{case.nodes:,} nodes  {name}")
 
         return measure(cases, sides, budget, repeats, show)
