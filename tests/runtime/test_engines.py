@@ -429,6 +429,16 @@ def test_links_are_not_followed(engines: Path, tmp_path: Path) -> None:
         read_engine(folder, found["head"])
 
 
+def test_a_folder_that_leads_elsewhere_is_left_alone(engines: Path, bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(engines / FOLDER, tmp_path / "elsewhere")
+    (bundle / FOLDER).symlink_to(tmp_path / "elsewhere")
+    assert not list(sidecars(bundle))
+    before = sorted((tmp_path / "elsewhere").iterdir())
+    with pytest.raises(UsageError, match="leads out of the bundle"):
+        build_engines(bundle, *read_bundle(bundle), QUICK)
+    assert sorted((tmp_path / "elsewhere").iterdir()) == before
+
+
 def test_an_engine_that_was_changed_is_refused(engines: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(engines, tmp_path / "bundle")
     found = next(iter(sidecars(folder)))

@@ -22,6 +22,7 @@ from adar_runtime.engines.build import Wish, build_engines
 from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of
+from adar_runtime.engines.interrupts import held_back
 from adar_runtime.engines.profiles import PROFILES, Profile
 from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
 from adar_runtime.errors import BackendError, ProfileError
@@ -203,7 +204,9 @@ class TensorRtBackend:
 
     def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
         flavour.log.heard.clear()
-        engine = runtime.deserialize_cuda_engine(read_engine(self._bundle, sidecar))
+        content = read_engine(self._bundle, sidecar)
+        with held_back():  # the log is called from in there
+            engine = runtime.deserialize_cuda_engine(content)
         if engine is None:
             raise BackendError(
                 f"TensorRT cannot load {sidecar.file}: {flavour.log.heard.reason}; "

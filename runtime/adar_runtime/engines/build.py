@@ -69,6 +69,8 @@ def build_engines(
     wish = wish or Wish()
     wish.check()
     target = _target(wish)
+    if (bundle / FOLDER).is_symlink():
+        raise UsageError(f"{bundle / FOLDER} leads out of the bundle: remove it")
     check_writable(bundle / FOLDER / "probe")
     sources = dict(graphs) | {CLOCK: clock_graph(manifest.hidden)}
     timing = _TimingCache.of(target, wish, bundle)

@@ -151,7 +151,8 @@ def _remove_if_empty(folder: Path) -> None:
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
     """Every engine that the bundle has; a file that is none of ours is passed over."""
-    for path in sorted((bundle / FOLDER).glob("*.json")):
+    folder = bundle / FOLDER
+    for path in [] if folder.is_symlink() else sorted(folder.glob("*.json")):
         try:
             if path.is_symlink() or path.stat().st_size > MAX_BYTES:
                 continue
