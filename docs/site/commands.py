@@ -15,6 +15,10 @@ from adar_deploy.cli import app
 MARKUP = re.compile(r"(?<!\\)\[/?[a-z ]*\]")  # rich's, in help texts
 GUIDES = {
     "train": ("Training", "training.md"),
+    "data": ("Graphs", "graphs.md"),
+    "bench": ("Settings, and what this machine can do", "settings.md"),
+    "completion": ("Settings, and what this machine can do", "settings.md"),
+    "doctor": ("Settings, and what this machine can do", "settings.md"),
     "embed": ("From texts to a graph", "texts.md"),
     "export": ("The bundle", "bundle.md"),
     "inspect": ("The bundle", "bundle.md"),

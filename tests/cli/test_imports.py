@@ -19,6 +19,7 @@ HEAVY = (
     "matplotlib",
     "pyarrow",
     "sentence_transformers",
+    "networkx",
     "typer",
     "adar_train",
     "adar_export",
