@@ -46,7 +46,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill in the parts of the navigation that are found out, not written."""
     pages = brought_in()
     found: dict[str, list[Any]] = {
-        "commands": sorted(command_pages()),
+        "commands": sorted(command_pages(), key=lambda page: page.removesuffix(".md")),
         "examples": [
             page if page.endswith("index.md") else {Path(source).name: page}
             for source, page in pages.items()

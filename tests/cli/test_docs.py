@@ -37,7 +37,7 @@ DOCUMENTS = [
 ]
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
-    r"adar-deploy build|.*--plain"  # slow, and done by tests/cli/test_build.py and tests/export/test_plain.py
+    r"adar-deploy (bench|build|doctor)|.*--plain"  # slow, and with tests of their own
 )
 
 
