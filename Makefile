@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test check format clean
+.PHONY: help install demo test torture fuzz audit check format docs pictures clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -28,6 +28,20 @@ demo: install  ## train, export and run on the embedded data set, in build/demo
 test: install  ## all default tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2  # one thread a worker: more would wait for each other
 
+torture: install  ## the long form: every attack, 100 kills a command, 100,000 steps (an hour or so)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m torture --durations=20
+	OMP_NUM_THREADS=1 ADAR_EXAMPLES=1000 $(BIN)/pytest -n 0 tests/properties
+
+FUZZ_SECONDS ?= 600
+fuzz: install  ## ten minutes of random bytes to everything that reads (FUZZ_SECONDS for more)
+	$(PIP) atheris
+	mkdir -p build/fuzz
+	$(BIN)/python fuzz/readers.py build/fuzz fuzz/corpus -max_total_time=$(FUZZ_SECONDS)
+
+audit: install  ## known holes in what is installed; needs a network
+	$(PIP) pip-audit
+	$(BIN)/pip-audit --skip-editable
+
 check: install  ## format, lint and types, as CI sees them
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -36,6 +50,12 @@ check: install  ## format, lint and types, as CI sees them
 format: install  ## let ruff mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: install  ## the documents as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: demo  ## the pictures of the documents anew, from the demo's model
+	$(BIN)/python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
 
 clean:  ## remove everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

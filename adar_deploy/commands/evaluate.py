@@ -20,7 +20,8 @@ BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
     graphs: Annotated[
-        list[Path], typer.Argument(help="Graphs with labels (.npz or .pt), seen before or not.")
+        list[Path],
+        typer.Argument(help="Graphs with labels (.npz or .pt), seen before or not.", readable=False),
     ],
     budgets: Annotated[str, typer.Option(help="Budgets to try, with commas between.")] = BUDGETS,
     split: Split = 0,

@@ -28,8 +28,12 @@ class Exit(StrEnum):
 
 
 def run(
-    graphs: Annotated[list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.")],
-    bundle: Annotated[Path, typer.Option(help="Folder of an exported bundle.")] = Path("bundle"),
+    graphs: Annotated[
+        list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.", readable=False)
+    ],
+    bundle: Annotated[Path, typer.Option(help="Folder of an exported bundle.", readable=False)] = Path(
+        "bundle"
+    ),
     max_steps: MaxSteps = 300,
     exit: Annotated[
         Exit | None,

@@ -21,6 +21,7 @@ def validate(
         typer.Argument(
             help="Graph files (.npz or .pt) to compare on, or folders of them.",
             show_default="several small ones",
+            readable=False,
         ),
     ] = None,
     run: Annotated[

@@ -11,7 +11,7 @@ import torch
 from adar_export.ports import parsed, ports_of
 from adar_runtime import signature
 from adar_runtime.bundle import Bundle, read_bundle
-from adar_runtime.errors import ExportError
+from adar_runtime.errors import DivergedError, ExportError
 from adar_runtime.graph import ALL, Floats, Graph
 from adar_runtime.manifest import Manifest
 from adar_runtime.metrics import split_metrics
@@ -105,7 +105,11 @@ def compare(
         tensors = GraphTensors.of(graph)
         for budget in steps:
             looked_at = [step for step in DRIFT if step < budget] if budget == max(steps) else []
-            checks.append(_check(model, bundle, name, graph, tensors, [*looked_at, budget]))
+            try:
+                checks.append(_check(model, bundle, name, graph, tensors, [*looked_at, budget]))
+            except DivergedError as error:
+                what = f"these weights make the recurrence blow up ({error}, on {name})"
+                raise ExportError(f"{what}: train with a smaller --lr") from error
             on_check(checks[-1])
     precision = bundle.manifest.precision
     return Report(TOLERANCES[precision], checks, precision)

@@ -1,6 +1,6 @@
 """Checks that turn whatever was given into an array of the right kind, or say what is wrong with it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,10 @@ from adar_runtime.errors import GraphError, reason, short
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+OWN: tuple[Literal["C"], Literal["W"]] = (
+    "C",
+    "W",
+)  # contiguous and writeable: PyTorch warns of what may not be written to
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -38,7 +42,7 @@ def floats(name: str, value: Any) -> Floats:
     given = array(name, value)
     require(given.dtype.kind in "fiub", f"{name} holds {short(given.dtype)}, not numbers")
     with np.errstate(over="ignore"):
-        converted = np.ascontiguousarray(given, dtype=np.float32)
+        converted = np.require(given, np.float32, OWN)
     finite = np.isfinite(converted)
     if not finite.all():
         where = ", ".join(str(i) for i in np.argwhere(~finite)[0])
@@ -52,7 +56,7 @@ def integers(name: str, value: Any) -> Integers:
     require(given.dtype.kind in "iu", f"{name} holds {short(given.dtype)}, not integers")
     if given.dtype == np.uint64 and given.size:
         require(int(given.max()) <= np.iinfo(np.int64).max, f"{name} has a value beyond 64-bit integers")
-    return np.ascontiguousarray(given, dtype=np.int64)
+    return np.require(given, np.int64, OWN)
 
 
 def mask(name: str, value: Any, outputs: int) -> Mask:
@@ -64,7 +68,7 @@ def mask(name: str, value: Any, outputs: int) -> Mask:
         f"{name} has shape {list(given.shape)}, not [splits, {outputs}]",
     )
     require(len(given) > 0, f"{name} has no splits: leave it out, or give at least one")
-    return np.ascontiguousarray(given)
+    return np.require(given, np.bool_, OWN)
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:

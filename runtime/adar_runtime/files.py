@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from adar_runtime.errors import UsageError
-from adar_runtime.temporaries import temporary_file, temporary_folder
+from adar_runtime.temporaries import NAME, temporary_file, temporary_folder
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
@@ -127,7 +127,7 @@ def _two_renames(new: Path, path: Path) -> None:
 def check_replaceable(path: Path, *markers: str) -> None:
     """Refuse to replace what does not look like an older one of ours: it holds none of the markers."""
     with writing(path):
-        empty = path.is_dir() and not any(path.iterdir())
+        empty = path.is_dir() and all(NAME.fullmatch(each.name) for each in path.iterdir())
         ours = any((path / marker).exists() for marker in markers)
         taken = path.exists() and not empty and not ours
     if taken:

@@ -2,6 +2,7 @@
 
 import math
 import time
+from array import array
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -123,8 +124,8 @@ class Loop:
     stop: StopRule
     solver: Solver
     prepared: float = 0.0  # seconds that it took to get here
-    _trace: list[float] = field(default_factory=list, init=False)
-    _times: list[float] = field(default_factory=list, init=False)
+    _trace: "array[float]" = field(default_factory=lambda: array("d"), init=False)  # 16 bytes a step, with
+    _times: "array[float]" = field(default_factory=lambda: array("d"), init=False)
     _best: int | None = field(default=None, init=False)  # the step that is kept, if one is
     _reason: StopReason = field(default=StopReason.CANCELLED, init=False)
     _moves: Moves = field(init=False)

@@ -1,5 +1,7 @@
 """`adar-deploy …` in a process of its own that watches itself: time, memory, and what it should never do.
 
+The time is that of the processor, which does not depend on what else a machine is doing.
+
     python measured.py report.json PRELOAD run g.npz
 
 What it takes to import PyTorch is not the attacker's doing; where PRELOAD is "torch", it is not counted.
@@ -40,12 +42,12 @@ def main() -> None:
 
     sys.addaudithook(watch)
     sys.argv = ["adar-deploy", *arguments]
-    started, code = time.perf_counter(), 0
+    started, code = time.process_time(), 0
     try:
         command()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
-    facts = {"seconds": time.perf_counter() - started, "megabytes": peak_megabytes(), "seen": list(seen)}
+    facts = {"seconds": time.process_time() - started, "megabytes": peak_megabytes(), "seen": list(seen)}
     Path(report).write_text(json.dumps(facts))
     sys.exit(code)
 

@@ -19,6 +19,7 @@ HEAVY = (
     "matplotlib",
     "pyarrow",
     "networkx",
+    "sentence_transformers",
     "typer",
     "adar_train",
     "adar_export",

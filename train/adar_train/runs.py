@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,15 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
         write_file(path / HISTORY, json.dumps(fitted.history).encode())
         write_file(path / METRICS, json.dumps(fitted.metrics, indent=2).encode())
         write_file(path / CONFIG, json.dumps(config, indent=2).encode())
+        _make_newest(path)
         (path / checkpoints.FILE_NAME).unlink(missing_ok=True)
+
+
+def _make_newest(path: Path) -> None:
+    """Let it be the last that was written, even where a clock went backwards since another was."""
+    latest = max(file.stat().st_mtime_ns for file in path.parent.glob(f"*/{CONFIG}"))
+    if (path / CONFIG).stat().st_mtime_ns < latest:
+        os.utime(path / CONFIG, ns=(latest + 1, latest + 1))
 
 
 def check_free(path: Path) -> None:

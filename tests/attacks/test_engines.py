@@ -1,0 +1,104 @@
+"""Engines with foreign bytes, and descriptions of them that cannot be."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from adar_runtime.engines.sidecar import SCHEMA, Sidecar, read_engine, sha256, sidecars, write_engines
+from adar_runtime.errors import BackendError
+
+PLAN = b"a plan" * 1000
+SIDECAR = Sidecar(
+    graph="cell",
+    onnx_sha256="0" * 64,
+    engine_sha256=sha256(PLAN),
+    bytes=len(PLAN),
+    flavour="rtx",
+    version="1.0",
+    compute_capabilities=(),
+    precision="fp32",
+    profiles=(),
+    shapes=(),
+    optimization_level=3,
+    workspace=None,
+    built_by="0",
+)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    write_engines(tmp_path, {"cell": (SIDECAR, PLAN)})
+    return tmp_path / "engines" / SIDECAR.file
+
+
+@pytest.mark.usefixtures("engine")
+def test_what_was_built_is_read(tmp_path: Path) -> None:
+    (found,) = sidecars(tmp_path)
+    assert (found, read_engine(tmp_path, found)) == (SIDECAR, PLAN)
+
+
+def to_link(file: Path) -> None:
+    file.rename(file.parent.parent / "elsewhere")
+    file.symlink_to(file.parent.parent / "elsewhere")
+
+
+def to_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+BYTES: dict[str, Callable[[Path], object]] = {
+    "foreign bytes of the same length": lambda file: file.write_bytes(bytes(len(PLAN))),
+    "one bit": lambda file: file.write_bytes(bytes([PLAN[0] ^ 1]) + PLAN[1:]),
+    "half of them": lambda file: file.write_bytes(PLAN[: len(PLAN) // 2]),
+    "more of them": lambda file: file.write_bytes(PLAN + PLAN),
+    "none": lambda file: file.write_bytes(b""),
+    "a link": to_link,
+    "a pipe": to_pipe,
+    "nothing at all": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_other_bytes_are_not_loaded(name: str, engine: Path, tmp_path: Path) -> None:
+    BYTES[name](engine)
+    (found,) = sidecars(tmp_path)
+    with pytest.raises(BackendError) as error:
+        read_engine(tmp_path, found)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def described(**changes: object) -> bytes:
+    return json.dumps({"schema": SCHEMA} | asdict(SIDECAR) | changes).encode()
+
+
+TEXTS = {
+    "no JSON": b"\xff",
+    "a list": b"[]",
+    "nested 100,000 deep": b"[" * 100_000,
+    "2 MB": described(built_by="x" * 2**21),
+    "another schema": described(schema=99),
+    "a field nobody knows": described(code="os.system"),
+    "a file elsewhere": described(graph="../../cell"),
+    "an absolute path": described(graph="/etc/passwd"),
+    "a number for text": described(version=7),
+    "capabilities in words": described(compute_capabilities=["x"]),
+    "shapes that are none": described(shapes=[{"nodes": [[1]]}]),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_description_that_is_none_is_passed_over(name: str, engine: Path, tmp_path: Path) -> None:
+    engine.with_suffix(".json").write_bytes(TEXTS[name])
+    assert list(sidecars(tmp_path)) == []
+
+
+def test_an_engine_of_another_graph_does_not_fit() -> None:
+    """Whatever its description vouches for: the bundle's own ONNX file decides."""
+    assert "built from another cell.onnx" in str(SIDECAR.misfit("1" * 64, "rtx", "1.0", 89))
+    assert SIDECAR.misfit("0" * 64, "rtx", "1.0", 89) is None
+    assert "1.0" in str(replace(SIDECAR, version="1.0").misfit("0" * 64, "rtx", "2.0", 89))

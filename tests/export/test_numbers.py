@@ -1,0 +1,90 @@
+"""Numbers that stop being numbers: told with the step, and at export where it is the weights' doing."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from adar_export import export_bundle
+from adar_export.writer import _Wish, _write
+from adar_runtime import Bundle, Final, Graph, load
+from adar_runtime.errors import DivergedError, ExportError
+from adar_train import Fitted, TrainConfig, load_run, save_run
+from tests.bundles import change_graph
+
+
+def scaled(graph: Graph, factor: float, rows: slice = slice(None)) -> Graph:
+    features = graph.rows(0, graph.nodes).copy()
+    features[rows] *= factor
+    return Graph(features, graph.edge_index, target_features=graph.target_features)
+
+
+@pytest.fixture(scope="module")
+def half(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """In fp16."""
+    run, folder = load_run(described_run), tmp_path_factory.mktemp("half")
+    _write(folder, run, run.model, run.graph(), _Wish(17, "fp16", plain=False))
+    return load(folder, "onnxruntime-cpu", threads=1)
+
+
+def test_an_overflow_of_fp16_is_told_with_the_step_and_the_cure(half: Bundle, described_run: Path) -> None:
+    graph = load_run(described_run).graph()
+    assert half.run(graph, 5).steps > 0
+    with pytest.raises(DivergedError, match=r"at step 1 of 5: numbers of fp16 end at 65,504.*--precision"):
+        half.run(scaled(graph, 1e6), 5, Final())
+
+
+@pytest.mark.parametrize("value", [np.float32(3e38)])
+def test_one_node_among_thousands_is_enough(described_bundle: Path, value: float) -> None:
+    """Speed is judged by a sample of the nodes, and this one is not in it."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(5_000, 6)).astype(np.float32)
+    features[1] = value
+    graph = Graph(features, np.zeros((2, 0), int), target_features=features[2:5])
+    with pytest.raises(DivergedError, match="at step 0 of 5"):
+        load(described_bundle, "onnxruntime-cpu").run(graph, 5)
+
+
+def test_a_state_that_overflows_on_its_way_is_told_with_the_step(
+    described_bundle: Path, tmp_path: Path
+) -> None:
+    """Nodes that grow ten million times with every step: finite after five, and not after six."""
+
+    def grow(model) -> None:
+        for node in model.graph.node:
+            node.output[:] = ["right" if name == "next_nodes" else name for name in node.output]
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1e7, np.float32), "growth"))
+        model.graph.node.add(op_type="Mul", input=["right", "growth"], output=["next_nodes"])
+
+    bundle = load(change_graph(described_bundle, tmp_path / "b", "cell", grow), "onnxruntime-cpu")
+    graph = Graph(np.ones((3, 6)), np.zeros((2, 0), int), target_features=np.eye(6)[:2])
+    with pytest.raises(DivergedError, match=r"no longer finite at step [5-9] of 20"):
+        bundle.run(graph, 20, Final())
+
+
+def test_scores_that_overflow_are_no_answer(described_bundle: Path, tmp_path: Path) -> None:
+    def overflow(model) -> None:
+        for node in model.graph.node:
+            node.output[:] = ["right" if name == "scores" else name for name in node.output]
+        model.graph.node.add(op_type="Exp", input=["right"], output=["large"])
+        model.graph.node.add(op_type="Exp", input=["large"], output=["larger"])
+        model.graph.node.add(op_type="Exp", input=["larger"], output=["scores"])
+
+    bundle = load(change_graph(described_bundle, tmp_path / "b", "head", overflow), "onnxruntime-cpu")
+    graph = Graph(5 * np.ones((3, 6)), np.zeros((2, 0), int), target_features=5 * np.ones((2, 6)))
+    with pytest.raises(DivergedError, match="the scores of step 3 of 3 are not finite"):
+        bundle.run(graph, 3, Final())
+
+
+@pytest.mark.parametrize("factor", [1e20, float("nan")])
+def test_weights_that_blow_up_are_found_at_export(described_run: Path, tmp_path: Path, factor: float) -> None:
+    run = load_run(described_run)
+    with torch.no_grad():
+        run.model.cell.velocity.out.weight.mul_(factor)
+    wild = tmp_path / "wild"
+    save_run(wild, Fitted(run.model, {"metric": "accuracy"}, []), run.graph(), ["random"], TrainConfig())
+    with pytest.raises(ExportError, match=r"blow up .*at step \d+ of \d+.*smaller --lr"):
+        export_bundle(load_run(wild), tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
