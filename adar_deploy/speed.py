@@ -32,10 +32,10 @@ def make_bundle(folder: Path, on_progress: Progress = lambda _: None) -> tuple[P
     return folder / "bundle", run.path
 
 
-def find_run(runs: Path, manifest: "Manifest", given: Path | None) -> Path | None:
+def find_run(runs: Path, manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:
     """The run that PyTorch's side needs; None, with a note, where there is none."""
     if not present("train"):
-        print_note("PyTorch is not installed, so that there is nothing to compare with")
+        notes.append("PyTorch is not installed, so that there is nothing to compare with")
         return None
     from adar_runtime.errors import RunFolderError
     from adar_train import runs as training_runs
@@ -46,7 +46,7 @@ def find_run(runs: Path, manifest: "Manifest", given: Path | None) -> Path | Non
     except RunFolderError as error:
         if given is not None:
             raise
-        print_note(f"PyTorch is left out: {error}")
+        notes.append(f"PyTorch is left out: {error}")
         return None
 
 
@@ -151,6 +151,13 @@ def environment() -> dict[str, Any]:
     if present("train"):
         found["torch"] = version("torch")
     return found
+
+
+def note_if_busy(notes: list[str]) -> None:
+    """Threads that wait for a core tell of others' work: more so PyTorch's, which wait for each other."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > all_cores():
+        notes.append(f"others keep this machine busy (load {load:.0f}): --threads 1 compares most fairly")
 
 
 def all_cores() -> int:

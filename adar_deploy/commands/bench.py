@@ -10,7 +10,7 @@ import typer
 from adar_deploy import speed
 from adar_deploy.commands.export import ABOUT
 from adar_deploy.commands.train import RUNS
-from adar_deploy.console import WIDE, Bar, err, print_facts
+from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
 from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName
 
@@ -71,6 +71,7 @@ def bench(
         check_drawable(plot)
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
     counts = parse_numbers("threads", threads, 1) if threads else [speed.all_cores()]
+    notes: list[str] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
         with Bar("prepare", ABOUT * (1 + len(precision or []))) as bar:
@@ -84,7 +85,7 @@ def bench(
             if bundle is None:
                 bundle, run = speed.make_bundle(folder, show)
             manifest = read_manifest(bundle)
-            found = speed.find_run(RUNS, manifest, run)
+            found = speed.find_run(RUNS, manifest, run, notes)
             bundles = speed.in_precisions(bundle, manifest.precision, precision or [], found, folder, show)
         sides = speed.sides(
             bundles, found, backend or available(), solver or speed.solvers_of(manifest), counts
@@ -93,16 +94,21 @@ def bench(
             cases = speed.generated_cases(manifest, sizes, degrees, folder)
         else:
             cases = [speed.case_of(graph)]
+        speed.note_if_busy(notes)
         timings = _measure(cases, sides, max_steps, repeats)
     if plot:
         from adar_runtime.plots import plot_speed
 
         plot_speed([one for one in timings if not one.problem], plot)
     if as_json:
-        typer.echo(json.dumps(speed.environment() | {"measured": [one.to_dict() for one in timings]}))
+        typer.echo(
+            json.dumps(speed.environment() | {"notes": notes, "measured": [one.to_dict() for one in timings]})
+        )
         return
     print_facts("measured", {"budget": f"{max_steps} steps, {repeats} turns a side", **speed.environment()})
     speed.show(timings)
+    for note in notes:
+        print_note(note)
     if plot:
         print_facts("", {"plot": plot})
 
