@@ -178,6 +178,18 @@ def test_auto_goes_on_to_the_next_backend_for_a_graph_outside(
     ]
 
 
+def test_an_engine_of_a_stranger_is_loaded_only_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    act(monkeypatch, folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    assert adar_runtime.load(folder).run(SMALL, 5).backend == "onnxruntime-cpu"
+    assert adar_runtime.load(folder, "tensorrt").run(SMALL, 5).backend == "tensorrt"
+    build_engines(folder, *read_bundle(folder), NARROW)
+    act(monkeypatch, folder)  # the GPU has to know the new ones
+    assert adar_runtime.load(folder).run(SMALL, 5).backend == "tensorrt"
+
+
 def test_rebuild_makes_room_for_a_graph_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     act(monkeypatch, folder)
     bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)

@@ -23,6 +23,7 @@ from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of
 from adar_runtime.engines.interrupts import held_back
+from adar_runtime.engines.ledger import built_here
 from adar_runtime.engines.profiles import PROFILES, Profile
 from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
 from adar_runtime.errors import BackendError, ProfileError
@@ -48,7 +49,9 @@ def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) ->
     """Engines that fit, loaded; built first, where that was asked for."""
     if settings.bundle is None:
         raise BackendError("tensorrt runs the engines of a bundle's folder: load the bundle from one")
-    return TensorRtBackend(graphs, manifest, settings.bundle, rebuild=settings.rebuild)
+    return TensorRtBackend(
+        graphs, manifest, settings.bundle, rebuild=settings.rebuild, trusted=settings.trusted
+    )
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,16 @@ class TensorRtBackend:
     name = TENSORRT
 
     def __init__(
-        self, graphs: Mapping[str, bytes], manifest: Manifest, bundle: Path, *, rebuild: bool = False
+        self,
+        graphs: Mapping[str, bytes],
+        manifest: Manifest,
+        bundle: Path,
+        *,
+        rebuild: bool = False,
+        trusted: bool = True,
     ) -> None:
-        self._graphs, self._manifest, self._bundle, self._rebuild = graphs, manifest, bundle, rebuild
+        self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
+        self._rebuild, self._trusted = rebuild, trusted
         self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
         self._idle: list[Session] = []  # of runs that are over: the next one need not allocate and capture
         self._engines = self._find()
@@ -193,6 +203,8 @@ class TensorRtBackend:
             why = found[name].misfit(digest, flavour.name, flavour.version, capability)
             if why is None and any(profile.keys() != self._free(name) for profile in found[name].shapes):
                 why = "its profiles are of other inputs"
+            if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
+                why = "it was not built here and is a program: --backend tensorrt would trust it"
             if why is not None:
                 return f"{found[name].file}, since {why}"
         return None

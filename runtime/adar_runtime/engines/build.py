@@ -17,6 +17,7 @@ from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.flavours import RTX, TENSORRT, Flavour, flavour_of
 from adar_runtime.engines.interrupts import held_back
+from adar_runtime.engines.ledger import remember
 from adar_runtime.engines.profiles import PROFILES, Profile, Shapes
 from adar_runtime.engines.progress import Report, make_monitor
 from adar_runtime.engines.sidecar import Sidecar, sha256, write_engines
@@ -98,6 +99,7 @@ def build_engines(
         )
         built[name] = sidecar, engine
     write_engines(bundle, built)
+    remember(sidecar.engine_sha256 for sidecar, _ in built.values())
     timing.keep()
     return [sidecar for sidecar, _ in built.values()]
 
