@@ -29,6 +29,7 @@ CASES = [
     ("config.json", lambda c: c | {"model": []}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": -1}}, "cannot be read"),
+    ("config.json", lambda c: c | {"format": 1, "model": {"isotropic": True}}, "train it again"),
 ]
 
 

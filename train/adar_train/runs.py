@@ -25,6 +25,7 @@ from adar_train.model import AdaR, Model, ModelConfig
 WEIGHTS, CONFIG, METRICS, GRAPH = "model.safetensors", "config.json", "metrics.json", "graph.pt"
 HISTORY, LEARNING_CURVE, TENSORBOARD = "history.json", "learning.png", "tensorboard"
 ADAR = "adar"
+FORMAT = 2  # of a run; in the first one, isotropic models placed nodes and targets otherwise
 MODELS: dict[str, type[Model]] = {ADAR: AdaR, **BASELINES}
 """What can be trained, by the name that a run keeps."""
 
@@ -55,6 +56,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
     name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
     weights = save(fitted.model.state_dict())
     config = {
+        "format": FORMAT,
         "data": data,
         "kind": name,
         "model": asdict(fitted.model.config),
@@ -93,6 +95,8 @@ def load_run(path: Path) -> Run:
         metrics = _object(path / METRICS)
         if config["kind"] not in MODELS:
             raise ValueError(f"{CONFIG} speaks of a model {short(config['kind'])!r}")
+        if config.get("format") != FORMAT and dict(config["model"]).get("isotropic"):
+            raise ValueError("zero-shot models of its version started otherwise: train it again")
         content = (path / WEIGHTS).read_bytes()
         if config.get("weights") not in (None, hashlib.sha256(content).hexdigest()):
             raise ValueError(
