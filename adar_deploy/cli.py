@@ -14,6 +14,7 @@ from adar_deploy.commands import data
 from adar_deploy.commands.bench import bench
 from adar_deploy.commands.build import build
 from adar_deploy.commands.completion import completion, hear_shells
+from adar_deploy.commands.doctor import doctor
 from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
     "Make a bundle": (export, build, validate, inspect),
     "Use a bundle": (run, bench, report),
-    "This program": (completion,),
+    "This program": (doctor, completion),
 }
 """What each command is for, and the commands, in the order in which the help shows them."""
 
@@ -46,7 +47,7 @@ def _help(command: Command) -> str:
     """Its docstring, a line a paragraph for any window, and the examples in a colour of their own."""
     paragraphs = re.split(r"\n\s*\n", command.__doc__ or "")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    return re.sub(r"(?m)^(Example:) (.+)$", r"[dim]\1[/] [green]\2[/]", escape(text).strip())
+    return re.sub(r"(?m)^(Example:) (.+)$", r"[dim]\1[/] [not dim green]\2[/]", escape(text).strip())
 
 
 def add(app: typer.Typer, *commands: Command, panel: str | None = None) -> None:

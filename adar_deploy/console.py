@@ -15,6 +15,7 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 WIDE = 90  # columns of a window that has room for everything
 GAP = 2  # blanks between two columns of a table
+CHECKED = 25  # characters of what a check is of
 NARROWEST = 6  # characters that a column keeps, however narrow the window
 LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -86,6 +87,20 @@ def _table(
     for row in rows:
         table.add_row(*map(escape, row))
     return table
+
+
+def print_checks(title: str, rows: Iterable[tuple[str, str, str, str, str]]) -> None:
+    """A mark and its colour, what was looked at, what was found and, unbroken, the command that mends it."""
+    out.print(title, style="bold", markup=False)
+    for mark, colour, name, detail, mend in rows:
+        table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
+        table.add_column(style=colour, width=1)
+        table.add_column(no_wrap=True, width=CHECKED, overflow="ellipsis")
+        table.add_column(overflow="fold")
+        table.add_row(mark, escape(printable(name)), escape(printable(detail)))
+        out.print(table)
+        if mend:
+            out.print(f"   [dim]→[/] {escape(printable(mend))}", soft_wrap=True)
 
 
 def print_note(message: str) -> None:

@@ -1,7 +1,7 @@
 """What `adar-deploy bench` measures: which sides, on which graphs, and how it is told."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("calls", "step ms p50", "p90", "p99", "run s p50", "p90", "PyTorch / it", "same", "MB")
 NARROW = ("calls", "step ms", "run s", "PyTorch / it", "MB")
+Progress = Callable[[Any], None]
 SIDE = 8  # of the board that a bundle is made for where none is given: proving it is quick on a small one
 
 
-def make_bundle(folder: Path) -> tuple[Path, Path]:
+def make_bundle(folder: Path, on_progress: Progress = lambda _: None) -> tuple[Path, Path]:
     """A bundle of random weights, and its run: what a step costs does not depend on what was learned."""
     require("export")
     from adar_export import export_bundle
@@ -27,14 +28,14 @@ def make_bundle(folder: Path) -> tuple[Path, Path]:
 
     graph = minesweeper(side=SIDE)
     run = trial_run(folder / "run", graph, ModelConfig(graph.width, targets=2), "minesweeper")
-    export_bundle(run, folder / "bundle", steps=(1, 10))
+    export_bundle(run, folder / "bundle", steps=(1, 10), on_progress=on_progress)
     return folder / "bundle", run.path
 
 
-def find_run(runs: Path, manifest: "Manifest", given: Path | None) -> Path | None:
+def find_run(runs: Path, manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:
     """The run that PyTorch's side needs; None, with a note, where there is none."""
     if not present("train"):
-        print_note("PyTorch is not installed, so that there is nothing to compare with")
+        notes.append("PyTorch is not installed, so that there is nothing to compare with")
         return None
     from adar_runtime.errors import RunFolderError
     from adar_train import runs as training_runs
@@ -45,12 +46,17 @@ def find_run(runs: Path, manifest: "Manifest", given: Path | None) -> Path | Non
     except RunFolderError as error:
         if given is not None:
             raise
-        print_note(f"PyTorch is left out: {error}")
+        notes.append(f"PyTorch is left out: {error}")
         return None
 
 
 def in_precisions(
-    bundle: Path, own: str, wanted: Sequence[str], run: Path | None, folder: Path
+    bundle: Path,
+    own: str,
+    wanted: Sequence[str],
+    run: Path | None,
+    folder: Path,
+    on_progress: Progress = lambda _: None,
 ) -> dict[str, Path]:
     """A bundle for each precision: the given one, and others exported from its run."""
     from adar_runtime.errors import UsageError
@@ -66,7 +72,9 @@ def in_precisions(
         from adar_export import export_bundle
         from adar_train.runs import load_run
 
-        export_bundle(load_run(run), folder / precision, precision=precision, steps=(1, 10))
+        export_bundle(
+            load_run(run), folder / precision, precision=precision, steps=(1, 10), on_progress=on_progress
+        )
         found[precision] = folder / precision
     return found
 
@@ -143,6 +151,13 @@ def environment() -> dict[str, Any]:
     if present("train"):
         found["torch"] = version("torch")
     return found
+
+
+def note_if_busy(notes: list[str]) -> None:
+    """Threads that wait for a core tell of others' work: more so PyTorch's, which wait for each other."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > all_cores():
+        notes.append(f"others keep this machine busy (load {load:.0f}): --threads 1 compares most fairly")
 
 
 def all_cores() -> int:

@@ -13,16 +13,16 @@ from adar_runtime import Final, load, read_graph
 
 
 def main(bundle_folder: str, graph_file: str) -> None:
-    """Stop as soon as ten steps in a row changed no prediction."""
+    """Stop as soon as five steps in a row changed hardly any prediction."""
     bundle, graph = load(bundle_folder), read_graph(graph_file)
     loop = bundle.loop(graph, budget=50, stop=Final())
-    before, unchanged = None, 0
+    before, quiet = None, 0
     for step in loop:
         now = step.scores().argmax(axis=1)  # a run of the head: ask when you want to know
         changed = len(now) if before is None else int(np.sum(now != before))
-        before, unchanged = now, 0 if changed else unchanged + 1
+        before, quiet = now, quiet + 1 if changed < 0.01 * len(now) else 0
         print(f"step {step.index:3}  t {step.time:.2f}  alignment {step.alignment:.4f}  changed {changed}")
-        if unchanged == 10:
+        if quiet == 5:
             break
     else:
         print("still moving at t = 1")

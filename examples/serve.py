@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
 
 from adar_runtime import AdarError, load, read_graph
 
@@ -41,8 +42,6 @@ async def predict(
         content += part
         if len(content) > MAX_UPLOAD:
             raise HTTPException(413, f"a graph file may have {MAX_UPLOAD:,} bytes")
-    from starlette.concurrency import run_in_threadpool
-
     return await run_in_threadpool(answer, content, budget)
 
 

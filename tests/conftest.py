@@ -1,7 +1,9 @@
 """Small real things that many tests share: a graph, a trained run, the bundles made from it."""
 
+import os
 import signal
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -14,7 +16,11 @@ from tests.helpers import awake, random_graph
 
 
 def pytest_configure() -> None:
-    """Hear SIGINT even where a shell made us ignore it, as it does for what it starts in the background."""
+    """Hear SIGINT even where a shell made us ignore it, as it does for what it starts in the background.
+
+    And what is built here is nobody's business but the tests'.
+    """
+    os.environ["XDG_STATE_HOME"] = mkdtemp(prefix="adar-state-")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy import speed
+from adar_deploy.commands.export import ABOUT
 from adar_deploy.commands.train import RUNS
-from adar_deploy.console import Bar, print_facts
+from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
 from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName
 
@@ -70,33 +71,44 @@ def bench(
         check_drawable(plot)
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
     counts = parse_numbers("threads", threads, 1) if threads else [speed.all_cores()]
+    notes: list[str] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
-        if bundle is None:
-            bundle, run = speed.make_bundle(folder)
-        manifest = read_manifest(bundle)
-        found = speed.find_run(RUNS, manifest, run)
+        with Bar("prepare", ABOUT * (1 + len(precision or []))) as bar:
+            done = 0
+
+            def show(_: object) -> None:
+                nonlocal done
+                done += 1
+                bar.update(done, "exporting")
+
+            if bundle is None:
+                bundle, run = speed.make_bundle(folder, show)
+            manifest = read_manifest(bundle)
+            found = speed.find_run(RUNS, manifest, run, notes)
+            bundles = speed.in_precisions(bundle, manifest.precision, precision or [], found, folder, show)
         sides = speed.sides(
-            speed.in_precisions(bundle, manifest.precision, precision or [], found, folder),
-            found,
-            backend or available(),
-            solver or speed.solvers_of(manifest),
-            counts,
+            bundles, found, backend or available(), solver or speed.solvers_of(manifest), counts
         )
         if graph is None:
             cases = speed.generated_cases(manifest, sizes, degrees, folder)
         else:
             cases = [speed.case_of(graph)]
+        speed.note_if_busy(notes)
         timings = _measure(cases, sides, max_steps, repeats)
     if plot:
         from adar_runtime.plots import plot_speed
 
         plot_speed([one for one in timings if not one.problem], plot)
     if as_json:
-        typer.echo(json.dumps(speed.environment() | {"measured": [one.to_dict() for one in timings]}))
+        typer.echo(
+            json.dumps(speed.environment() | {"notes": notes, "measured": [one.to_dict() for one in timings]})
+        )
         return
     print_facts("measured", {"budget": f"{max_steps} steps, {repeats} turns a side", **speed.environment()})
     speed.show(timings)
+    for note in notes:
+        print_note(note)
     if plot:
         print_facts("", {"plot": plot})
 
@@ -112,6 +124,7 @@ def _measure(cases: "list[Case]", sides: "list[Side]", budget: int, repeats: int
         def show(case: "Case", side: "Side") -> None:
             nonlocal done
             done += case.nodes + case.edges
-            bar.update(done, f"{case.nodes:,} nodes  {side.label}")
+            name = side.label if err.width >= WIDE else f"{side.backend} {side.solver}"
+            bar.update(done, f"{case.nodes:,} nodes  {name}")
 
         return measure(cases, sides, budget, repeats, show)

@@ -116,7 +116,6 @@ def build_with_bar(bundle: Path, wish: "Wish") -> "list[Sidecar]":
 def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
     """What there is now, and which graphs it takes."""
     from adar_runtime.engines import FOLDER
-    from adar_runtime.engines.profiles import Profile, Range
 
     first = engines[0]
     print_facts(
@@ -129,8 +128,8 @@ def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
         },
     )
     print_rows(["engine", "MB"], [(one.file, f"{one.bytes / 1e6:.1f}") for one in engines])
-    sizes = [Profile(**{k: Range(*v) for k, v in one.items()}) for one in first.profiles]
-    print_facts("takes graphs of", {f"profile {index}": one.in_words for index, one in enumerate(sizes)})
+    sizes = {f"profile {index}": one.in_words for index, one in enumerate(first.profiles)}
+    print_facts("takes graphs of", sizes)
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

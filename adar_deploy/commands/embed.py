@@ -2,20 +2,14 @@
 
 import json
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from adar_deploy.commands.train import Device
 from adar_deploy.console import Bar, print_facts, print_next, print_note
 from adar_deploy.options import Json
-
-
-class TextDevice(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 def embed(
@@ -38,7 +32,7 @@ def embed(
         bool, typer.Option("--directed", help="Edges go one way, from source to target.")
     ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts embedded at a time.")] = 32,
-    device: Annotated[TextDevice, typer.Option(help="What to embed on.")] = TextDevice.auto,
+    device: Annotated[Device, typer.Option(help="What to embed on.")] = Device.auto,
     as_json: Json = False,
 ) -> None:
     """Turn texts of nodes and descriptions of classes into a graph file.
@@ -62,7 +56,7 @@ def embed(
     columns = [column.strip() for column in text.split(",")]
     read = read_texts(nodes, edges, classes, columns, directed=directed)
     started = time.perf_counter()
-    embedder = Embedder(model, None if device is TextDevice.auto else device.value)
+    embedder = Embedder(model, None if device is Device.auto else device.value)
     with Bar("embed", len(read.texts)) as bar:
         features = embedder(read.texts, batch_size, lambda done: bar.update(done, "texts"))
     targets = embedder(read.class_texts, batch_size) if read.class_texts else None

@@ -33,7 +33,7 @@ def inspect(
     from adar_runtime.onnx_facts import facts_of
 
     manifest, contents = read_bundle(bundle)
-    with _readable(bundle):
+    with readable(bundle):
         facts = {name: facts_of(content) for name, content in contents.items()}
         engines = list(sidecars(bundle))
         if as_json:
@@ -50,7 +50,7 @@ def inspect(
 
 
 @contextmanager
-def _readable(bundle: Path) -> Iterator[None]:
+def readable(bundle: Path) -> Iterator[None]:
     """What a runtime has no use for is not checked when a bundle is read: it may be anything."""
     from adar_runtime.errors import BundleError, reason
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from adar_deploy.commands.inspect import readable
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, print_facts, print_note
 
@@ -62,7 +63,9 @@ def report(
             bar.update(done, what)
 
         facts = collect(sources, graph, sizes, show)
-    write_file(output, page(facts).encode())
+    with readable(sources.model):
+        text = page(facts)
+    write_file(output, text.encode())
     if as_json:
         typer.echo(json.dumps(facts | {"report": str(output)}))
         return

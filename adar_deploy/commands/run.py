@@ -43,6 +43,10 @@ def run(
         int | None,
         typer.Option(help="Steps without a new peak before stopping.", show_default="the bundle's"),
     ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(help="What may be left of the nodes' way (exit converged).", show_default="0.001"),
+    ] = None,
     solver: Annotated[
         SolverName, typer.Option(help="ab2 and adaptive come to euler's answer with fewer calls.")
     ] = SolverName.euler,
@@ -83,12 +87,14 @@ def run(
     Example: adar-deploy run graphs/ --solver ab2 --output answers/{name}.csv
     """
     from adar_runtime import load
-    from adar_runtime.errors import AdarError
+    from adar_runtime.errors import AdarError, UsageError
 
+    if within is not None and exit is not Exit.converged:
+        raise UsageError("--within says when the nodes have come to rest: it goes with --exit converged")
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     save = Saver.of(files, output, plot, several=several)
     opened = load(bundle, backend.value, threads, rebuild=rebuild)
-    waiting = _given(patience=patience)
+    waiting = _given(patience=patience, tolerance=within)
     if exit is Exit.per_node:
         rule = opened.stop_rule("final")
     else:

@@ -26,6 +26,7 @@ def collect(
         "run": str(sources.run) if sources.run else None,
         "bundle": str(sources.bundle) if sources.bundle else None,
         "data": [Path(name).name for name in map(str, config.get("data", metrics.get("data", [])))],
+        "kind": str(config.get("kind", "adar")),
         "model": config.get("model") or _model(manifest),
         "training": config.get("training"),
         "metrics": metrics,

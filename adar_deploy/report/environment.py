@@ -1,9 +1,10 @@
 """What a measurement was made on, without what would name the machine or its owner."""
 
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from adar_deploy.speed import all_cores
 
 PACKAGES = ("adar-deploy", "numpy", "onnxruntime-gpu", "onnxruntime", "onnx", "torch", "torch_geometric")
 
@@ -12,8 +13,7 @@ def environment() -> dict[str, str]:
     """Versions of what is installed, and the kind of machine."""
     found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
     found["processor"] = _processor() or platform.processor() or "unknown"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found["cores"] = str(cores)
+    found["cores"] = str(all_cores())
     for name in PACKAGES:
         try:
             found[name] = version(name)

@@ -51,7 +51,7 @@ def measure_on(
     if sources.bundle:
         bundle = load(sources.bundle)
         facts["latency"] = latency(bundle, graph, max(budgets), on_progress)
-    else:
+    elif subject.any_budget:  # which a baseline is not, nor is it exported
         notes.append("Latency, agreement with PyTorch and solvers are measured on bundles: export the run.")
     return facts
 

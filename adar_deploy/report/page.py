@@ -20,7 +20,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # a page made from fil
 
 def page(facts: Facts) -> str:
     """All of it."""
-    name = ", ".join(facts["data"]) or "an unknown graph"
+    kind = "AdaR" if facts["kind"] == "adar" else f"The baseline {facts['kind']}"
+    title = f"{kind} on {', '.join(facts['data']) or 'an unknown graph'}"
     sections = (
         training_section,
         budgets_section,
@@ -36,9 +37,9 @@ def page(facts: Facts) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>AdaR on {escape(name)}</title>"
+        f"<title>{escape(title)}</title>"
         f"<style>{style('charts.css')}{style('page.css')}</style>"
-        f"</head><body><main><h1>AdaR on {escape(name)}</h1>"
+        f"</head><body><main><h1>{escape(title)}</h1>"
         f'<p class="lead">{escape(_subject(facts))}</p>{_figures(facts)}{notes}{body}'
         "<footer>Made by adar-deploy report. Every number was read from the run and the bundle, or measured "
         "when this page was made.</footer></main></body></html>\n"

@@ -12,9 +12,13 @@ import typer.main
 
 from adar_deploy.cli import app
 
-MARKUP = re.compile(r"\[/?[a-z ]*\]")  # rich's, in help texts
+MARKUP = re.compile(r"(?<!\\)\[/?[a-z ]*\]")  # rich's, in help texts
 GUIDES = {
     "train": ("Training", "training.md"),
+    "data": ("Graphs", "graphs.md"),
+    "bench": ("Settings, and what this machine can do", "settings.md"),
+    "completion": ("Settings, and what this machine can do", "settings.md"),
+    "doctor": ("Settings, and what this machine can do", "settings.md"),
     "embed": ("From texts to a graph", "texts.md"),
     "export": ("The bundle", "bundle.md"),
     "inspect": ("The bundle", "bundle.md"),
@@ -46,13 +50,15 @@ def _commands() -> Iterator[tuple[list[str], Any]]:
 
 
 def _page(words: list[str], command: Any) -> str:
-    said = MARKUP.sub("", command.help or "").split("\n\n")
+    said = _plain(command.help).split("\n\n")
     examples = [text.removeprefix("Example:").strip() for text in said if text.startswith("Example:")]
     text = [" ".join(part.split()) for part in said if not part.startswith("Example:")]
     types = get_type_hints(inspect.unwrap(command.callback)) if command.callback else {}
     shown = [param for param in command.params if not getattr(param, "hidden", False)]
     parts = [f"# {' '.join(words)}", *text]
     parts += ["```sh\n" + "\n".join(examples) + "\n```"] if examples else []
+    inner = getattr(command, "commands", {})
+    parts += ["\n".join(f"- [{name}]({'-'.join([*words, name])}.md)" for name in inner)] if inner else []
     for title in ("argument", "option"):
         rows = [_row(param, types.get(param.name)) for param in shown if param.param_type_name == title]
         parts += [f"## {title.title()}s", _table([title, "", "default"], rows)] if rows else []
@@ -73,15 +79,21 @@ def _row(param: Any, annotation: Any) -> list[str]:
 
 def _kind(annotation: Any) -> str:
     """What is written after an option."""
-    kind = next((part for part in (*get_args(annotation), annotation) if isinstance(part, type)), str)
-    kind = next((part for part in get_args(kind) if isinstance(part, type)), kind)  # of a list, its entries
+    while get_args(annotation):  # of a union its first part, of a list its entries
+        annotation = get_args(annotation)[0]
+    kind = annotation if isinstance(annotation, type) else str
     if issubclass(kind, Enum):
         return " \\| ".join(str(choice.value) for choice in kind)
     return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
 
 
 def _help(param: Any) -> str:
-    return MARKUP.sub("", param.help or "").replace("|", "\\|")
+    return _plain(param.help).replace("|", "\\|")
+
+
+def _plain(text: str | None) -> str:
+    """Without rich's markup."""
+    return MARKUP.sub("", text or "").replace("\\[", "[")
 
 
 def _default(param: Any) -> str:

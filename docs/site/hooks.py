@@ -19,18 +19,24 @@ from docs.site.commands import command_pages
 
 ROOT = Path(__file__).parents[2]
 DOCS = "docs"
-ELSEWHERE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "Dockerfile": "Dockerfile",
+    "LICENSE": "LICENSE",
+}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
 def brought_in() -> dict[str, str]:
     """Files of the repository that become pages, and where in the site."""
     found = {name: page for name, page in ELSEWHERE.items() if (ROOT / name).is_file()}
-    if (ROOT / "SECURITY.md").is_file():
-        found["SECURITY.md"] = "security.md"
-    for path in sorted((ROOT / "benchmarks").glob("*.md")):
-        name = "index.md" if path.stem == "README" else path.name
-        found[f"benchmarks/{path.name}"] = f"benchmarks/{name}"
+    for folder in ("benchmarks", "examples"):
+        for path in sorted((ROOT / folder).glob("*.md")):
+            name = "index.md" if path.stem == "README" else path.name
+            found[f"{folder}/{path.name}"] = f"{folder}/{name}"
     for path in sorted((ROOT / "examples").glob("*.py")):
         found[f"examples/{path.name}"] = f"examples/{path.stem}.md"
     return found
@@ -39,9 +45,13 @@ def brought_in() -> dict[str, str]:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill in the parts of the navigation that are found out, not written."""
     pages = brought_in()
-    found = {
-        "commands": sorted(command_pages()),
-        "examples": [page for page in pages.values() if page.startswith("examples/")],
+    found: dict[str, list[Any]] = {
+        "commands": sorted(command_pages(), key=lambda page: page.removesuffix(".md")),
+        "examples": [
+            page if page.endswith("index.md") else {Path(source).name: page}
+            for source, page in pages.items()
+            if source.startswith("examples/")
+        ],
         "benchmarks": [page for page in pages.values() if page.startswith("benchmarks/")],
     }
     nav: list[dict[str, Any]] = config.nav or []

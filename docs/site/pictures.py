@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adar_deploy.report.charts import Axis, Line, Mark, line_chart, svg
+from adar_deploy.report.learned import PERCENT
 from adar_deploy.report.page import style
+from adar_deploy.report.words import metric_title
 from adar_runtime import Bundle, Converged, Final, Graph, Peak, load, read_graph
 from adar_runtime.curves import Curve, run_moments
 from adar_runtime.evaluation import Evaluation, Subject, evaluate
@@ -19,8 +21,6 @@ FOLDER = Path(__file__).parents[1] / "pictures"
 BUDGETS = (8, 12, 20, 50, 100, 200, 300)
 SHOWN = (8, 50, 300)
 GAP, HEAD = 24, 30
-METRICS = {"roc_auc": "ROC-AUC", "accuracy": "accuracy"}
-PERCENT = Axis("", show=lambda value: f"{100 * value:g} %")
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def measured(bundle: Bundle, graph: Graph) -> Evaluation:
 def alignment(found: Evaluation) -> str:
     """The metric and the alignment of three budgets, with the stop that the bundle chose."""
     shown = [i for i, curve in enumerate(found.curves) if curve.budget in SHOWN]
-    name = METRICS[found.metric]
+    name = metric_title(found.metric)
 
     def over_time(y: Axis, values: Sequence[Sequence[float]]) -> str:
         lines, marks = [], []
@@ -82,7 +82,7 @@ def alignment(found: Evaluation) -> str:
 def budget(found: Evaluation) -> str:
     """What a larger budget gives, where the bundle stops by itself."""
     points = [(row["budget"], row["at_exit"]) for row in found.budgets()]
-    name = METRICS[found.metric]
+    name = metric_title(found.metric)
     chart = line_chart(
         [Line("", points, dots=True)],
         Axis("budget, steps", log=True),

@@ -1,7 +1,8 @@
 """Run an exported AdaR bundle on any graph, for any budget, without PyTorch.
 
->>> bundle = adar_runtime.load("bundle")  # doctest: +SKIP
->>> bundle.run(adar_runtime.read_graph("graph.npz"), budget=300).predictions  # doctest: +SKIP
+Examples:
+    >>> bundle = adar_runtime.load("bundle")  # doctest: +SKIP
+    >>> bundle.run(adar_runtime.read_graph("graph.npz"), budget=300).predictions  # doctest: +SKIP
 """
 
 from adar_runtime.bundle import Bundle, load

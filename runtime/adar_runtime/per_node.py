@@ -10,6 +10,7 @@ from adar_runtime.errors import UsageError
 from adar_runtime.graph import NODE, Floats
 from adar_runtime.loop import Loop, Result, Step
 from adar_runtime.schedule import time_at
+from adar_runtime.stopping import StopReason
 
 
 def freeze_at_own_peaks(
@@ -33,7 +34,7 @@ def freeze_at_own_peaks(
         on_step(step)
     if own is None:
         raise UsageError("the loop has come to its end: start a new one")
-    return replace(loop.result(), scores=own.answer())
+    return replace(loop.result(), scores=own.answer(), stop_reason=StopReason.PER_NODE)
 
 
 def margins(nodes: Floats, targets: Floats) -> Floats:

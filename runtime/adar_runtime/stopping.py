@@ -25,6 +25,7 @@ class StopReason(Enum):
     NOT_CONVERGED = "the budget was used up before the nodes came to rest"
     TIME = "the time that was found best on validation data was reached"
     BUDGET = "the budget was used up, as asked"
+    PER_NODE = "the budget was used up; each node answers from its own peak"
     CANCELLED = "the caller stopped it"
 
 

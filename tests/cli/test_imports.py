@@ -18,6 +18,8 @@ HEAVY = (
     "scipy",
     "matplotlib",
     "pyarrow",
+    "networkx",
+    "sentence_transformers",
     "typer",
     "adar_train",
     "adar_export",

@@ -2,16 +2,20 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from adar_deploy.report import sources
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
 from adar_runtime.metrics import confusion, roc_auc, roc_points
+from adar_train import runs
+from tests.bundles import edit
 from tests.helpers import random_graph
 
 SECTIONS = (
@@ -79,6 +83,11 @@ def test_a_bundle_and_its_run(adar, bundle_folder: Path, run_folder: Path, tmp_p
     assert "@media print" in text
 
 
+def test_files_of_a_run_are_called_what_training_calls_them() -> None:
+    names = ("CONFIG", "METRICS", "HISTORY", "WEIGHTS", "GRAPH")
+    assert [getattr(sources, name) for name in names] == [getattr(runs, name) for name in names]
+
+
 def test_a_run_alone_says_what_an_export_would_add(adar, run_folder: Path, tmp_path: Path) -> None:
     code, out, err = adar("report", run_folder, "--budgets", "3")
     assert (code, err) == (0, "")
@@ -131,6 +140,19 @@ def test_names_from_files_are_text_and_nothing_else(adar, described_bundle: Path
 
 
 @pytest.mark.parametrize(
+    "nonsense", [{"parity": {"checks": 3}}, {"convergence": {"trials": [{}]}}, {"versions": {"a": [1]}}]
+)
+def test_what_a_stranger_says_of_a_bundle_is_shown_or_refused(
+    adar, bundle_folder: Path, tmp_path: Path, nonsense: dict
+) -> None:
+    shutil.copytree(bundle_folder, tmp_path / "b")
+    edit(tmp_path / "b", lambda manifest: manifest.update(nonsense))
+    code, _, err = adar("report", "b")
+    assert (code == 0) == ("versions" in nonsense)
+    assert code == 0 or "says of itself what cannot be shown" in err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nowhere"], "neither a training run nor a bundle"),
@@ -154,6 +176,7 @@ def test_mistakes_are_one_line(
 def test_numbers_are_shown_beside_numbers() -> None:
     facts = {
         "data": [],
+        "kind": "gcn",
         "notes": [],
         "run": None,
         "bundle": "b",
@@ -165,6 +188,7 @@ def test_numbers_are_shown_beside_numbers() -> None:
     facts |= {"environment": {}, "answers": {"numbers": [[0.0, 0.1], [1.0, 0.8]]}}
     text = page(facts)
     Reader(text)
+    assert "The baseline gcn on an unknown graph" in text
     assert text.count('class="dot"') == 2
 
 

@@ -134,9 +134,23 @@ def test_an_exit_of_every_kind(adar, bundle_folder: Path, board: Graph, tmp_path
         for name in ("time", "peak", "converged", "final", "per-node")
     }
     assert reasons["time"] == "time"
-    assert reasons["final"] == reasons["per-node"] == "budget"
+    assert (reasons["final"], reasons["per-node"]) == ("budget", "per_node")
     assert reasons["converged"] in ("converged", "not_converged")
     assert reasons["peak"] in ("peak", "rising", "no_peak", "no_peak_by_time")
+
+
+def test_how_near_to_rest_the_nodes_have_to_be(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    options = ["run", "board.npz", "--bundle", bundle_folder, "--max-steps", 20, "--json", "--exit"]
+    near = json.loads(adar(*options, "converged", "--within", 0.5)[1])
+    assert near["stop_reason"] == "converged"
+    assert near["steps"] < json.loads(adar(*options, "converged", "--within", 1e-9)[1])["steps"] == 20
+    for rule in ("peak", "per-node"):
+        code, _, err = adar(*options, rule, "--within", 0.5)
+        assert code == 2
+        assert "it goes with --exit converged" in err
 
 
 def test_quiet_is_quiet(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from adar_runtime.bundle import read_bundle
 from adar_runtime.engines import FOLDER, build, flavours
 from adar_runtime.engines.build import Wish, _Target, _TimingCache, build_engine, build_engines
 from adar_runtime.engines.clock import clock_graph
+from adar_runtime.engines.interrupts import held_back
 from adar_runtime.engines.profiles import PROFILES, Profile, Range, Shapes
 from adar_runtime.engines.progress import Phases
 from adar_runtime.engines.sidecar import SUFFIX, Sidecar, read_engine, sha256, sidecars, write_engines
@@ -82,9 +85,7 @@ def test_every_profile_is_built(bundle: Path, names: list[str]) -> None:
     )
     assert [one.graph for one in built] == ["encoder", "cell", "head", "clock"]
     cell = built[1]
-    assert [Profile(**{k: Range(*v) for k, v in one.items()}) for one in cell.profiles] == [
-        Profile.parse(name) for name in names
-    ]
+    assert cell.profiles == tuple(Profile.parse(name) for name in names)
     assert set(cell.shapes[0]) == {
         port.name for port in read_bundle(bundle)[0].graphs["cell"].inputs if "n" in port.shape
     } | {port.name for port in STRUCTURES[TABLES]}
@@ -254,20 +255,43 @@ def test_a_full_disk_leaves_no_file(engines: Path, bundle: Path, monkeypatch: py
     assert not (bundle / FOLDER).exists()
 
 
-def test_ctrl_c_ends_a_build_and_leaves_no_file(bundle: Path) -> None:
-    def interrupt(graph: str, _done: float, _phase: str) -> None:
-        if graph == "cell":
-            raise KeyboardInterrupt
+def raised() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("come", [raised, lambda: signal.raise_signal(signal.SIGINT)])
+def test_ctrl_c_ends_a_build_and_leaves_no_file(bundle: Path, come: Callable[[], None]) -> None:
+    """No exception may cross TensorRT's code, whether the display raises it or the interpreter does."""
+    told = []
+
+    def interrupt(graph: str, done: float, _phase: str) -> None:
+        told.append((graph, done))
+        if graph == "cell" and done:
+            come()
 
     with pytest.raises(KeyboardInterrupt):
         build_engines(bundle, *read_bundle(bundle), QUICK, interrupt)
     assert not (bundle / FOLDER).exists()
+    assert told[-1][0] == "cell"
+    assert told[-1][1] < 0.5  # it gave up soon
+
+
+def test_signals_are_heard_when_the_block_is_left() -> None:
+    order = []
+    with pytest.raises(KeyboardInterrupt):
+        with held_back() as waiting:
+            signal.raise_signal(signal.SIGINT)
+            order.append(list(waiting.came))
+        order.append("never")
+    assert order == [[signal.SIGINT]]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (Wish(capabilities=(90,)), "--sm has 90: TensorRT-RTX builds for 80, 86, 89, 120"),
+        (Wish(profiles=()), "at least one profile"),
+        (Wish(flavour="rtx", capabilities=(90,)), "--sm has 90: TensorRT-RTX builds for 80, 86, 89, 120"),
         (Wish(level=9), "optimization level is 9"),
         (Wish(workspace=0), "workspace"),
         (Wish(flavour="vulkan"), "there is no flavour 'vulkan' of TensorRT: choose tensorrt or rtx"),
@@ -378,6 +402,7 @@ CHANGES = {
     "a field more": lambda raw: json.dumps(raw | {"more": 1}),
     "a number for text": lambda raw: json.dumps(raw | {"version": 7}),
     "shapes that are none": lambda raw: json.dumps(raw | {"shapes": [{"nodes": "abc"}]}),
+    "sizes that are none": lambda raw: json.dumps(raw | {"profiles": [{"n": [1]}]}),
     "another place": lambda raw: json.dumps(raw | {"graph": "../../cell"}),
     "another name": lambda raw: json.dumps(raw | {"graph": "head"}),
     "far too large": lambda raw: json.dumps(raw) + " " * 2**20,
@@ -402,6 +427,16 @@ def test_links_are_not_followed(engines: Path, tmp_path: Path) -> None:
     assert "cell" not in found
     with pytest.raises(BackendError, match="is not the file that was built"):
         read_engine(folder, found["head"])
+
+
+def test_a_folder_that_leads_elsewhere_is_left_alone(engines: Path, bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(engines / FOLDER, tmp_path / "elsewhere")
+    (bundle / FOLDER).symlink_to(tmp_path / "elsewhere")
+    assert not list(sidecars(bundle))
+    before = sorted((tmp_path / "elsewhere").iterdir())
+    with pytest.raises(UsageError, match="leads out of the bundle"):
+        build_engines(bundle, *read_bundle(bundle), QUICK)
+    assert sorted((tmp_path / "elsewhere").iterdir()) == before
 
 
 def test_an_engine_that_was_changed_is_refused(engines: Path, tmp_path: Path) -> None:

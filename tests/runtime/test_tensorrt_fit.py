@@ -55,6 +55,10 @@ MISFITS = {
         lambda f: describe(f, version="0.9"),
         r"built by tensorrt-rtx 0\.9, and [\d.]+ is installed",
     ),
+    "other inputs": (
+        lambda f: describe(f, shapes=[{"nodez": [[1], [1], [1]]}]),
+        r"encoder-rtx\.engine, since its profiles are of other inputs",
+    ),
     "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is none of the head"),
 }
 
@@ -174,12 +178,24 @@ def test_auto_goes_on_to_the_next_backend_for_a_graph_outside(
     ]
 
 
+def test_an_engine_of_a_stranger_is_loaded_only_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    act(monkeypatch, folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    assert adar_runtime.load(folder).run(SMALL, 5).backend == "onnxruntime-cpu"
+    assert adar_runtime.load(folder, "tensorrt").run(SMALL, 5).backend == "tensorrt"
+    build_engines(folder, *read_bundle(folder), NARROW)
+    act(monkeypatch, folder)  # the GPU has to know the new ones
+    assert adar_runtime.load(folder).run(SMALL, 5).backend == "tensorrt"
+
+
 def test_rebuild_makes_room_for_a_graph_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     act(monkeypatch, folder)
     bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)
     assert [bundle.run(graph, 5).backend for graph in (SMALL, LARGE, SMALL)] == ["tensorrt"] * 3
     cell = next(one for one in sidecars(folder) if one.graph == "cell")
-    assert [one["n"] for one in cell.profiles] == [[1, 20, 40], [1, 90, 180]]
+    assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 180)]
 
 
 def test_a_manifest_s_hashes_know_nothing_of_engines(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The loop on a device that is acted out (`standins.py`): its numbers, and the order of its calls."""
 
 import re
+from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -119,6 +120,15 @@ def test_two_graphs_at_once_do_not_share_their_states(acted, reference: Bundle) 
         pass
     for left, right in zip(ours, theirs, strict=True):
         assert_same(left.result(), right.result())
+
+
+def test_a_hub_is_summed_over_every_table(acted, reference: Bundle) -> None:
+    """All nodes send to one of them, whose list takes many rows and a join of their sums."""
+    around = random_graph(3000, 6000)
+    nodes = np.arange(around.nodes)
+    edges = np.concatenate([around.edge_index, np.stack([nodes, 0 * nodes])], axis=1)
+    hub = replace(around, edge_index=edges)
+    assert_same(acted[0].run(hub, 20, Final()), reference.run(hub, 20, Final()))
 
 
 @pytest.mark.parametrize("level", ["node", "edge", "graph"])

@@ -21,23 +21,22 @@ def list_(as_json: Json = False) -> None:
     """
     from adar_runtime.generated import FAMILIES
 
-    sets = _pyg_sets()
+    found = _pyg_sets()
     if as_json:
         made = {
             name: {"about": one.about, "sees": one.sees, "settings": one.settings}
             for name, one in FAMILIES.items()
         }
-        typer.echo(json.dumps({"generated": made, "pyg": sets}))
+        typer.echo(json.dumps({"generated": made, "pyg": found}))
         return
     for name, one in FAMILIES.items():
         settings = ", ".join(f"--{key} {value}" for key, value in one.settings.items())
         print_facts(f"{name}: {one.about}", {"a node has to see": one.sees, "data make": settings})
-    if sets is None:
+    if found is None:
         print_note("the sets of PyTorch Geometric need pip install 'adar-deploy[train]'")
         return
-    print_facts(
-        "of PyTorch Geometric, such as pyg:Planetoid/Cora", {k: ", ".join(v) for k, v in sets.items()}
-    )
+    names = {kind: ", ".join(sets) for kind, sets in found.items()}
+    print_facts("of PyTorch Geometric, such as pyg:Planetoid/Cora", names)
 
 
 def _pyg_sets() -> dict[str, list[str]] | None:

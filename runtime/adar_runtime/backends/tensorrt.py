@@ -22,7 +22,9 @@ from adar_runtime.engines.build import Wish, build_engines
 from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of
-from adar_runtime.engines.profiles import PROFILES, Profile, Range
+from adar_runtime.engines.interrupts import held_back
+from adar_runtime.engines.ledger import built_here
+from adar_runtime.engines.profiles import PROFILES, Profile
 from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
 from adar_runtime.errors import BackendError, ProfileError
 from adar_runtime.graph import EDGE, GRAPH, NODE, Graph
@@ -47,7 +49,9 @@ def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) ->
     """Engines that fit, loaded; built first, where that was asked for."""
     if settings.bundle is None:
         raise BackendError("tensorrt runs the engines of a bundle's folder: load the bundle from one")
-    return TensorRtBackend(graphs, manifest, settings.bundle, rebuild=settings.rebuild)
+    return TensorRtBackend(
+        graphs, manifest, settings.bundle, rebuild=settings.rebuild, trusted=settings.trusted
+    )
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,16 @@ class TensorRtBackend:
     name = TENSORRT
 
     def __init__(
-        self, graphs: Mapping[str, bytes], manifest: Manifest, bundle: Path, *, rebuild: bool = False
+        self,
+        graphs: Mapping[str, bytes],
+        manifest: Manifest,
+        bundle: Path,
+        *,
+        rebuild: bool = False,
+        trusted: bool = True,
     ) -> None:
-        self._graphs, self._manifest, self._bundle, self._rebuild = graphs, manifest, bundle, rebuild
+        self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
+        self._rebuild, self._trusted = rebuild, trusted
         self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
         self._idle: list[Session] = []  # of runs that are over: the next one need not allocate and capture
         self._engines = self._find()
@@ -153,10 +164,7 @@ class TensorRtBackend:
         """Those that the engines were built for; the usual ones where there are none."""
         for sidecar in sidecars(self._bundle):
             if sidecar.graph == "cell":
-                return tuple(
-                    Profile(**{name: Range(*sizes) for name, sizes in one.items()})
-                    for one in sidecar.profiles
-                )
+                return sidecar.profiles
         return tuple(PROFILES.values())
 
     def _build(self, profiles: tuple[Profile, ...]) -> None:
@@ -174,7 +182,7 @@ class TensorRtBackend:
         for target in dict.fromkeys(one.target for one in found):
             of_target = {one.graph: one for one in found if one.target == target}
             flavour = _flavour(of_target)
-            misfit = _misfit(of_target, hashes, flavour, capability)
+            misfit = self._misfit(of_target, hashes, flavour, capability)
             if misfit is None:
                 runtime = flavour.trt.Runtime(flavour.log)
                 loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
@@ -185,9 +193,32 @@ class TensorRtBackend:
             f"adar-deploy build {self._bundle}, or --rebuild, or --backend auto"
         )
 
+    def _misfit(
+        self, found: Mapping[str, Sidecar], hashes: Mapping[str, str], flavour: Flavour, capability: int
+    ) -> str | None:
+        """The first reason why these cannot be used here."""
+        for name, digest in hashes.items():
+            if name not in found:
+                return f"there is none of the {name}"
+            why = found[name].misfit(digest, flavour.name, flavour.version, capability)
+            if why is None and any(profile.keys() != self._free(name) for profile in found[name].shapes):
+                why = "its profiles are of other inputs"
+            if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
+                why = "it was not built here and is a program: --backend tensorrt would trust it"
+            if why is not None:
+                return f"{found[name].file}, since {why}"
+        return None
+
+    def _free(self, name: str) -> set[str]:
+        """The inputs of a graph that have a free side."""
+        ports = self._manifest.graphs[name].inputs if name in self._manifest.graphs else ()
+        return {port.name for port in ports if any(isinstance(side, str) for side in port.shape)}
+
     def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
         flavour.log.heard.clear()
-        engine = runtime.deserialize_cuda_engine(read_engine(self._bundle, sidecar))
+        content = read_engine(self._bundle, sidecar)
+        with held_back():  # the log is called from in there
+            engine = runtime.deserialize_cuda_engine(content)
         if engine is None:
             raise BackendError(
                 f"TensorRT cannot load {sidecar.file}: {flavour.log.heard.reason}; "
@@ -201,19 +232,6 @@ def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
     wanted = next(iter(found.values())).flavour
     installed = [name for name, module in MODULES.items() if find_spec(module)]
     return flavour_of(wanted if wanted in installed else None)
-
-
-def _misfit(
-    found: Mapping[str, Sidecar], hashes: Mapping[str, str], flavour: Flavour, capability: int
-) -> str | None:
-    """The first reason why these cannot be used here."""
-    for name, digest in hashes.items():
-        if name not in found:
-            return f"there is none of the {name}"
-        why = found[name].misfit(digest, flavour.name, flavour.version, capability)
-        if why is not None:
-            return f"{found[name].file}, since {why}"
-    return None
 
 
 def _as_option(profile: Profile) -> str:

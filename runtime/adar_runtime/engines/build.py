@@ -16,6 +16,8 @@ from adar_runtime.engines import FOLDER
 from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.flavours import RTX, TENSORRT, Flavour, flavour_of
+from adar_runtime.engines.interrupts import held_back
+from adar_runtime.engines.ledger import remember
 from adar_runtime.engines.profiles import PROFILES, Profile, Shapes
 from adar_runtime.engines.progress import Report, make_monitor
 from adar_runtime.engines.sidecar import Sidecar, sha256, write_engines
@@ -40,12 +42,8 @@ class Wish:
 
     def check(self) -> None:
         """Refuse what cannot be before any work is done."""
-        unknown = sorted(set(self.capabilities) - set(CAPABILITIES))
-        if unknown:
-            known = ", ".join(map(str, CAPABILITIES))
-            raise UsageError(
-                f"--sm has {unknown[0]}: TensorRT-RTX builds for {known}; leave it out for 80 and later"
-            )
+        if not self.profiles:
+            raise UsageError("an engine needs at least one profile")
         if self.level not in LEVELS:
             raise UsageError(f"the optimization level is {self.level}: choose 0 (soonest) to {LEVELS[-1]}")
         if self.workspace is not None and self.workspace < 1:
@@ -72,6 +70,8 @@ def build_engines(
     wish = wish or Wish()
     wish.check()
     target = _target(wish)
+    if (bundle / FOLDER).is_symlink():
+        raise UsageError(f"{bundle / FOLDER} leads out of the bundle: remove it")
     check_writable(bundle / FOLDER / "probe")
     sources = dict(graphs) | {CLOCK: clock_graph(manifest.hidden)}
     timing = _TimingCache.of(target, wish, bundle)
@@ -91,7 +91,7 @@ def build_engines(
             version=target.flavour.version,
             compute_capabilities=target.capabilities,
             precision=manifest.precision,
-            profiles=tuple(profile.to_dict() for profile in wish.profiles) if shapes else (),
+            profiles=wish.profiles if shapes else (),
             shapes=tuple(shapes),
             optimization_level=wish.level,
             workspace=wish.workspace,
@@ -99,6 +99,7 @@ def build_engines(
         )
         built[name] = sidecar, engine
     write_engines(bundle, built)
+    remember(sidecar.engine_sha256 for sidecar, _ in built.values())
     timing.keep()
     return [sidecar for sidecar, _ in built.values()]
 
@@ -107,6 +108,12 @@ def _target(wish: Wish) -> _Target:
     """What to build with and for."""
     flavour = flavour_of(wish.flavour)
     if flavour.name == RTX:
+        unknown = sorted(set(wish.capabilities) - set(CAPABILITIES))
+        if unknown:
+            known = ", ".join(map(str, CAPABILITIES))
+            raise UsageError(
+                f"--sm has {unknown[0]}: TensorRT-RTX builds for {known}; leave it out for 80 and later"
+            )
         return _Target(flavour, wish.capabilities)
     problem = device_problem()
     if problem is not None:
@@ -140,13 +147,16 @@ def build_engine(
         if config.add_optimization_profile(_profile(builder, one)) < 0:
             raise EngineError(f"TensorRT refused a profile of {name}.onnx: {flavour.log.heard.reason}")
     _configure(config, target, wish)
-    monitor = make_monitor(flavour.trt, lambda done, phase: on_progress(name, done, phase))
-    config.progress_monitor = monitor
     if timing is not None:
         timing.lend(config)
-    plan = builder.build_serialized_network(network, config)
-    if monitor.interrupt is not None:
-        raise monitor.interrupt
+    with held_back() as signals:
+        monitor = make_monitor(
+            flavour.trt, lambda done, phase: on_progress(name, done, phase), lambda: bool(signals.came)
+        )
+        config.progress_monitor = monitor
+        plan = builder.build_serialized_network(network, config)
+    if monitor.error is not None:
+        raise monitor.error
     if plan is None:
         raise EngineError(_unbuilt(flavour, name))
     if timing is not None:
@@ -157,7 +167,9 @@ def build_engine(
 
 def _parse(flavour: Flavour, network: Any, name: str, content: bytes) -> None:
     parser = flavour.trt.OnnxParser(network, flavour.log)
-    if parser.parse(content):
+    with held_back():  # the log is called from in there
+        parsed = parser.parse(content)
+    if parsed:
         return
     heard = flavour.log.heard
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
@@ -239,7 +251,9 @@ class _TimingCache:
     def of(cls, target: _Target, wish: Wish, bundle: Path) -> "_TimingCache":
         if target.flavour.name != TENSORRT:
             return cls(None)
-        return cls(wish.timing_cache or bundle / FOLDER / "timing.cache")
+        path = wish.timing_cache or bundle / FOLDER / "timing.cache"
+        check_writable(path)
+        return cls(path)
 
     def lend(self, config: Any) -> None:
         """Let a build use it; one of another version or GPU is left out."""

@@ -1,6 +1,7 @@
 """The two kinds of TensorRT, `tensorrt` and `tensorrt-rtx`: one API under two names, picked only here."""
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -55,7 +56,7 @@ class Heard:
 
     node: str = ""  # that is being parsed
     operator: str = ""
-    errors: list[str] = field(default_factory=list)
+    errors: deque[str] = field(default_factory=lambda: deque(maxlen=10))
 
     def clear(self) -> None:
         self.node = self.operator = ""

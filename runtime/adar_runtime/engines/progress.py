@@ -47,17 +47,17 @@ class Phases:
         return self._open[-1].name if self._open else ""
 
 
-def make_monitor(trt: Any, report: Callable[[float, str], None]) -> Any:
-    """What a builder tells its progress to.
+def make_monitor(trt: Any, report: Callable[[float, str], None], unwanted: Callable[[], bool]) -> Any:
+    """What a builder tells its progress to; it is asked to give up as soon as its work is unwanted.
 
-    Ctrl-C arrives in one of these calls, in the middle of TensorRT's own code, which no exception may cross.
-    So it is kept as `interrupt`, and the builder is asked to give up.
+    It is called from the middle of TensorRT's own code, which no exception may cross. So one that `report`
+    raises is kept, and the builder asked to give up too.
     """
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.interrupt: BaseException | None = None
+            self.error: BaseException | None = None
             self._phases = Phases()
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
@@ -65,7 +65,7 @@ def make_monitor(trt: Any, report: Callable[[float, str], None]) -> Any:
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             self._safely(lambda: self._phases.step(phase_name, step))
-            return self.interrupt is None
+            return self.error is None and not unwanted()
 
         def phase_finish(self, phase_name: str) -> None:
             self._safely(lambda: self._phases.finish(phase_name))
@@ -75,6 +75,6 @@ def make_monitor(trt: Any, report: Callable[[float, str], None]) -> Any:
                 act()
                 report(self._phases.done, self._phases.name)
             except BaseException as error:
-                self.interrupt = self.interrupt or error
+                self.error = self.error or error
 
     return Monitor()

@@ -12,7 +12,7 @@ from typing import Any
 
 from adar_runtime.engines import FOLDER
 from adar_runtime.engines.flavours import MODULES, RTX
-from adar_runtime.engines.profiles import Shapes
+from adar_runtime.engines.profiles import Profile, Range, Shapes
 from adar_runtime.errors import BackendError, reason, short
 from adar_runtime.files import write_file
 
@@ -36,7 +36,7 @@ class Sidecar:
     version: str  # of the builder
     compute_capabilities: tuple[int, ...]  # that it was built for; none: 8.0 and later
     precision: str  # of the bundle
-    profiles: tuple[dict[str, list[int]], ...]  # sizes of a graph that each was made for: least, likely, most
+    profiles: tuple[Profile, ...]  # sizes of graphs
     shapes: tuple[dict[str, Shapes], ...]  # of every input with a free side, for each profile
     optimization_level: int
     workspace: int | None  # bytes, where there was a limit
@@ -74,7 +74,10 @@ class Sidecar:
         if raw.keys() != cls.__dataclass_fields__.keys():
             raise ValueError("it has other fields than an engine's description")
         raw["compute_capabilities"] = tuple(map(int, raw["compute_capabilities"]))
-        raw["profiles"] = tuple(raw["profiles"])
+        raw["profiles"] = tuple(
+            Profile(**{name: Range(*map(int, sizes)) for name, sizes in one.items()})
+            for one in raw["profiles"]
+        )
         raw["shapes"] = tuple(
             {str(name): Shapes(*(tuple(map(int, shape)) for shape in shapes)) for name, shapes in one.items()}
             for one in raw["shapes"]
@@ -148,7 +151,8 @@ def _remove_if_empty(folder: Path) -> None:
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
     """Every engine that the bundle has; a file that is none of ours is passed over."""
-    for path in sorted((bundle / FOLDER).glob("*.json")):
+    folder = bundle / FOLDER
+    for path in [] if folder.is_symlink() else sorted(folder.glob("*.json")):
         try:
             if path.is_symlink() or path.stat().st_size > MAX_BYTES:
                 continue
@@ -183,5 +187,5 @@ def summary(sidecar: Sidecar) -> dict[str, Any]:
         "version": sidecar.version,
         "compute_capabilities": list(sidecar.compute_capabilities),
         "precision": sidecar.precision,
-        "profiles": list(sidecar.profiles),
+        "profiles": [profile.to_dict() for profile in sidecar.profiles],
     }

@@ -9,6 +9,7 @@ from adar_runtime.generated.parts import both_ways, require_range, split
 from adar_runtime.graph import Graph
 
 CHILDREN = 3  # odd, so that there is always a majority
+FEWEST = 24  # trees: a split of fewer may have parts of one colour
 BLANK, ASKED = 2, 3  # columns after the two colours
 
 
@@ -20,7 +21,7 @@ def tree(nodes: int = 6_000, hops: int = 3, seed: int = 0) -> Graph:
     """
     require_range("hops", hops, 1, 9)
     size = (CHILDREN ** (hops + 1) - 1) // (CHILDREN - 1)
-    require_range("nodes", nodes, 8 * size, 10**9)
+    require_range("nodes", nodes, FEWEST * size, 10**9)
     count, leaves = nodes // size, CHILDREN**hops
     random = np.random.default_rng(seed)
     first = np.arange(count)[:, None] * size  # the roots

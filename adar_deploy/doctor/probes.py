@@ -1,0 +1,131 @@
+"""What is tried in a process of its own, since drivers and libraries may take theirs down with them.
+
+    python -m adar_deploy.doctor.probes provider CPUExecutionProvider
+
+prints one JSON object: what was found, or the "error".
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+PATIENCE = 120  # seconds
+DOUBLE = (  # an ONNX file: y = x + x for two numbers
+    b'\x08\x08::\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x06doubleZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02'
+    b"\x08\x02b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x02B\x04\n\x00\x10\x11"
+)
+
+
+def probe(name: str, *arguments: str) -> dict[str, Any]:
+    """Try it in another process: what it found, or an "error"."""
+    command = [sys.executable, "-m", __name__, name, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {PATIENCE} s"}
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+        return {"error": f"the process ended with code {done.returncode}: {last[:200]}"}
+
+
+def provider(name: str) -> dict[str, Any]:
+    """Run a tiny graph on a provider of ONNX Runtime, and see that it did not fall back to another."""
+    import numpy as np
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # what it has to say is printed below
+    session = ort.InferenceSession(DOUBLE, options, providers=[name])
+    ran = session.get_providers()[0]
+    (answer,) = session.run(None, {"x": np.array([1, 2], np.float32)})
+    if answer.tolist() != [2.0, 4.0]:
+        return {"error": f"1 + 1 and 2 + 2 gave {answer.tolist()}"}
+    return {"ran": ran} if ran == name else {"error": f"falls back to {ran}"}
+
+
+def tensorrt(module: str) -> dict[str, Any]:
+    """Parse a tiny graph and build an engine of it."""
+    from importlib import import_module
+
+    trt = import_module(module)
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network()  # in a variable: the parser would crash without
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse(DOUBLE):
+        return {"error": "cannot parse a tiny ONNX graph"}
+    plan = builder.build_serialized_network(network, builder.create_builder_config())
+    return {"version": trt.__version__, "bytes": plan.nbytes} if plan else {"error": "built no engine"}
+
+
+def model() -> dict[str, Any]:
+    """Train for a moment."""
+    import torch
+
+    from adar_runtime.generated.minesweeper import minesweeper
+    from adar_train import ModelConfig, TrainConfig, fit
+
+    graph = minesweeper(side=6)
+    training = TrainConfig(epochs=1, train_steps=2, select_budgets=(2,), exit_budgets=(2,))
+    fitted = fit([graph], ModelConfig(graph.width, 2, hidden=8, proxies=4), training)
+    return {"loss": fitted.history[-1]["loss"], "device": "cuda" if torch.cuda.is_available() else "cpu"}
+
+
+def cell() -> dict[str, Any]:
+    """Make a small model, export it, and run it without PyTorch; the export itself compares the two."""
+    from adar_export import export_bundle
+    from adar_runtime import load
+    from adar_runtime.generated.minesweeper import minesweeper
+    from adar_train import ModelConfig
+    from adar_train.trial import trial_run
+
+    started = time.perf_counter()
+    graph = minesweeper(side=4)
+    with TemporaryDirectory() as folder:
+        run = trial_run(Path(folder) / "run", graph, ModelConfig(graph.width, 2, hidden=8, proxies=4))
+        manifest = export_bundle(run, Path(folder) / "bundle", steps=(1, 10))
+        result = load(Path(folder) / "bundle").run(graph, budget=10)
+    return {
+        "difference": manifest.parity["needed"],
+        "backend": result.backend,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def bundle(path: str) -> dict[str, Any]:
+    """Load a bundle and run it on a small graph of random features."""
+    from adar_runtime import load
+    from adar_runtime.generated.plain import graph_for, near_edges
+
+    opened = load(path)
+    result = opened.run(graph_for(opened.manifest, 100, near_edges(100, 4)), budget=10)
+    return {"backend": result.backend, "steps": result.steps, "seconds": result.seconds}
+
+
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {
+    "provider": provider,
+    "tensorrt": tensorrt,
+    "model": model,
+    "cell": cell,
+    "bundle": bundle,
+}
+
+
+def main(name: str, *arguments: str) -> None:
+    """Print what was found as one line."""
+    try:
+        found = PROBES[name](*arguments)
+    except Exception as error:  # of any library, for any reason
+        found = {"error": (str(error).splitlines() or [type(error).__name__])[0][:200]}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,97 @@
+"""`adar-deploy bench`: real runs of real sides, small."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from adar_deploy import console, speed
+from adar_runtime import Graph, write_graph
+from adar_runtime.bundle import read_manifest
+
+QUICK = ["--max-steps", 3, "--repeats", 2, "--threads", 1]
+
+
+def test_sides_graphs_and_a_picture(adar, bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
+    sizes = ["--nodes", "40,80", "--degree", 3, "--solver", "euler"]
+    code, out, err = adar(
+        "bench", bundle_folder, "--run", run_folder, *sizes, *QUICK, "--plot", "speed.png", "--json"
+    )
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    rows = told["measured"]
+    assert [(row["nodes"], row["edges"], row["backend"]) for row in rows] == [
+        (nodes, 3 * nodes, backend) for nodes in (40, 80) for backend in ("onnxruntime-cpu", "pytorch")
+    ]
+    for row in rows:
+        assert (row["cell_calls"], row["threads"], row["same_predictions"]) == (3, 1, 1.0)
+        assert 0 < row["step_seconds"]["p50"] <= row["step_seconds"]["p99"] < row["run_seconds"]["p99"]
+        assert len(row["runs"]) == 2
+        assert row["peak_bytes"] > 2**20
+    ours, torchs = rows[:2]
+    assert torchs["times_pytorch"]["p50"] == 1.0
+    ratios = np.divide(torchs["runs"], ours["runs"])
+    assert ours["times_pytorch"]["p50"] == pytest.approx(np.median(ratios))
+    assert torchs["peak_bytes"] > ours["peak_bytes"]  # PyTorch itself
+    assert {"cores", "python", "onnxruntime", "torch"} <= set(told)
+    with Image.open(tmp_path / "speed.png") as picture:
+        assert np.asarray(picture.convert("L")).std() > 5
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_the_table_fits_the_window(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(console.out, "_width", width)
+    write_graph(tmp_path / "board.npz", board)
+    code, out, _ = adar("bench", bundle_folder, "board.npz", *QUICK, "--solver", "euler", "--solver", "ab2")
+    assert code == 0
+    lines = [line for line in out.splitlines() if not line.startswith("note:")]
+    assert max(map(len, lines)) <= width
+    assert "board.npz: 144 nodes" in out
+    assert "onnxruntime-cpu ab2 fp32, 1 thread" in out
+    assert "PyTorch is left out: no run in runs" in out
+    assert ("p99" in out) == (width == 140)
+
+
+def test_a_side_that_does_not_work_is_named_and_the_others_are_measured(adar, bundle_folder: Path) -> None:
+    one = ["--nodes", 30, "--degree", 2, "--solver", "euler"]
+    backends = ["--backend", "onnxruntime-cpu", "--backend", "onnxruntime-cuda"]
+    code, out, _ = adar("bench", bundle_folder, *one, *QUICK, *backends, "--json")
+    assert code == 0
+    good, bad = json.loads(out)["measured"]
+    assert good["run_seconds"]["p50"] > 0
+    assert "problem" in bad or bad["backend"] == "onnxruntime-cuda"
+
+
+def test_without_a_bundle_one_is_made(tmp_path: Path) -> None:
+    bundle, run = speed.make_bundle(tmp_path)
+    manifest = read_manifest(bundle)
+    assert (manifest.hidden, manifest.proxies) == (64, 32)
+    assert "euler" in speed.solvers_of(manifest)
+    found = speed.in_precisions(bundle, "fp32", ["fp32", "int8"], run, tmp_path / "others")
+    assert {name: read_manifest(path).precision for name, path in found.items()} == {
+        "fp32": "fp32",
+        "int8": "int8",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "adar-deploy export"),
+        (["BUNDLE", "none.npz"], "no such file"),
+        (["BUNDLE", "--nodes", "x"], "whole numbers"),
+        (["BUNDLE", "--threads", "0"], "at least 1"),
+        (["BUNDLE", "--plot", "p.bmp"], ".png or .svg"),
+        (["BUNDLE", "--precision", "fp16"], "name its run with --run"),
+        (["BUNDLE", "--run", "nowhere"], "holds no training run"),
+    ],
+)
+def test_bad_input_is_one_clear_line(adar, bundle_folder: Path, words: list[str], message: str) -> None:
+    code, _, err = adar("bench", *(bundle_folder if word == "BUNDLE" else word for word in words))
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1

@@ -1,0 +1,111 @@
+"""`adar-deploy doctor`: this machine as it is, and machines where something is missing or broken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+
+from adar_deploy.doctor import packages
+from adar_deploy.doctor.findings import Finding, State, able
+from adar_deploy.doctor.probes import DOUBLE, probe
+from adar_runtime.backends import BACKENDS
+
+
+def test_this_machine_end_to_end(adar, bundle_folder: Path) -> None:
+    """The real thing: a model trained, a cell exported and run, every provider and TensorRT tried."""
+    code, out, err = adar("doctor", bundle_folder, "--json")
+    assert err == ""
+    told = json.loads(out)
+    state = {(one["group"], one["name"]): one["state"] for one in told["findings"]}
+    assert state["ONNX Runtime", "CPUExecutionProvider"] == "works"
+    assert state["end to end", "a model"] == state["end to end", "a cell"] == "works"
+    assert state["end to end", str(bundle_folder)] == "works"
+    assert state["packages", "one onnxruntime"] == state["extras", "export"] == "works"
+    listed = {name for group, name in state if group == "ONNX Runtime"}
+    assert listed == set(onnxruntime.get_available_providers())
+    assert {name for group, name in state if group == "TensorRT"} == {"tensorrt", "tensorrt_rtx"}
+    assert told["able"]["run"].endswith("onnxruntime-cpu")
+    assert told["able"]["export"] == "ONNX"
+    assert (code, told["broken"]) == ((0, 0) if "broken" not in state.values() else (2, told["broken"]))
+
+
+def in_folder(folder: Path, *words: object) -> tuple[int, str]:
+    """The command in an interpreter that also finds what is in this folder."""
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "adar_deploy", *map(str, words)]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path, "COLUMNS": "60"}, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def test_a_broken_machine_is_told_how_to_mend_it(tmp_path: Path) -> None:
+    """A second onnxruntime beside the first, and a PyTorch that cannot be imported."""
+    (tmp_path / "onnxruntime-1.22.0.dist-info").mkdir()
+    (tmp_path / "onnxruntime-1.22.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.22.0\n"
+    )
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libcudart.so.12: cannot open')")
+    code, out = in_folder(tmp_path, "doctor", tmp_path / "no-bundle")
+    assert code == 2
+    flat = " ".join(out.split())
+    assert "✗ one onnxruntime onnxruntime and onnxruntime-gpu are in one folder" in flat
+    assert "→ pip uninstall -y onnxruntime onnxruntime-gpu; pip install 'onnxruntime-gpu>=1.22'" in out
+    assert "✗ a cell libcudart.so.12: cannot open" in flat
+    assert "– train not here" in flat
+    assert "✓ run onnxruntime-cpu" in flat
+    assert "hence no bundle" in flat
+    assert max(len(line) for line in out.splitlines() if not line.startswith("   →")) <= 60
+
+
+def test_a_probe_that_dies_is_an_error_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tensorrt.py").write_text("import os; os.abort()")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert "the process ended with code -6" in probe("tensorrt", "tensorrt")["error"]
+
+
+def test_a_provider_that_falls_back_does_not_work() -> None:
+    assert probe("provider", "CPUExecutionProvider") == {"ran": "CPUExecutionProvider"}
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers() and not Path("/dev/nvidia0").exists():
+        assert "error" in probe("provider", "CUDAExecutionProvider")
+
+
+def test_the_tiny_graph_is_sound() -> None:
+    model = onnx.load_from_string(DOUBLE)
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == ["Add"]
+
+
+def test_requirements_are_those_of_pyproject() -> None:
+    wanted = {(one.name, one.extra): one for one in packages.requirements()}
+    assert wanted["numpy", ""].enough
+    assert wanted["matplotlib", "plot"].least == "3.9"
+    assert ("torch", "train") in wanted
+    assert ("onnxruntime", "") in wanted or ("onnxruntime-gpu", "") in wanted
+    assert not packages.Requirement("numpy", "99.0", "").enough
+    assert not packages.Requirement("no-such-package", "0", "").enough
+
+
+def test_what_a_machine_with_a_gpu_can_do() -> None:
+    found = [
+        Finding("ONNX Runtime", "CUDAExecutionProvider", State.works, ""),
+        Finding("ONNX Runtime", "CPUExecutionProvider", State.works, ""),
+        Finding("CUDA", "driver", State.works, ""),
+        Finding("TensorRT", "tensorrt", State.works, ""),
+        Finding("end to end", "a model", State.works, "trained for a moment, on cuda"),
+    ]
+    assert able(found) == {
+        "train": "cuda",
+        "export": None,
+        "build": "tensorrt",
+        "run": ", ".join(BACKENDS),
+    }

@@ -1,0 +1,81 @@
+"""What every command has to have. A command that is added is held to it by being added."""
+
+import re
+import shlex
+
+import pytest
+import typer
+
+from adar_deploy import console
+from adar_deploy.cli import COMMANDS, app
+from adar_deploy.defaults import parameters_of
+
+GROUP = typer.main.get_command(app)
+PARAMETERS = list(parameters_of(GROUP))
+COMMAND_WORDS = sorted({parameter.command for parameter in PARAMETERS})
+TAKEN = {"ADAR_DATA", "ADAR_MAX_BYTES", "ADAR_CONFIG"}  # that mean something else
+NOT_OF_AN_OPTION = {"--help", "--version", "--config"}
+
+
+def command_of(words: tuple[str, ...]):
+    command = GROUP
+    for word in words:
+        command = command.commands[word]
+    return command
+
+
+def options_of(words: tuple[str, ...]) -> set[str]:
+    return {option for one in command_of(words).params for option in one.opts}
+
+
+@pytest.mark.parametrize("words", COMMAND_WORDS, ids=" ".join)
+def test_every_command_has_json_a_short_help_and_a_true_example(adar, words: tuple[str, ...]) -> None:
+    code, out, _ = adar(*words, "-h")
+    assert code == 0
+    assert "--json" in options_of(words)
+    assert "Example: adar-deploy" in " ".join(out.split())
+    examples = re.findall(r"\[not dim green\](.+?)\[/\]", command_of(words).help)
+    assert examples
+    for example in examples:
+        program, *given = shlex.split(example.split(">")[0])
+        assert program == "adar-deploy"
+        called = tuple(given[:2]) if tuple(given[:2]) in COMMAND_WORDS else tuple(given[:1])
+        assert called in COMMAND_WORDS
+        assert {word for word in given if re.fullmatch(r"-o|--[a-z-]+", word)} <= options_of(called)
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_help_fits_the_window(adar, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(console.out, "_width", width)
+    for words in [(), *COMMAND_WORDS]:
+        _, out, _ = adar(*words, "-h")
+        assert max(map(len, out.splitlines())) <= width
+
+
+def test_commands_are_grouped_by_task(adar) -> None:
+    _, out, _ = adar("-h")
+    places = [out.index(f"─ {task} ─") for task in (*COMMANDS, "Graphs")]
+    assert len(set(places)) == len(COMMANDS) + 1
+    assert "adar.toml" in out
+
+
+def test_a_name_means_the_same_in_every_command() -> None:
+    """A flag in one is a flag in all, and a short name is of one long name or its like."""
+    kinds: dict[str, set[bool]] = {}
+    short: dict[str, set[str]] = {}
+    for one in PARAMETERS:
+        flag = bool(getattr(one.parsed_by, "is_flag", False))
+        for option in one.parsed_by.opts:
+            kinds.setdefault(option, set()).add(flag)
+            if option.startswith("-") and not option.startswith("--"):
+                short.setdefault(option, set()).add(one.name)
+    assert {option for option, found in kinds.items() if len(found) > 1} == set()
+    assert short == {"-o": {"out", "output"}, "-q": {"quiet"}}
+
+
+def test_no_option_hears_a_variable_that_means_something_else() -> None:
+    heard = {name for one in PARAMETERS if one.parsed_by.nargs == 1 for name in one.variables}
+    assert not heard & TAKEN
+    assert "ADAR_RUN_MAX_STEPS" in heard
+    assert "ADAR_DATA_MAKE_SEED" in heard

@@ -1,0 +1,145 @@
+"""Graphs of other programs: edges as text, tables of nodes, GraphML and GML."""
+
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from adar_runtime import write_graph
+from adar_runtime.errors import AdarError
+from adar_runtime.formats import import_graph, read_graph
+from adar_runtime.formats.graphml import from_networkx
+from tests.helpers import random_graph
+
+NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
+
+
+def test_a_table_says_who_the_nodes_are(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("source,target,weight\na,b,3\nc,a,1\n")
+    (tmp_path / "n.csv").write_text(NODES)
+    imported = import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+    graph = imported.graph
+    assert graph.edge_index.tolist() == [[1, 2], [0, 1]]
+    assert graph.features.tolist() == [[1.5, 0, 1], [2, 1, 0], [0, 0, 1]]  # height, blue, red
+    assert graph.labels.tolist() == [1, 0, -1]
+    assert graph.class_names == ("no", "yes")
+    assert [mask.tolist() for mask in (graph.train_mask[0], graph.test_mask[0])] == [
+        [True, False, False],
+        [False, False, True],
+    ]
+    assert any("weight" in note for note in imported.notes)
+
+
+@pytest.mark.parametrize(
+    "content", ["10 2\n2 7\n", "# SNAP\n10\t2\n\n2\t7\n", "10;2\r\n2;7\r\n", "from,to\n10,2\n2,7\n"]
+)
+def test_edges_alone_in_any_dress(tmp_path: Path, content: str) -> None:
+    (tmp_path / "e.txt").write_text(content)
+    graph = import_graph(tmp_path / "e.txt").graph
+    assert graph.edge_index.tolist() == [[2, 0], [0, 1]]  # ids 2, 7, 10 in the order of their numbers
+    assert graph.features[:, 0].tolist() == [1, 1, 1]
+    assert graph.features[:, 1] == pytest.approx(np.log1p([2, 1, 1]))
+
+
+@pytest.mark.parametrize(("suffix", "write"), [("graphml", nx.write_graphml), ("gml", nx.write_gml)])
+def test_files_of_networkx(tmp_path: Path, suffix: str, write) -> None:
+    club = nx.karate_club_graph()
+    for node in club:
+        club.nodes[node]["height"] = float(node)
+    write(club, tmp_path / f"club.{suffix}")
+    graph = import_graph(tmp_path / f"club.{suffix}", label="club").graph
+    assert (graph.nodes, graph.edges, graph.targets) == (34, 2 * 78, 2)
+    assert graph.features[:, 0].tolist() == list(range(34))
+    assert graph.class_names == ("Mr. Hi", "Officer")
+    assert {tuple(edge) for edge in graph.edge_index.T.tolist()} == {
+        pair for a, b in club.edges() for pair in ((a, b), (b, a))
+    }
+
+
+def test_directed_graphs_stay_directed_and_numbers_stay_numbers() -> None:
+    directed = nx.DiGraph([("a", "b"), ("b", "c")])
+    nx.set_node_attributes(directed, {"a": 0.5, "b": 1.5, "c": 2.0}, "y")
+    graph = from_networkx(directed).graph
+    assert graph.edge_index.tolist() == [[0, 1], [1, 2]]
+    assert graph.regression
+    assert graph.labels.tolist() == [[0.5], [1.5], [2.0]]
+
+
+@pytest.mark.parametrize("values", [[1, 2, 7], [0, -1, 1], ["0", "1", "2"]])
+def test_classes_by_number(values: list) -> None:
+    path = nx.path_graph(3)
+    nx.set_node_attributes(path, dict(enumerate(values)), "label")
+    graph = from_networkx(path).graph
+    if -1 in values:
+        assert graph.labels.tolist() == values
+    else:
+        assert graph.labels.tolist() == [0, 1, 2]
+    assert graph.class_names == (("1", "2", "7") if 7 in values else None)
+
+
+def test_text_is_left_out_and_said() -> None:
+    path = nx.path_graph(9)
+    nx.set_node_attributes(path, {node: f"sentence {node}" for node in path}, "title")
+    imported = from_networkx(path)
+    assert imported.graph.width == 2
+    assert any("'title' was left out" in note for note in imported.notes)
+
+
+def test_own_formats_go_through(tmp_path: Path) -> None:
+    write_graph(tmp_path / "g.npz", random_graph(5, 9))
+    assert np.array_equal(
+        import_graph(tmp_path / "g.npz").graph.features, read_graph(tmp_path / "g.npz").features
+    )
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "message"),
+    [
+        ("a,b\nc\n", None, "line 2 has no two ends"),
+        ("a,b\na,z\n", NODES, "line 2: the table has no node 'z'"),
+        ("a,b\n", "id,x\na,1\na,2\n", "line 3 has the id 'a' a second time"),
+        ("a,b\n", "id,x\na,1,2\n", "line 2 has 3 fields, and the heading 2"),
+        ("a,b\n", "id,x\n", "has a heading and a line for each"),
+        ("a,b\n", "id,split\na,train\nb,later\n", "split says 'later'"),
+        ("a,b\n", "id,x\na,nan\nb,1\n", "no finite"),
+        ("", None, "the graph is empty"),
+    ],
+)
+def test_bad_tables_are_refused_with_the_line(tmp_path: Path, edges: str, nodes, message: str) -> None:
+    (tmp_path / "e.csv").write_text(edges)
+    if nodes:
+        (tmp_path / "n.csv").write_text(nodes)
+    with pytest.raises(AdarError, match=message):
+        import_graph(tmp_path / "e.csv", tmp_path / "n.csv" if nodes else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("g.graphml", b"<graphml", "not a readable .graphml file"),
+        ("g.gml", b"graph [", "not a readable .gml file"),
+        ("g.csv", b"\xff\xfe\x00", "is not text in UTF-8"),
+        ("g.xlsx", b"", "a file to convert ends in"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(AdarError, match=message):
+        import_graph(tmp_path / name)
+
+
+def test_a_bomb_of_entities_does_not_go_off(tmp_path: Path) -> None:
+    """Ten levels of ten: 10^10 letters, if a parser were to believe it."""
+    levels = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 11))
+    bomb = f'<!DOCTYPE g [<!ENTITY a0 "a">{levels}]><graphml><node id="&a10;"/></graphml>'
+    (tmp_path / "bomb.graphml").write_text(bomb)
+    with pytest.raises(AdarError, match=r"not a readable \.graphml"):
+        import_graph(tmp_path / "bomb.graphml")
+
+
+def test_size_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "e.csv").write_text("1,2\n" * 100)
+    monkeypatch.setenv("ADAR_MAX_BYTES", "100")
+    with pytest.raises(AdarError, match="ADAR_MAX_BYTES"):
+        import_graph(tmp_path / "e.csv")
