@@ -29,7 +29,7 @@ def temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
     try:
         yield path, descriptor
     finally:
-        path.unlink(missing_ok=True)
+        _surely_remove(path)
         os.close(descriptor)
 
 
@@ -41,7 +41,7 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        _remove(path)
+        _surely_remove(path)
         os.close(descriptor)
 
 
@@ -61,13 +61,17 @@ def _claim(folder: Path, make: Callable[[Path], None], flags: int) -> tuple[Path
     """A new path that this process has locked; another one, where it was cleared before that."""
     while True:
         path = folder / f".adar-{secrets.token_hex(8)}"
-        make(path)
-        with suppress(FileNotFoundError):
-            descriptor = os.open(path, flags)
-            _lock(descriptor, wait=True)
-            if path.exists():
-                return path, descriptor
-            os.close(descriptor)
+        try:
+            make(path)
+            with suppress(FileNotFoundError):
+                descriptor = os.open(path, flags)
+                _lock(descriptor, wait=True)
+                if path.exists():
+                    return path, descriptor
+                os.close(descriptor)
+        except BaseException:  # Ctrl-C, when it was made and nobody knew of it yet
+            _remove(path)
+            raise
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:
@@ -79,6 +83,15 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
     except OSError:  # held by another, or a file system without locks
         return False
     return True
+
+
+def _surely_remove(path: Path) -> None:
+    """Even where Ctrl-C arrives in the middle of it."""
+    try:
+        _remove(path)
+    except BaseException:
+        _remove(path)
+        raise
 
 
 def _remove(path: Path) -> None:
