@@ -43,6 +43,7 @@ class Side:
     solver: str
     threads: int
     precision: str
+    trusted: bool = False  # TensorRT engines of this bundle, whoever built them
 
     @property
     def label(self) -> str:
@@ -94,7 +95,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def runtime_turn(side: Side, budget: int) -> Turn:
     """A whole run in this runtime."""
-    bundle = load(side.folder, side.backend, side.threads)
+    bundle = load(side.folder, side.backend, side.threads, trust_engines=side.trusted)
 
     def turn(graph: Path) -> tuple[float, Any]:
         loaded = opened(graph)

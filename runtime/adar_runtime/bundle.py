@@ -10,7 +10,7 @@ from typing import Any
 from adar_runtime import manifest as manifests
 from adar_runtime import memory, onnx_guard, signature
 from adar_runtime.ahead import read_ahead
-from adar_runtime.backends import AUTO, Settings, open_backend
+from adar_runtime.backends import AUTO, TENSORRT, Settings, open_backend
 from adar_runtime.convergence import behaves_like_ode, measured_settings
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.graph import EDGE, Graph
@@ -25,26 +25,40 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor a p
 
 
 def load(
-    path: str | Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+    path: str | Path,
+    backend: str = AUTO,
+    threads: int | None = None,
+    *,
+    rebuild: bool = False,
+    trust_engines: bool | None = None,
 ) -> "Bundle":
     """Open a bundle on one of `adar_runtime.backends.BACKENDS` or, with "auto", on the best that works.
 
-    With `rebuild`, TensorRT engines that do not fit are built again instead of refused.
+    With `rebuild`, TensorRT engines that do not fit are built again instead of refused. An engine is a
+    program: `trust_engines` says whether one that was not built on this machine may be loaded. Who asks for
+    the backend "tensorrt" and says nothing of trust trusts; who asks for any other does not.
     """
-    return Bundle(Path(path), backend, threads, rebuild=rebuild)
+    return Bundle(Path(path), backend, threads, rebuild=rebuild, trust_engines=trust_engines)
 
 
 class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
     def __init__(
-        self, path: Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+        self,
+        path: Path,
+        backend: str = AUTO,
+        threads: int | None = None,
+        *,
+        rebuild: bool = False,
+        trust_engines: bool | None = None,
     ) -> None:
         if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, graphs = read_bundle(path)
-        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild))
+        trusted = backend == TENSORRT if trust_engines is None else trust_engines
+        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild, trusted))
         signature.check(self.manifest, self.backend.ports)
 
     def run(

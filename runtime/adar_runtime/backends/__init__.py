@@ -1,7 +1,7 @@
 """What runs the cell. One file a backend, behind this one small protocol, and one line in `BACKENDS`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
@@ -80,7 +80,7 @@ class Settings:
     threads: int | None = None  # of ONNX Runtime
     bundle: Path | None = None  # the folder, where engines may be found or put
     rebuild: bool = False  # engines that do not fit are built again, instead of an error
-    trusted: bool = False  # engines may be anybody's, since their backend was asked for by name
+    trusted: bool = False  # engines may be anybody's; otherwise only those that were built here are loaded
 
 
 class BackendModule(Protocol):
@@ -118,7 +118,7 @@ def open_backend(
     if name != AUTO and name not in BACKENDS:
         *most, last = AUTO, *BACKENDS
         raise BackendError(f"there is no backend {name!r}: choose {', '.join(most)} or {last}")
-    settings = replace(settings or Settings(), trusted=name != AUTO)
+    settings = settings or Settings()
 
     def opened(candidate: str) -> Backend:
         return _open(candidate, graphs, manifest, settings)

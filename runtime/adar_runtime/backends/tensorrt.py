@@ -89,7 +89,7 @@ class TensorRtBackend:
         bundle: Path,
         *,
         rebuild: bool = False,
-        trusted: bool = True,
+        trusted: bool = False,
     ) -> None:
         self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
         self._rebuild, self._trusted = rebuild, trusted
@@ -204,7 +204,7 @@ class TensorRtBackend:
             if why is None and any(profile.keys() != self._free(name) for profile in found[name].shapes):
                 why = "its profiles are of other inputs"
             if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
-                why = "it was not built here and is a program: --backend tensorrt would trust it"
+                why = "it was not built here and is a program: --backend tensorrt, typed, would trust it"
             if why is not None:
                 return f"{found[name].file}, since {why}"
         return None
