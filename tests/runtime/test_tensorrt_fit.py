@@ -15,11 +15,12 @@ import adar_runtime
 from adar_runtime import Final, cuda
 from adar_runtime.backends import available, tensorrt
 from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import FOLDER
+from adar_runtime.engines import FOLDER, ledger
 from adar_runtime.engines.build import Wish, build_engines
+from adar_runtime.engines.flavours import Flavour
 from adar_runtime.engines.profiles import Profile
 from adar_runtime.engines.sidecar import read_engine, sidecars, write_engines
-from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
 from tests.bundles import change_graph, change_weight
 from tests.helpers import random_graph
 from tests.runtime.acting import act, acted_bundle, with_engines
@@ -57,6 +58,14 @@ MISFITS = {
     ),
     "other inputs": (
         lambda f: describe(f, shapes=[{"nodez": [[1], [1], [1]]}]),
+        r"encoder-rtx\.engine, since its profiles are of other inputs",
+    ),
+    "no profiles": (
+        lambda f: describe(f, shapes=[]),
+        r"encoder-rtx\.engine, since its profiles are of other inputs",
+    ),
+    "other ranks": (
+        lambda f: describe(f, shapes=[{"features": [[], [], []]}]),
         r"encoder-rtx\.engine, since its profiles are of other inputs",
     ),
     "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is none of the head"),
@@ -188,6 +197,35 @@ def test_an_engine_of_a_stranger_is_loaded_only_by_name(
     build_engines(folder, *read_bundle(folder), NARROW)
     act(monkeypatch, folder)  # the GPU has to know the new ones
     assert adar_runtime.load(folder).run(SMALL, 5).backend == "tensorrt"
+
+
+def test_without_a_home_there_is_nothing_that_was_built_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    act(monkeypatch, folder)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    ledger.remember(["0" * 64])
+    assert adar_runtime.load(folder).backend.name == "onnxruntime-cpu"
+
+
+@pytest.mark.parametrize(
+    "error", [EngineError("tensorrt_rtx is installed and cannot be loaded"), MissingExtraError("it", "rtx")]
+)
+def test_auto_goes_on_where_tensorrt_cannot_be_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(_name: str | None = None) -> Flavour:
+        raise error
+
+    act(monkeypatch, folder)
+    monkeypatch.setattr(tensorrt, "flavour_of", broken)
+    assert adar_runtime.load(folder).backend.name == "onnxruntime-cpu"
+    with pytest.raises(BackendError, match="tensorrt does not work here: "):
+        adar_runtime.load(folder, "tensorrt")
 
 
 def test_rebuild_makes_room_for_a_graph_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,12 +21,12 @@ from adar_runtime.cuda import Cuda, bindings_problem, device_problem
 from adar_runtime.engines.build import Wish, build_engines
 from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
-from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of
+from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of, installed
 from adar_runtime.engines.interrupts import held_back
 from adar_runtime.engines.ledger import built_here
 from adar_runtime.engines.profiles import PROFILES, Profile
 from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
-from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
 from adar_runtime.graph import EDGE, GRAPH, NODE, Graph
 from adar_runtime.layouts import ENCODER_STEP, LAYOUTS, encoder_rows
 from adar_runtime.manifest import Manifest, Port
@@ -201,7 +201,7 @@ class TensorRtBackend:
             if name not in found:
                 return f"there is none of the {name}"
             why = found[name].misfit(digest, flavour.name, flavour.version, capability)
-            if why is None and any(profile.keys() != self._free(name) for profile in found[name].shapes):
+            if why is None and not self._describes(found[name]):
                 why = "its profiles are of other inputs"
             if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
                 why = "it was not built here and is a program: --backend tensorrt, typed, would trust it"
@@ -209,10 +209,13 @@ class TensorRtBackend:
                 return f"{found[name].file}, since {why}"
         return None
 
-    def _free(self, name: str) -> set[str]:
-        """The inputs of a graph that have a free side."""
-        ports = self._manifest.graphs[name].inputs if name in self._manifest.graphs else ()
-        return {port.name for port in ports if any(isinstance(side, str) for side in port.shape)}
+    def _describes(self, sidecar: Sidecar) -> bool:
+        """Whether it has profiles of just the inputs with a free side, where its graph has any."""
+        file = self._manifest.graphs.get(sidecar.graph)
+        ports = () if file is None else file.inputs
+        free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
+        said = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
+        return all(profile == free for profile in said) and bool(said) == bool(free)
 
     def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
         flavour.log.heard.clear()
@@ -230,8 +233,10 @@ class TensorRtBackend:
 def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
     """The one that built them, where it is installed; otherwise the one that is."""
     wanted = next(iter(found.values())).flavour
-    installed = [name for name, module in MODULES.items() if find_spec(module)]
-    return flavour_of(wanted if wanted in installed else None)
+    try:
+        return flavour_of(wanted if wanted in installed() else None)
+    except (EngineError, MissingExtraError) as error:
+        raise BackendError(f"tensorrt does not work here: {error}") from error
 
 
 def _as_option(profile: Profile) -> str:

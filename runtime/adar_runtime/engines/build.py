@@ -21,10 +21,11 @@ from adar_runtime.engines.ledger import remember
 from adar_runtime.engines.profiles import PROFILES, Profile, Shapes
 from adar_runtime.engines.progress import Report, make_monitor
 from adar_runtime.engines.sidecar import Sidecar, sha256, write_engines
-from adar_runtime.errors import EngineError, UsageError, short
-from adar_runtime.files import check_writable, write_file
+from adar_runtime.errors import BundleError, EngineError, UsageError, short
+from adar_runtime.files import check_writable, read_own, write_file
 from adar_runtime.manifest import Manifest
 
+MAX_TIMING = 2**28  # bytes of a timing cache
 LEVELS = range(6)  # of the builder's effort
 CAPABILITIES = (80, 86, 89, 120)  # that rtx can be told to build for; 75 has no float32 products
 
@@ -244,8 +245,8 @@ class _TimingCache:
         self._path = path
         self._content = b""
         if path is not None:
-            with suppress(OSError):
-                self._content = path.read_bytes()
+            with suppress(OSError, BundleError):  # none, or none that is ours: it will be measured again
+                self._content = read_own(path, MAX_TIMING)
 
     @classmethod
     def of(cls, target: _Target, wish: Wish, bundle: Path) -> "_TimingCache":

@@ -13,8 +13,8 @@ from typing import Any
 from adar_runtime.engines import FOLDER
 from adar_runtime.engines.flavours import MODULES, RTX
 from adar_runtime.engines.profiles import Profile, Range, Shapes
-from adar_runtime.errors import BackendError, reason, short
-from adar_runtime.files import write_file
+from adar_runtime.errors import BackendError, BundleError, reason, short
+from adar_runtime.files import read_own, write_file
 
 SCHEMA = 1
 PORTABLE = (
@@ -73,14 +73,17 @@ class Sidecar:
             raise ValueError(f"its schema is not {SCHEMA}")
         if raw.keys() != cls.__dataclass_fields__.keys():
             raise ValueError("it has other fields than an engine's description")
-        raw["compute_capabilities"] = tuple(map(int, raw["compute_capabilities"]))
+        for name in _NUMBERS:
+            _whole(raw[name])
+        if raw["workspace"] is not None:
+            _whole(raw["workspace"])
+        raw["compute_capabilities"] = tuple(map(_whole, raw["compute_capabilities"]))
         raw["profiles"] = tuple(
-            Profile(**{name: Range(*map(int, sizes)) for name, sizes in one.items()})
+            Profile(**{name: Range(*_ascending(sizes)) for name, sizes in one.items()})
             for one in raw["profiles"]
         )
         raw["shapes"] = tuple(
-            {str(name): Shapes(*(tuple(map(int, shape)) for shape in shapes)) for name, shapes in one.items()}
-            for one in raw["shapes"]
+            {str(name): _shapes(*shapes) for name, shapes in one.items()} for one in raw["shapes"]
         )
         found = cls(**raw)
         if not all(isinstance(getattr(found, name), str) for name in _TEXTS):
@@ -106,6 +109,26 @@ class Sidecar:
 
 
 _TEXTS = ("graph", "onnx_sha256", "engine_sha256", "flavour", "version", "precision", "built_by")
+_NUMBERS = ("bytes", "optimization_level")
+
+
+def _whole(value: object) -> int:
+    """A number of things. JSON as Python reads it also has fractions, Infinity and NaN."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{short(value)} is no whole number")
+    return value
+
+
+def _ascending(values: Sequence[object]) -> list[int]:
+    found = list(map(_whole, values))
+    if sorted(found) != found:
+        raise ValueError("a range that does not ascend")
+    return found
+
+
+def _shapes(least: Sequence[object], likely: Sequence[object], most: Sequence[object]) -> Shapes:
+    sides = [_ascending(side) for side in zip(least, likely, most, strict=True)]
+    return Shapes(*(tuple(side[index] for side in sides) for index in range(3)))
 
 
 def target_name(flavour: str, capabilities: Sequence[int]) -> str:
@@ -154,10 +177,8 @@ def sidecars(bundle: Path) -> Iterator[Sidecar]:
     folder = bundle / FOLDER
     for path in [] if folder.is_symlink() else sorted(folder.glob("*.json")):
         try:
-            if path.is_symlink() or path.stat().st_size > MAX_BYTES:
-                continue
-            found = Sidecar.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            found = Sidecar.from_json(read_own(path, MAX_BYTES).decode("utf-8"))
+        except (OSError, BundleError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
         if path.name == found.file.removesuffix(SUFFIX) + ".json":  # hence no name that leads elsewhere
             yield found
@@ -167,9 +188,9 @@ def read_engine(bundle: Path, sidecar: Sidecar) -> bytes:
     """The bytes of an engine, if they are the ones that were built."""
     path = bundle / FOLDER / sidecar.file
     try:
-        if path.is_symlink() or path.stat().st_size != sidecar.bytes:
-            raise BackendError(f"{path} is not the file that was built: build it again")
-        content = path.read_bytes()
+        content = read_own(path, sidecar.bytes)
+    except BundleError as error:
+        raise BackendError(f"{path} is not the file that was built ({error}): build it again") from error
     except OSError as error:
         raise BackendError(f"{path} cannot be read: {reason(error)}") from error
     if sha256(content) != sidecar.engine_sha256:

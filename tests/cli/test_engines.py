@@ -1,4 +1,4 @@
-"""An engine is a program: which commands load one that somebody else built, and when."""
+"""Engines on the command line: which commands load one that somebody else built, and what does not fit."""
 
 import json
 import shutil
@@ -77,6 +77,23 @@ def test_validate_passes_it_over(adar, foreign: Path, described_run: Path, tmp_p
     checked = {check["backend"] for report in json.loads(out) for check in report["checks"]}
     assert "onnxruntime-cpu" in checked
     assert "tensorrt" not in checked
+
+
+def test_validate_goes_on_where_a_graph_is_outside_every_profile(
+    adar, built: Path, described_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act(monkeypatch, built)
+    shutil.copytree(described_run, tmp_path / "runs" / "mine")
+    write_graph(tmp_path / "large.npz", random_graph(90, 200))
+    asked = ("validate", built, "large.npz", "--steps", "1")
+    code, out, _ = adar(*asked, "--json")
+    assert code == 0
+    problems = {one["backend"]: one["problem"] for one in json.loads(out) if "problem" in one}
+    assert "outside every profile" in problems["tensorrt"]
+    assert any(check["backend"] == "onnxruntime-cpu" for one in json.loads(out) for check in one["checks"])
+    code, out, _ = adar(*asked)
+    assert code == 0
+    assert "tensorrt was not compared: the graph does not fit the TensorRT engines" in out
 
 
 @pytest.mark.parametrize("name", ["adar.toml", "pyproject.toml"])
