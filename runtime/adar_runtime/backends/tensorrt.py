@@ -114,7 +114,13 @@ class TensorRtBackend:
             self._idle = []  # what comes back from now on is of the old engines
             self._build((*self._profiles(), wanted))
             self._engines = self._load()
-            return self._start(graph)
+            try:
+                return self._start(graph)
+            except ProfileError as again:
+                raise ProfileError(
+                    f"the graph does not fit the TensorRT engines that were built for it, {again}: "
+                    "use --backend auto, and please report it"
+                ) from again
 
     def _start(self, graph: Graph) -> TensorRtRecurrence:
         manifest = self._manifest
