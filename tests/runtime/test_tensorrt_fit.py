@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,6 +236,50 @@ def test_rebuild_makes_room_for_a_graph_outside(folder: Path, monkeypatch: pytes
     assert [bundle.run(graph, 5).backend for graph in (SMALL, LARGE, SMALL)] == ["tensorrt"] * 3
     cell = next(one for one in sidecars(folder) if one.graph == "cell")
     assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 180)]
+
+
+def test_a_profile_that_is_not_the_graph_s_is_refused_by_the_engine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the stand-in is there for: a wrong profile must not pass for the right one."""
+    wish = replace(NARROW, profiles=(*NARROW.profiles, Profile.parse("n=1:90:180,m=1:200:400")))
+    build_engines(folder, *read_bundle(folder), wish)
+    bundle, _ = acted_bundle(monkeypatch, folder)
+    assert bundle.run(LARGE, 5).backend == "tensorrt"
+    monkeypatch.setattr(tensorrt._Engines, "profile", lambda *_: 0)
+    with pytest.raises(BackendError, match="refused the shape of"):
+        bundle.run(random_graph(100, 300), 5)
+
+
+def test_threads_share_a_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start has engines of one build and a session of its own, whatever others do in the meantime."""
+    act(monkeypatch, folder)
+    bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)
+    backend, graphs = bundle.backend, [SMALL, LARGE] * 4
+    builds = []
+    build = backend._build
+    monkeypatch.setattr(backend, "_build", lambda profiles: (builds.append(profiles), build(profiles)))
+    with ThreadPoolExecutor(len(graphs)) as pool:
+        started = list(pool.map(backend.start, graphs))
+    assert len(builds) == 1
+    assert len({id(one._session) for one in started}) == len(started)
+    assert [len(one.state()["nodes"]) for one in started] == [graph.nodes for graph in graphs]
+
+
+def test_the_next_backend_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    act(monkeypatch, folder)
+    backend = adar_runtime.load(folder).backend
+    opened, following = [], backend._following
+
+    def slowly():
+        opened.append(1)
+        time.sleep(0.2)
+        return following()
+
+    backend._following = slowly
+    with ThreadPoolExecutor(4) as pool:
+        assert {one.name for one in pool.map(backend.start, [LARGE] * 4)} == {"onnxruntime-cpu"}
+    assert len(opened) == 1
 
 
 def test_a_manifest_s_hashes_know_nothing_of_engines(folder: Path) -> None:

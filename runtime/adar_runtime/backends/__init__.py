@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Protocol, cast, runtime_checkable
 
 from adar_runtime.errors import BackendError, ProfileError
@@ -148,6 +149,7 @@ class _OrNext:
         self._best = best
         self._following = following
         self._next: Backend | None = None
+        self._opening = Lock()  # threads that share a bundle open the next one once
 
     @property
     def ports(self) -> Mapping[str, Ports]:
@@ -157,8 +159,9 @@ class _OrNext:
         try:
             return self._best.start(graph)
         except ProfileError:
-            self._next = self._next or self._following()
-            return self._next.start(graph)
+            with self._opening:
+                self._next = following = self._next or self._following()
+            return following.start(graph)
 
 
 def _open(name: str, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:

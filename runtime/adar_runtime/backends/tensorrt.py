@@ -5,9 +5,11 @@ one line; engines are built again only where that was asked for.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from weakref import finalize
 
@@ -62,6 +64,18 @@ class _Engines:
     sidecars: Mapping[str, Sidecar]
     runtime: Any  # which has to live as long as what it loaded
     loaded: Mapping[str, Any]
+    idle: list[Session]  # of runs that are over: the next one need not allocate and capture
+
+    def session(self, hidden: int) -> Session:
+        """One that nobody uses. Threads may ask at once: to look and to take are one move."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return Session(self.flavour, self.loaded, hidden)
+
+    def give_back(self, session: Session) -> None:
+        """For the next run. Whoever promises to call this keeps these engines alive until then."""
+        self.idle.append(session)
 
     def profile(self, name: str, shapes: Mapping[str, Shape]) -> int:
         """The first profile that takes these shapes."""
@@ -94,35 +108,38 @@ class TensorRtBackend:
         self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
         self._rebuild, self._trusted = rebuild, trusted
         self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
-        self._idle: list[Session] = []  # of runs that are over: the next one need not allocate and capture
-        self._engines = self._find()
+        self._building = Lock()
+        self._engines = self._find()  # replaced as a whole: a run uses those that it found when it started
 
     @property
     def ports(self) -> dict[str, Ports]:
         return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.graphs}
 
     def start(self, graph: Graph) -> TensorRtRecurrence:
+        engines = self._engines
         try:
-            return self._start(graph)
+            return self._start(graph, engines)
         except ProfileError as error:
-            wanted = Profile.around(graph)
             if not self._rebuild:
                 raise ProfileError(
                     f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
-                    f"--profile {_as_option(wanted)}, or --rebuild, or --backend auto"
+                    f"--profile {_as_option(Profile.around(graph))}, or --rebuild, or --backend auto"
                 ) from error
-            self._idle = []  # what comes back from now on is of the old engines
-            self._build((*self._profiles(), wanted))
+        with self._building:
+            if self._engines is not engines:  # another thread has built in the meantime
+                with suppress(ProfileError):
+                    return self._start(graph, self._engines)
+            self._build((*self._profiles(), Profile.around(graph)))
             self._engines = self._load()
             try:
-                return self._start(graph)
-            except ProfileError as again:
+                return self._start(graph, self._engines)
+            except ProfileError as error:
                 raise ProfileError(
-                    f"the graph does not fit the TensorRT engines that were built for it, {again}: "
+                    f"the graph does not fit the TensorRT engines that were built for it, {error}: "
                     "use --backend auto, and please report it"
-                ) from again
+                ) from error
 
-    def _start(self, graph: Graph) -> TensorRtRecurrence:
+    def _start(self, graph: Graph, engines: _Engines) -> TensorRtRecurrence:
         manifest = self._manifest
         d, p = manifest.hidden, manifest.proxies
         c = manifest.targets or graph.targets
@@ -136,24 +153,21 @@ class TensorRtBackend:
         pairs = None if graph.pairs is None else np.ascontiguousarray(graph.pairs, np.int64)
         if pairs is not None:
             shapes["pairs"] = pairs.shape
-        chosen = {name: self._engines.profile(name, shapes) for name in manifest.graphs}
+        chosen = {name: engines.profile(name, shapes) for name in manifest.graphs}
 
-        session = self._idle.pop() if self._idle else self._session()
+        session = engines.session(d)
         session.fit(chosen["cell"], states, structure)
         outputs = {NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level]
         session.head.fit(chosen["head"], shapes, pairs, (outputs, c))
         session.side = 0
-        session.encoder.run(chosen["encoder"], graph, self._rows(graph, chosen["encoder"]), session.sides[0])
+        least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
+        session.encoder.run(chosen["encoder"], graph, self._rows(graph, least), session.sides[0])
         recurrence = TensorRtRecurrence(self.name, session)
-        finalize(recurrence, self._idle.append, session).atexit = False
+        finalize(recurrence, engines.give_back, session).atexit = False
         return recurrence
 
-    def _session(self) -> Session:
-        return Session(self._engines.flavour, self._engines.loaded, self._manifest.hidden)
-
-    def _rows(self, graph: Graph, profile: int) -> int:
+    def _rows(self, graph: Graph, least: int) -> int:
         """How many nodes to encode at once: no fewer than the engine takes."""
-        least = self._engines.sidecars["encoder"].shapes[profile]["features"].least[0]
         rows = encoder_rows(graph, by_row=self._by_row)
         return rows if rows >= least else -(-least // ENCODER_STEP) * ENCODER_STEP
 
@@ -192,7 +206,7 @@ class TensorRtBackend:
             if misfit is None:
                 runtime = flavour.trt.Runtime(flavour.log)
                 loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
-                return _Engines(flavour, of_target, runtime, loaded)
+                return _Engines(flavour, of_target, runtime, loaded, [])
             misfits.append(misfit)
         raise BackendError(
             f"no TensorRT engine of {self._bundle} fits, {misfits[0]}: "
