@@ -114,6 +114,15 @@ def test_run_takes_the_user_s(adar, foreign: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(adar(*asked)[1])["backend"] == "tensorrt"
 
 
+def test_steps_that_are_run_as_a_block_are_told_by_their_mean(foreign: Path, tmp_path: Path) -> None:
+    """The first of a block would seem to take all of its time, and the others none."""
+    side = bench.Side(bench.runtime_turn, foreign, "tensorrt", "euler", 1, "fp32", trusted=True)
+    seconds, answer = side.build(side, 20)(tmp_path / "graph.npz")
+    assert len(answer["steps"]) == 20
+    assert len(set(answer["steps"])) == 1
+    assert 0 < sum(answer["steps"]) < seconds
+
+
 def test_what_a_side_is_not_told_to_trust_is_not_loaded(foreign: Path) -> None:
     side = bench.Side(bench.runtime_turn, foreign, "tensorrt", "euler", 1, "fp32")
     with pytest.raises(BackendError, match="it was not built here"):
