@@ -88,10 +88,17 @@ def new_folder(path: Path, marker: str) -> Iterator[Path]:
     with writing(path):
         path = path.resolve()  # a link stays a link: the folder that it leads to is the one replaced
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(path.parent) as temporary:
-            yield temporary
-            _sync(temporary)
-            _swap(temporary, path)
+    with changed_folder(path) as temporary:
+        yield temporary
+
+
+@contextmanager
+def changed_folder(path: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of `path`, whatever that holds, when the block ends well."""
+    with writing(path), temporary_folder(path.parent) as temporary:
+        yield temporary
+        _sync(temporary)
+        _swap(temporary, path)
 
 
 def _sync(folder: Path) -> None:

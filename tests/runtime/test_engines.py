@@ -1,5 +1,6 @@
 """TensorRT engines, built for real: no GPU is needed for that with tensorrt-rtx."""
 
+import errno
 import json
 import shutil
 import signal
@@ -240,21 +241,20 @@ def test_a_failure_leaves_older_engines_as_they_were(engines: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_file(engines: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from adar_runtime.engines import sidecar
-
     built = {one.graph: (one, read_engine(engines, one)) for one in sidecars(engines)}
-    real, written = sidecar.write_file, []
+    real, written = Path.write_bytes, []
 
-    def until_full(path: Path, content: bytes) -> None:
-        if len(written) == 5:
-            raise UsageError(f"{path} cannot be written: No space left on device")
-        real(path, content)
+    def until_full(path: Path, content: bytes) -> int:
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
         written.append(path)
+        return real(path, content)
 
-    monkeypatch.setattr(sidecar, "write_file", until_full)
+    before = sorted(bundle.iterdir())
+    monkeypatch.setattr(Path, "write_bytes", until_full)
     with pytest.raises(UsageError, match="No space left"):
         write_engines(bundle, built)
-    assert not (bundle / FOLDER).exists()
+    assert sorted(bundle.iterdir()) == before
 
 
 def raised() -> None:

@@ -105,7 +105,7 @@ class Session:
         self.cuda.wait()
 
     def _capture(self) -> Captured | None:
-        """A whole block; None where TensorRT says, or shows, that it cannot be captured: it is queued then."""
+        """A whole block; None where TensorRT says or shows that it cannot be captured: it is queued then."""
         if not all(context.capturable() for context in (*self._clock, *self._cell)):
             return None
         try:

@@ -5,6 +5,7 @@ An engine is raw bytes, so that other tools can read it, and bytes do not say wh
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from adar_runtime.engines import FOLDER
 from adar_runtime.engines.flavours import MODULES, RTX
 from adar_runtime.engines.profiles import Profile, Range, Shapes
 from adar_runtime.errors import BackendError, BundleError, reason, short
-from adar_runtime.files import read_own, write_file
+from adar_runtime.files import changed_folder, read_own
+from adar_runtime.temporaries import NAME
 
 SCHEMA = 1
 PORTABLE = (
@@ -150,26 +152,15 @@ def sha256(content: bytes) -> str:
 
 
 def write_engines(bundle: Path, engines: Mapping[str, tuple[Sidecar, bytes]]) -> None:
-    """All of them or none: an engine counts when its description is there, which is written after it."""
-    folder, written = bundle / FOLDER, []
-    try:
+    """All of them in one move, or none: until then, and where it fails, the old ones are there."""
+    folder = bundle / FOLDER
+    with changed_folder(folder) as new:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_file() and not path.is_symlink() and not NAME.fullmatch(path.name):
+                shutil.copy2(path, new)  # engines for other GPUs
         for sidecar, content in engines.values():
-            path = folder / sidecar.file
-            described = path.with_suffix(".json")
-            written += [path, described]
-            described.unlink(missing_ok=True)  # an old description does not speak of the new engine
-            write_file(path, content)
-            write_file(described, sidecar.to_json().encode())
-    except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
-        _remove_if_empty(folder)
-        raise
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+            (new / sidecar.file).write_bytes(content)
+            (new / sidecar.file).with_suffix(".json").write_text(sidecar.to_json(), encoding="utf-8")
 
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
