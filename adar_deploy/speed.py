@@ -86,12 +86,15 @@ def sides(
     backends: Sequence[str],
     solvers: Sequence[str],
     threads: list[int],
+    *,
+    trusted: bool = False,
 ) -> "list[Side]":
     """Every combination; PyTorch's side has neither solver nor precision to choose."""
+    from adar_runtime.backends import TENSORRT
     from adar_runtime.bench import PYTORCH, Side, runtime_turn
 
     found = [
-        Side(runtime_turn, bundle, backend, solver, count, precision)
+        Side(runtime_turn, bundle, backend, solver, count, precision, trusted and backend == TENSORRT)
         for precision, bundle in bundles.items()
         for backend in backends
         for solver in solvers

@@ -1,18 +1,20 @@
-"""Files and folders that are whole or absent: written under another name, then renamed."""
+"""Files and folders: written whole or not at all, under another name, then renamed; and read with care."""
 
 import ctypes
 import errno
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import BundleError, UsageError, short
 from adar_runtime.temporaries import NAME, temporary_file, temporary_folder
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for a pipe's other end
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # of a kernel or file system that has none
 
 
@@ -34,6 +36,22 @@ def write_file(path: Path, content: bytes) -> None:
                 file.write(content)
             os.fsync(descriptor)
             temporary.replace(path)
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """The content of a file that is a bundle's own: a link leads to somebody else's, and a pipe is none."""
+    name = short(path.name)
+    if path.is_symlink():
+        raise BundleError(f"{name} is a link, and a bundle holds files: copy what it leads to")
+    with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise BundleError(f"{name} is a pipe or a device, and a bundle holds files: remove it")
+        if facts.st_nlink > 1:
+            raise BundleError(f"{name} is a hard link to a file elsewhere: copy the bundle")
+        if facts.st_size > most:
+            raise BundleError(f"{name} has {facts.st_size:,} bytes, and {most:,} are allowed")
+        return file.read(facts.st_size)
 
 
 def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
@@ -70,10 +88,17 @@ def new_folder(path: Path, marker: str) -> Iterator[Path]:
     with writing(path):
         path = path.resolve()  # a link stays a link: the folder that it leads to is the one replaced
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(path.parent) as temporary:
-            yield temporary
-            _sync(temporary)
-            _swap(temporary, path)
+    with changed_folder(path) as temporary:
+        yield temporary
+
+
+@contextmanager
+def changed_folder(path: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of `path`, whatever that holds, when the block ends well."""
+    with writing(path), temporary_folder(path.parent) as temporary:
+        yield temporary
+        _sync(temporary)
+        _swap(temporary, path)
 
 
 def _sync(folder: Path) -> None:

@@ -45,6 +45,17 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process, or thread, does this with the folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def clear(folder: Path) -> None:
     """Remove what processes that are gone have left in this folder."""
     for path in folder.iterdir():
