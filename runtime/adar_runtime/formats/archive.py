@@ -23,7 +23,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     with _Careful(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
         file.opened = True
         members = archive.infolist()
-        if len({member.filename for member in members}) < len(members):
+        # PyTorch takes A for a: it would read another of two such members than the one that was checked.
+        if len({member.filename.casefold() for member in members}) < len(members):
             raise ValueError("two of its members have the same name")
         # Python forgives what stands before an archive and PyTorch does not: they would read different ones.
         file.seek(0)
