@@ -61,12 +61,23 @@ def race(
     repeats: int,
     *args: Any,
     on_turn: Callable[[str, Any], None] = lambda *_: None,
+    on_problem: Callable[[str, BackendError], None] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of each turn, by side; `args` are for every turn."""
+    """Seconds of each turn, by side; `args` are for every turn.
+
+    A side that fails ends the race, unless somebody wants to hear of it: then the others go on without it.
+    """
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     for _ in range(repeats):
-        for side, worker in workers.items():
-            spent, answer = worker.turn(*args)
+        for side in list(seconds):
+            try:
+                spent, answer = workers[side].turn(*args)
+            except BackendError as error:
+                if on_problem is None:
+                    raise
+                del seconds[side]
+                on_problem(side, error)
+                continue
             seconds[side].append(spent)
             on_turn(side, answer)
     return seconds
