@@ -6,11 +6,11 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from adar_runtime.errors import BundleError, UsageError, short
-from adar_runtime.temporaries import NAME, temporary_file, temporary_folder
+from adar_runtime.temporaries import NAME, set_aside, temporary_file, temporary_folder
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
@@ -122,13 +122,14 @@ def _swap(new: Path, path: Path) -> None:
             if not _exchange(new, path):
                 _two_renames(new, path)
             return
-        except FileNotFoundError:  # another process has just taken it away: see what is there now
-            continue
+        except OSError as error:  # another process has just taken it away, or put another in its place
+            if error.errno not in (errno.ENOENT, *OCCUPIED):
+                raise
 
 
 def _exchange(new: Path, path: Path) -> bool:
     """Swap two folders in one move, so that at no moment there is none; False where the system cannot."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
     if renameat2(AT_FDCWD, os.fsencode(new), AT_FDCWD, os.fsencode(path), RENAME_EXCHANGE) == 0:
@@ -140,22 +141,29 @@ def _exchange(new: Path, path: Path) -> bool:
 
 def _two_renames(new: Path, path: Path) -> None:
     """The old folder is deleted only when the new one is there."""
-    with temporary_folder(path.parent) as aside:
-        path.rename(aside / "old")
-        try:
-            new.rename(path)
-        except BaseException:
-            (aside / "old").rename(path)
-            raise
+    with set_aside(path):
+        new.rename(path)
 
 
 def check_replaceable(path: Path, *markers: str) -> None:
     """Refuse to replace what does not look like an older one of ours: it holds none of the markers."""
     with writing(path):
-        empty = path.is_dir() and all(NAME.fullmatch(each.name) for each in path.iterdir())
-        ours = any((path / marker).exists() for marker in markers)
-        taken = path.exists() and not empty and not ours
+        taken = _taken(path, markers)
+        while taken and taken != (taken := _taken(path, markers)):
+            pass  # another process replaced it during the look
     if taken:
         raise UsageError(
             f"{path} is there already and holds no {markers[0]}: choose another --out, or move it away"
         )
+
+
+def _taken(path: Path, markers: tuple[str, ...]) -> int | None:
+    """Which file or folder is at this place, if it is neither ours nor empty."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat()
+        if not path.is_dir():
+            return found.st_ino
+        names = {each.name for each in path.iterdir()}
+        if not all(map(NAME.fullmatch, names)) and names.isdisjoint(markers):
+            return found.st_ino
+    return None

@@ -77,9 +77,17 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
 
 def _make_newest(path: Path) -> None:
     """Let it be the last that was written, even where a clock went backwards since another was."""
-    latest = max(file.stat().st_mtime_ns for file in path.parent.glob(f"*/{CONFIG}"))
+    latest = max(_written(file) for file in path.parent.glob(f"*/{CONFIG}"))
     if (path / CONFIG).stat().st_mtime_ns < latest:
         os.utime(path / CONFIG, ns=(latest + 1, latest + 1))
+
+
+def _written(file: Path) -> int:
+    """When it was; long ago, where another training has just taken it away to write it anew."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def check_free(path: Path) -> None:
@@ -143,7 +151,7 @@ def find_run(runs: Path, fingerprint: str | None, path: Path | None = None) -> R
 
 def newest_run(runs: Path) -> Path:
     """The run that was written last."""
-    found = sorted(runs.glob(f"*/{CONFIG}"), key=lambda file: file.stat().st_mtime_ns)
+    found = sorted(runs.glob(f"*/{CONFIG}"), key=_written)
     if not found:
         raise RunFolderError(
             f"there is no run in {runs}: make one with adar-deploy train, or name its folder"
