@@ -5,6 +5,7 @@ however it ends, so a lock that can be had says that its owner is gone: the next
 clears what was left there. Nothing depends on a clock, or on the numbers of processes.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)  # what it is called where a folder is not to be replaced
 NAME = re.compile(r"\.adar-[0-9a-f]{16}")
 ASIDE = re.compile(r"\.adar-aside-[0-9a-f]{16}")
 """Folders of something whole, under its own name, that is to be replaced: perhaps the only copy."""
@@ -76,7 +78,11 @@ def _settle(aside: Path) -> None:
     """Bring back what lacks a successor, and remove the rest."""
     for old in aside.iterdir():
         if not (aside.parent / old.name).exists():
-            old.rename(aside.parent / old.name)
+            try:
+                old.rename(aside.parent / old.name)
+            except OSError as error:
+                if error.errno not in OCCUPIED:  # otherwise somebody else has put a successor there just now
+                    raise
     _remove(aside)
 
 
