@@ -151,7 +151,7 @@ def _show_one(answer: Answer) -> None:
         "nodes, edges": f"{answer.nodes:,}, {answer.edges:,}",
         "cell calls": f"{result.cell_calls:,}, for a budget of {result.budget:,} steps",
         "stopped because": result.stop_reason.value,
-        "best step": f"{result.best_step} (t = {result.best_time:.2f})",
+        "answer from": f"t = {result.best_time:.2f}, call {result.best_step:,}",
         "backend": result.backend,
         "time": f"{result.seconds:.2f} s ("
         + ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.timings.items())

@@ -1,5 +1,6 @@
 """All that touches rich: where messages go, and what tables and bars look like."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from adar_runtime.manifest import Manifest
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Colons in names and profiles are colons: rich would make a picture of ":100:".
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 WIDE = 90  # columns of a window that has room for everything
 GAP = 2  # blanks between two columns of a table
 CHECKED = 25  # characters of what a check is of
@@ -113,9 +115,10 @@ def print_warning(message: str) -> None:
     out.print(f"[bold yellow]warning:[/] {escape(printable(message))}", soft_wrap=True)
 
 
-def print_next(command: str) -> None:
-    """The command to go on with."""
-    out.print(f"[dim]next:[/] {escape(printable(command))}", soft_wrap=True)
+def print_next(*words: object) -> None:
+    """The arguments of `adar-deploy` to go on with, as a shell takes them."""
+    command = shlex.join(["adar-deploy", *(printable(word) for word in words)])
+    out.print(f"[dim]next:[/] {escape(command)}", soft_wrap=True)
 
 
 class Bar:

@@ -93,6 +93,8 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
             if not meant:
                 raise _error(path, f"there is no option {'.'.join(key)}: {_hint(key, known)}")
             for parameter in meant:
+                if isinstance(value, bool) and not getattr(parameter.parsed_by, "is_flag", False):
+                    raise _error(path, f"{'.'.join(key)} is {str(value).lower()}, and it is no switch")
                 place = defaults
                 for word in parameter.command:
                     place = place.setdefault(word, {})

@@ -34,3 +34,12 @@ class PrecisionName(StrEnum):
     fp16 = "fp16"
     bf16 = "bf16"
     int8 = "int8"
+
+
+def is_typed(ctx: typer.Context, parameter: str) -> bool:
+    """Whether the user said it, on the command line or in the environment.
+
+    A file in the working folder may have come with somebody's bundle: it may choose, and must not vouch.
+    """
+    source = ctx.get_parameter_source(parameter)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COLUMNS = ("calls", "step ms p50", "p90", "p99", "run s p50", "p90", "PyTorch / it", "same", "MB")
 NARROW = ("calls", "step ms", "run s", "PyTorch / it", "MB")
 Progress = Callable[[Any], None]
+BYTES_AN_EDGE, BYTES_A_FEATURE = 16, 8  # while a graph is drawn
 SIDE = 8  # of the board that a bundle is made for where none is given: proving it is quick on a small one
 
 
@@ -85,12 +86,15 @@ def sides(
     backends: Sequence[str],
     solvers: Sequence[str],
     threads: list[int],
+    *,
+    trusted: bool = False,
 ) -> "list[Side]":
     """Every combination; PyTorch's side has neither solver nor precision to choose."""
+    from adar_runtime.backends import TENSORRT
     from adar_runtime.bench import PYTORCH, Side, runtime_turn
 
     found = [
-        Side(runtime_turn, bundle, backend, solver, count, precision)
+        Side(runtime_turn, bundle, backend, solver, count, precision, trusted and backend == TENSORRT)
         for precision, bundle in bundles.items()
         for backend in backends
         for solver in solvers
@@ -118,11 +122,18 @@ def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], 
     """Graphs of every size, that the bundle takes."""
     from adar_runtime import write_graph
     from adar_runtime.bench import Case
+    from adar_runtime.errors import UsageError
     from adar_runtime.generated.plain import graph_for, near_edges
+    from adar_runtime.limits import max_bytes
 
     cases = []
     for count in nodes:
         for degree in degrees:
+            needed = count * (degree * BYTES_AN_EDGE + manifest.features * BYTES_A_FEATURE)
+            if needed > max_bytes():
+                raise UsageError(
+                    f"{count:,} nodes would take {needed:,} bytes: choose fewer, or set ADAR_MAX_BYTES"
+                )
             path = folder / f"{count}-{degree}.npz"
             graph = graph_for(manifest, count, near_edges(count, degree))
             write_graph(path, graph)

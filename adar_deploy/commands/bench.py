@@ -12,13 +12,14 @@ from adar_deploy.commands.export import ABOUT
 from adar_deploy.commands.train import RUNS
 from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
 from adar_deploy.numbers import parse_numbers
-from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName
+from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName, is_typed
 
 if TYPE_CHECKING:
     from adar_runtime.bench import Case, Side, Timing
 
 
 def bench(
+    ctx: typer.Context,
     bundle: Annotated[
         Path | None,
         typer.Argument(help="Folder of an exported bundle.", show_default="a small one of random weights"),
@@ -88,7 +89,12 @@ def bench(
             found = speed.find_run(RUNS, manifest, run, notes)
             bundles = speed.in_precisions(bundle, manifest.precision, precision or [], found, folder, show)
         sides = speed.sides(
-            bundles, found, backend or available(), solver or speed.solvers_of(manifest), counts
+            bundles,
+            found,
+            backend or available(),
+            solver or speed.solvers_of(manifest),
+            counts,
+            trusted=is_typed(ctx, "backend"),
         )
         if graph is None:
             cases = speed.generated_cases(manifest, sizes, degrees, folder)

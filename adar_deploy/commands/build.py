@@ -1,6 +1,7 @@
 """The command `adar-deploy build`."""
 
 import json
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -74,6 +75,8 @@ def build(
     from adar_runtime.engines.sidecar import summary
     from adar_runtime.errors import UsageError
 
+    if workspace is not None and not math.isfinite(workspace):
+        raise UsageError(f"--workspace is {workspace}: it is a number of GiB")
     manifest, _ = read_bundle(bundle)
     if precision is not None and precision.value != manifest.precision:
         raise UsageError(
@@ -93,7 +96,7 @@ def build(
         typer.echo(json.dumps({"bundle": str(bundle), "engines": [summary(one) for one in built]}))
         return
     show_engines(bundle, built)
-    print_next(f"adar-deploy run GRAPH --bundle {bundle} --backend tensorrt")
+    print_next("run", "GRAPH", "--bundle", bundle, "--backend", "tensorrt")
 
 
 def build_with_bar(bundle: Path, wish: "Wish") -> "list[Sidecar]":

@@ -81,4 +81,4 @@ def embed(
     print_facts("embedded", {name.replace("_", " "): value for name, value in facts.items()})
     if empty:
         print_note(f"{empty:,} nodes have no text: they are known by their neighbours alone")
-    print_next(f"adar-deploy {'run' if graph.target_features is not None else 'train'} {output}")
+    print_next("train" if graph.target_features is None else "run", output)

@@ -77,7 +77,7 @@ def export(
     show_parity(manifest)
     if engines:
         show_engines(out, engines)
-    print_next(f"adar-deploy run {loaded.path / GRAPH} --bundle {out} --max-steps 300")
+    print_next("run", loaded.path / GRAPH, "--bundle", out, "--max-steps", 300)
 
 
 def _check_engines(*, plain: bool) -> None:

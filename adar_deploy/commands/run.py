@@ -10,7 +10,7 @@ import typer
 
 from adar_deploy.answers import Answer, Failure, Job, Saver, show_answers
 from adar_deploy.console import Bar, print_error
-from adar_deploy.options import Backend, MaxSteps, SolverName, Threads
+from adar_deploy.options import Backend, MaxSteps, SolverName, Threads, is_typed
 from adar_deploy.places import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
 from adar_deploy.watch import Watch
@@ -28,6 +28,7 @@ class Exit(StrEnum):
 
 
 def run(
+    ctx: typer.Context,
     graphs: Annotated[
         list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.", readable=False)
     ],
@@ -93,7 +94,8 @@ def run(
         raise UsageError("--within says when the nodes have come to rest: it goes with --exit converged")
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     save = Saver.of(files, output, plot, several=several)
-    opened = load(bundle, backend.value, threads, rebuild=rebuild)
+    trusted = backend is Backend.tensorrt and is_typed(ctx, "backend")
+    opened = load(bundle, backend.value, threads, rebuild=rebuild, trust_engines=trusted)
     waiting = _given(patience=patience, tolerance=within)
     if exit is Exit.per_node:
         rule = opened.stop_rule("final")

@@ -186,7 +186,8 @@ def train(
 
         def show(epoch: Any) -> None:
             val = "" if epoch.val is None else f"  best val {percent(epoch.val)}"
-            bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}")
+            then = "  calibrating the exit" if epoch.number == job.training.epochs else ""
+            bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
 
         if search:
             metrics = job.search(SEARCH, device, show)
@@ -220,7 +221,8 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
     rule = metrics["exit"]
     facts = {
         "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
-        "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s",
+        "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
+        f"and {metrics['calibration_seconds']:.0f} s to calibrate the exit",
         **{f"{part} {metrics['metric']}": percent(metrics[part]) for part in SPLITS if part in metrics},
         "exit": " ".join(f"{name} {value}" for name, value in rule.items()),
         "run": out,
@@ -228,4 +230,4 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
     }
     print_facts("trained", facts)
     if exportable:
-        print_next(f"adar-deploy export {out} --opset 17")
+        print_next("export", out, "--opset", 17)

@@ -8,7 +8,7 @@ import typer
 
 from adar_deploy.commands.inspect import show_checks
 from adar_deploy.commands.train import RUNS
-from adar_deploy.console import Bar, print_facts
+from adar_deploy.console import Bar, print_facts, print_note
 from adar_deploy.extras import require
 from adar_deploy.options import BundleArgument, Json
 from adar_deploy.places import graph_files
@@ -56,27 +56,31 @@ def validate(
     check_ports(bundle)
     files = graph_files(graphs or [])
     compared = {str(path): read_graph(path) for path in files} or shapes_for(model.config)
-    reports, problems = [], []
+    reports, problems = [], dict[str, str]()
     for backend in available():
         try:
-            opened = load(bundle, backend)
-        except BackendError as error:  # a driver without what ONNX Runtime needs, or a precision it lacks
-            problems.append(str(error))
+            opened = load(bundle, backend, trust_engines=False)  # nobody asked for this one by name
+            with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
+                checks: list[Check] = []
+
+                def show(check: Check) -> None:
+                    checks.append(check)  # noqa: B023
+                    bar.update(len(checks), f"{check.steps} steps: {check.relative:.0e}")  # noqa: B023
+
+                reports.append(compare(model, opened, compared, budgets, show))
+        except BackendError as error:  # a driver without what it needs, a precision or a shape that it lacks
+            problems[backend] = str(error)
             continue
-        with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
-            checks: list[Check] = []
-
-            def show(check: Check) -> None:
-                checks.append(check)  # noqa: B023
-                bar.update(len(checks), f"{check.steps} steps: {check.relative:.0e}")  # noqa: B023
-
-            reports.append(compare(model, opened, compared, budgets, show))
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])
     if not reports:
-        raise BackendError("; ".join(problems))
+        raise BackendError("; ".join(problems.values()))
     if as_json:
-        typer.echo(json.dumps([report.to_dict() for report in reports]))
+        unchecked = [{"backend": name, "problem": why, "checks": []} for name, why in problems.items()]
+        typer.echo(json.dumps([*(report.to_dict() for report in reports), *unchecked]))
+    else:
+        for name, why in problems.items():
+            print_note(f"{name} was not compared: {why}")
     refuse(*reports)
     if as_json:
         return

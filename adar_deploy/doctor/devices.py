@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from adar_deploy.doctor.findings import Finding, State
 from adar_deploy.doctor.probes import probe
 
-DRIVERS = ("libcuda.so.1", "nvcuda.dll")
+DRIVER = "libcuda.so.1"
 FLAVOURS = {"tensorrt": "tensorrt", "tensorrt_rtx": "rtx"}
 """TensorRT's modules, and the extra that each is in."""
 
@@ -51,12 +51,10 @@ def gpus() -> list[str]:
 
 
 def _driver() -> ctypes.CDLL | None:
-    for name in DRIVERS:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
+    try:
+        return ctypes.CDLL(DRIVER)
+    except OSError:
+        return None
 
 
 def _cuda() -> list[Finding]:

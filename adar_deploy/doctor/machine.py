@@ -7,6 +7,7 @@ from pathlib import Path
 
 from adar_deploy.defaults import FILES, PREFIX
 from adar_deploy.doctor.findings import Finding, State
+from adar_deploy.speed import all_cores
 
 GROUP = "machine"
 LEAST_PYTHON = (3, 11)
@@ -20,7 +21,7 @@ def look() -> list[Finding]:
     found = [
         _python(),
         Finding(GROUP, "system", State.works, f"{platform.system()} {platform.machine()}"),
-        Finding(GROUP, "cores", State.works, str(os.cpu_count() or "unknown")),
+        Finding(GROUP, "cores", State.works, str(all_cores())),
     ]
     if free is not None:
         found.append(Finding(GROUP, "free memory", State.works, f"{free / 1e9:.1f} GB"))

@@ -23,7 +23,8 @@ DOUBLE = (  # an ONNX file: y = x + x for two numbers
 
 def probe(name: str, *arguments: str) -> dict[str, Any]:
     """Try it in another process: what it found, or an "error"."""
-    command = [sys.executable, "-m", __name__, name, *arguments]
+    # -P: nothing that lies in the folder one happens to be in is imported in place of a package
+    command = [sys.executable, "-P", "-m", __name__, name, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -46,7 +46,7 @@ class Sources:
             return None
         try:
             return json.loads((self.run / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(
                 f"{self.run} holds a run that cannot be read: {name}: {reason(error)}"
             ) from error

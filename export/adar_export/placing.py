@@ -4,20 +4,28 @@ import numpy as np
 
 from adar_export.builder import GraphBuilder
 from adar_export.rows import mean_row
-from adar_train.placing import ROOT_STEPS, TINY
+from adar_train.placing import RIDGE, ROOT_STEPS, TINY
 
 
 def placed(g: GraphBuilder, nodes: str, targets: str, length: float, columns: int) -> tuple[str, str]:
     """Both sides weighted and measured from their middle, every row of that length."""
     nodes, targets = (g.op("Sub", rows, mean_row(g, rows)) for rows in (nodes, targets))
-    covariance = g.op("Gemm", nodes, nodes, transA=1)
-    weights = _root(g, _root(g, covariance, columns), columns)
+    weights = _root(g, _root(g, _covariance(g, nodes, columns), columns), columns)
     nodes = g.op("MatMul", nodes, weights)
     targets = _of_length(g, length, g.op("MatMul", targets, weights))
     scale = g.weight("inverse_root_d", np.array(columns**-0.5))
     likeness = g.op("Gemm", g.op("Mul", targets, scale), _of_length(g, length, nodes), transB=1)  # [c, n]
     gathered = g.op("MatMul", g.op("Softmax", likeness, axis=1), nodes)
     return _of_length(g, length, g.op("Sub", nodes, mean_row(g, gathered))), targets
+
+
+def _covariance(g: GraphBuilder, rows: str, columns: int) -> str:
+    """Of centred rows, with the ridge; the sum of all squares is that of the variances."""
+    mean = g.op(
+        "Mul", g.op("ReduceSumSquare", rows, keepdims=0), g.weight("share", np.array(RIDGE / columns))
+    )
+    ridge = g.op("Mul", g.weight("one", np.eye(columns)), mean)
+    return g.op("Gemm", rows, rows, ridge, transA=1)
 
 
 def _of_length(g: GraphBuilder, length: float, rows: str) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from adar_runtime.backends import Foresees
 from adar_runtime.bundle import load
 from adar_runtime.errors import BackendError
 from adar_runtime.formats import read_graph
@@ -18,6 +20,7 @@ from adar_runtime.stopping import Final
 
 State = TypeVar("State")
 PYTORCH = "pytorch"
+CLOSE = 0.01  # of the spread of the numbers that are foretold
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -43,6 +46,7 @@ class Side:
     solver: str
     threads: int
     precision: str
+    trusted: bool = False  # TensorRT engines of this bundle, whoever built them
 
     @property
     def label(self) -> str:
@@ -94,15 +98,17 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def runtime_turn(side: Side, budget: int) -> Turn:
     """A whole run in this runtime."""
-    bundle = load(side.folder, side.backend, side.threads)
+    bundle = load(side.folder, side.backend, side.threads, trust_engines=side.trusted)
 
     def turn(graph: Path) -> tuple[float, Any]:
         loaded = opened(graph)
         started = time.perf_counter()
         loop = bundle.loop(loaded, budget, Final(), side.solver)
         _, steps = timed(loop)
+        if isinstance(loop.recurrence, Foresees):  # a block of steps is done when the first is asked for:
+            steps = [sum(steps) / len(steps)] * len(steps)  # a single one has no time of its own
         scores = loop.result().scores
-        return time.perf_counter() - started, answer(steps, scores)
+        return time.perf_counter() - started, answer(steps, scores, regression=bundle.manifest.regression)
 
     return turn
 
@@ -113,9 +119,10 @@ def opened(path: Path) -> Graph:
     return read_graph(path)
 
 
-def answer(steps: list[float], scores: Floats) -> dict[str, Any]:
+def answer(steps: list[float], scores: Floats, *, regression: bool) -> dict[str, Any]:
     """What a side says of a run, beside its time."""
-    return {"steps": steps, "predictions": scores.argmax(axis=1), "peak": peak_bytes()}
+    predictions = scores if regression else scores.argmax(axis=1)
+    return {"steps": steps, "predictions": predictions, "peak": peak_bytes()}
 
 
 def timed(states: Iterator[State]) -> tuple[State, list[float]]:
@@ -171,10 +178,21 @@ def _race(
         timings[label].peak = answer["peak"]
         on_turn(case, timings[label].side)
 
+    def give_up(label: str, error: BackendError) -> None:
+        timings[label].problem = str(error)
+
     able = {label: workers[label] for label in predictions}
-    for label, seconds in race(able, repeats, case.path, on_turn=note).items():
+    raced = race(able, repeats, case.path, on_turn=note, on_problem=give_up)
+    for label, seconds in raced.items():
         timings[label].runs = seconds
-        timings[label].same = float((predictions[label] == next(iter(predictions.values()))).mean())
+        timings[label].same = _same(predictions[label], next(iter(predictions.values())))
+
+
+def _same(one: NDArray[Any], first: NDArray[Any]) -> float:
+    """The share of outputs with the same class, or with numbers that differ by no more than `CLOSE`."""
+    if not np.issubdtype(first.dtype, np.floating):
+        return float((one == first).mean())
+    return float(np.isclose(one, first, rtol=1e-5, atol=CLOSE * first.std(axis=0)).mean())
 
 
 def _compare(timings: Sequence[Timing]) -> None:

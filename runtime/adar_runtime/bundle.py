@@ -1,7 +1,6 @@
 """A bundle: a folder on disk -> something that runs."""
 
 import hashlib
-import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 from adar_runtime import manifest as manifests
 from adar_runtime import memory, onnx_guard, signature
 from adar_runtime.ahead import read_ahead
-from adar_runtime.backends import AUTO, Settings, open_backend
+from adar_runtime.backends import AUTO, TENSORRT, Settings, open_backend
 from adar_runtime.convergence import behaves_like_ode, measured_settings
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
+from adar_runtime.files import read_own
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop import Loop, Result, check_budget
 from adar_runtime.manifest import GraphFile, Manifest
@@ -21,30 +21,43 @@ from adar_runtime.stopping import StopRule, is_exit_time, make_rule
 
 MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
 MAX_THREADS = 1024
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor a pipe that took a file's place
 
 
 def load(
-    path: str | Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+    path: str | Path,
+    backend: str = AUTO,
+    threads: int | None = None,
+    *,
+    rebuild: bool = False,
+    trust_engines: bool | None = None,
 ) -> "Bundle":
     """Open a bundle on one of `adar_runtime.backends.BACKENDS` or, with "auto", on the best that works.
 
-    With `rebuild`, TensorRT engines that do not fit are built again instead of refused.
+    With `rebuild`, TensorRT engines that do not fit are built again instead of refused. An engine is a
+    program: `trust_engines` says whether one that was not built on this machine may be loaded. Who asks for
+    the backend "tensorrt" and says nothing of trust trusts; who asks for any other does not.
     """
-    return Bundle(Path(path), backend, threads, rebuild=rebuild)
+    return Bundle(Path(path), backend, threads, rebuild=rebuild, trust_engines=trust_engines)
 
 
 class Bundle:
     """An exported model, checked and ready to run any graph for any budget."""
 
     def __init__(
-        self, path: Path, backend: str = AUTO, threads: int | None = None, *, rebuild: bool = False
+        self,
+        path: Path,
+        backend: str = AUTO,
+        threads: int | None = None,
+        *,
+        rebuild: bool = False,
+        trust_engines: bool | None = None,
     ) -> None:
         if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, graphs = read_bundle(path)
-        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild))
+        trusted = backend == TENSORRT if trust_engines is None else trust_engines
+        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild, trusted))
         signature.check(self.manifest, self.backend.ports)
 
     def run(
@@ -154,24 +167,11 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if not file.is_file():
             raise BundleError(f"no {manifests.FILE_NAME}, hence no bundle: make one with adar-deploy export")
-        manifest = Manifest.from_json(_read_own(file, manifests.MAX_BYTES).decode("utf-8"))
+        manifest = Manifest.from_json(read_own(file, manifests.MAX_BYTES).decode("utf-8"))
         make_rule(manifest.exit)  # refuse a rule that cannot be before any work is done
     except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
     return manifest
-
-
-def _read_own(path: Path, most: int) -> bytes:
-    """The content of a file that is the bundle's own: what a link leads to is somebody else's."""
-    if path.is_symlink():
-        raise BundleError(f"{short(path.name)} is a link, and a bundle holds files: copy what it leads to")
-    with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
-        facts = os.fstat(file.fileno())
-        if facts.st_nlink > 1:
-            raise BundleError(f"{short(path.name)} is a hard link to a file elsewhere: copy the bundle")
-        if facts.st_size > most:
-            raise BundleError(f"{short(path.name)} has {facts.st_size:,} bytes, and {most:,} are allowed")
-        return file.read(most)
 
 
 def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
@@ -184,7 +184,7 @@ def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
         size = path.stat().st_size
         if size != expected.bytes or size > MAX_BYTES:
             raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
-        content = _read_own(path, expected.bytes)
+        content = read_own(path, expected.bytes)
     except BundleError as error:
         raise BundleError(f"{name}: {error}") from error
     except OSError as error:

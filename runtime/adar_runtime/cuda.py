@@ -15,7 +15,7 @@ from weakref import finalize
 
 import numpy as np
 
-from adar_runtime.errors import BackendError
+from adar_runtime.errors import BackendError, reason
 
 ALIGNMENT = 256  # bytes: what TensorRT asks of every address
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,10 @@ def bindings_problem() -> str | None:
 
 def runtime_api() -> Any:
     """The calls of the CUDA runtime, as `cuda.bindings` has them: each returns an error and what it gives."""
-    return import_module("cuda.bindings.runtime")
+    try:
+        return import_module("cuda.bindings.runtime")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BackendError(f"cuda-python is installed and cannot be loaded: {reason(error)}") from error
 
 
 class Cuda:

@@ -30,7 +30,11 @@ class Embedder:
         folder = _folder(model)
         try:
             self._model: Any = SentenceTransformer(
-                str(folder), device=device, local_files_only=True, model_kwargs={"use_safetensors": True}
+                str(folder),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
             )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise UsageError(

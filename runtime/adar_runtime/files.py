@@ -1,18 +1,20 @@
-"""Files and folders that are whole or absent: written under another name, then renamed."""
+"""Files and folders: written whole or not at all, under another name, then renamed; and read with care."""
 
 import ctypes
 import errno
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from adar_runtime.errors import UsageError
-from adar_runtime.temporaries import NAME, temporary_file, temporary_folder
+from adar_runtime.errors import BundleError, UsageError, short
+from adar_runtime.temporaries import NAME, set_aside, temporary_file, temporary_folder
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for a pipe's other end
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # of a kernel or file system that has none
 
 
@@ -34,6 +36,22 @@ def write_file(path: Path, content: bytes) -> None:
                 file.write(content)
             os.fsync(descriptor)
             temporary.replace(path)
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """The content of a file that is a bundle's own: a link leads to somebody else's, and a pipe is none."""
+    name = short(path.name)
+    if path.is_symlink():
+        raise BundleError(f"{name} is a link, and a bundle holds files: copy what it leads to")
+    with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise BundleError(f"{name} is a pipe or a device, and a bundle holds files: remove it")
+        if facts.st_nlink > 1:
+            raise BundleError(f"{name} is a hard link to a file elsewhere: copy the bundle")
+        if facts.st_size > most:
+            raise BundleError(f"{name} has {facts.st_size:,} bytes, and {most:,} are allowed")
+        return file.read(facts.st_size)
 
 
 def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
@@ -70,10 +88,17 @@ def new_folder(path: Path, marker: str) -> Iterator[Path]:
     with writing(path):
         path = path.resolve()  # a link stays a link: the folder that it leads to is the one replaced
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(path.parent) as temporary:
-            yield temporary
-            _sync(temporary)
-            _swap(temporary, path)
+    with changed_folder(path) as temporary:
+        yield temporary
+
+
+@contextmanager
+def changed_folder(path: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of `path`, whatever that holds, when the block ends well."""
+    with writing(path), temporary_folder(path.parent) as temporary:
+        yield temporary
+        _sync(temporary)
+        _swap(temporary, path)
 
 
 def _sync(folder: Path) -> None:
@@ -97,13 +122,14 @@ def _swap(new: Path, path: Path) -> None:
             if not _exchange(new, path):
                 _two_renames(new, path)
             return
-        except FileNotFoundError:  # another process has just taken it away: see what is there now
-            continue
+        except OSError as error:  # another process has just taken it away, or put another in its place
+            if error.errno not in (errno.ENOENT, *OCCUPIED):
+                raise
 
 
 def _exchange(new: Path, path: Path) -> bool:
     """Swap two folders in one move, so that at no moment there is none; False where the system cannot."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
     if renameat2(AT_FDCWD, os.fsencode(new), AT_FDCWD, os.fsencode(path), RENAME_EXCHANGE) == 0:
@@ -115,22 +141,29 @@ def _exchange(new: Path, path: Path) -> bool:
 
 def _two_renames(new: Path, path: Path) -> None:
     """The old folder is deleted only when the new one is there."""
-    with temporary_folder(path.parent) as aside:
-        path.rename(aside / "old")
-        try:
-            new.rename(path)
-        except BaseException:
-            (aside / "old").rename(path)
-            raise
+    with set_aside(path):
+        new.rename(path)
 
 
 def check_replaceable(path: Path, *markers: str) -> None:
     """Refuse to replace what does not look like an older one of ours: it holds none of the markers."""
     with writing(path):
-        empty = path.is_dir() and all(NAME.fullmatch(each.name) for each in path.iterdir())
-        ours = any((path / marker).exists() for marker in markers)
-        taken = path.exists() and not empty and not ours
+        taken = _taken(path, markers)
+        while taken and taken != (taken := _taken(path, markers)):
+            pass  # another process replaced it during the look
     if taken:
         raise UsageError(
             f"{path} is there already and holds no {markers[0]}: choose another --out, or move it away"
         )
+
+
+def _taken(path: Path, markers: tuple[str, ...]) -> int | None:
+    """Which file or folder is at this place, if it is neither ours nor empty."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat()
+        if not path.is_dir():
+            return found.st_ino
+        names = {each.name for each in path.iterdir()}
+        if not all(map(NAME.fullmatch, names)) and names.isdisjoint(markers):
+            return found.st_ino
+    return None

@@ -1,6 +1,7 @@
 """How large a thing from outside may be. Checked before memory is asked for on its behalf."""
 
 import os
+from pathlib import Path
 
 from adar_runtime.errors import GraphError, UsageError
 
@@ -22,7 +23,15 @@ def max_bytes() -> int:
     return int(given)
 
 
-def limit_is_raised() -> bool:
+def check_size(path: Path) -> None:
+    """Refuse a file of text that is larger than all arrays of a graph may be."""
+    if path.stat().st_size > max_bytes():
+        raise GraphError(
+            f"{path} is larger than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
+        )
+
+
+def limit_is_given() -> bool:
     """Whether the user has said how much a file may ask for."""
     return "ADAR_MAX_BYTES" in os.environ
 

@@ -5,11 +5,12 @@ of its own, a side's peak of memory is its own too.
 """
 
 import multiprocessing as mp
+import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ Turn = Callable[..., tuple[float, Any]]
 """How long it took, and whatever else there is to say of it."""
 
 STATUS = Path("/proc/self/status")
+SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class Worker:
@@ -32,7 +34,8 @@ class Worker:
         context = mp.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, build, args), daemon=True)
-        self._process.start()
+        with _safe_path():
+            self._process.start()
         other.close()  # so that a side that has died is heard
 
     def turn(self, *args: Any) -> tuple[float, Any]:
@@ -58,15 +61,40 @@ def race(
     repeats: int,
     *args: Any,
     on_turn: Callable[[str, Any], None] = lambda *_: None,
+    on_problem: Callable[[str, BackendError], None] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of each turn, by side; `args` are for every turn."""
+    """Seconds of each turn, by side; `args` are for every turn.
+
+    A side that fails ends the race, unless somebody wants to hear of it: then the others go on without it.
+    """
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     for _ in range(repeats):
-        for side, worker in workers.items():
-            spent, answer = worker.turn(*args)
+        for side in list(seconds):
+            try:
+                spent, answer = workers[side].turn(*args)
+            except BackendError as error:
+                if on_problem is None:
+                    raise
+                del seconds[side]
+                on_problem(side, error)
+                continue
             seconds[side].append(spent)
             on_turn(side, answer)
     return seconds
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """A Python that starts in here imports nothing from the folder one happens to be in."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 def _serve(pipe: Connection, build: Callable[..., Turn], args: tuple[Any, ...]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import Graph
-from adar_runtime.limits import limit_is_raised, max_bytes
+from adar_runtime.limits import limit_is_given, max_bytes
 from adar_runtime.manifest import EDGES, Manifest
 
 FLOAT, INDEX = 4, 8
@@ -43,7 +43,7 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
 
 def limit_bytes() -> int | None:
     """What the environment's ADAR_MAX_BYTES allows or, where it is not set, what is free; None if unknown."""
-    if limit_is_raised():
+    if limit_is_given():
         return max_bytes()
     return min((free for free in (_machine(), _container()) if free is not None), default=None)
 

@@ -3,6 +3,7 @@
 from math import prod
 from typing import NamedTuple
 
+from adar_runtime.errors import BundleError
 from adar_runtime.protobuf import fields, integers
 
 _MODEL_METADATA = 14
@@ -32,7 +33,12 @@ def facts_of(content: bytes) -> GraphFacts:
 
 def metadata_of(content: bytes) -> dict[str, str]:
     """What the file says about itself (metadata_props)."""
-    entries = [
-        dict(fields(value)) for number, value in fields(memoryview(content)) if number == _MODEL_METADATA
-    ]
-    return {bytes(entry[1]).decode(): bytes(entry.get(2, b"")).decode() for entry in entries if 1 in entry}
+    try:
+        entries = [
+            dict(fields(value)) for number, value in fields(memoryview(content)) if number == _MODEL_METADATA
+        ]
+        return {bytes(one[1]).decode(): bytes(one.get(2, b"")).decode() for one in entries if 1 in one}
+    except (IndexError, ValueError) as error:  # the guard does not look into what nothing runs by
+        raise BundleError(
+            "an ONNX file of the bundle has metadata that is no text: export it again"
+        ) from error

@@ -27,7 +27,7 @@ _NODE_FACTS = {1, 2, 3, 6, 9}  # inputs, outputs, names, metadata
 _ATTRIBUTE_TENSORS = {5, 10}
 _ATTRIBUTE_FACTS = {1, 2, 3, 4, 7, 8, 9, 13, 14, 15, 20}  # name, numbers, strings, types
 _TENSOR_DIMS, _TENSOR_EXTERNAL_DATA, _TENSOR_LOCATION = 1, 13, 14
-_TENSOR_FACTS = {2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16}  # shape, type, data, names
+_TENSOR_FACTS = {2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16}  # type, data, names, that it is in here, metadata
 
 _REFUSED = {
     ("model", 20): "training steps",

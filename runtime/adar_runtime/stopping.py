@@ -4,6 +4,7 @@ A rule watches the alignment of each state, the untouched input (step 0) include
 that state is the best answer so far and whether to stop. A new rule is one class here.
 """
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -236,12 +237,21 @@ def make_rule(settings: Mapping[str, Any]) -> StopRule:
     name, rest = settings.get("rule"), {key: value for key, value in settings.items() if key != "rule"}
     if not isinstance(name, str) or name not in RULES:
         raise UsageError(f"there is no exit rule {short(name)!r}: choose {' or '.join(RULES)}")
+    for setting in rest:
+        if setting not in _settings(name):
+            known = " and ".join(rule for rule in RULES if setting in _settings(rule)) or "no rule"
+            raise UsageError(f"the exit rule {name!r} takes no {short(setting)}: that is for {known}")
     try:
         return RULES[name](**rest)
     except TypeError as error:
         raise UsageError(
             f"the exit rule {name!r} does not take {short(', '.join(rest))} like that"
         ) from error
+
+
+def _settings(rule: str) -> list[str]:
+    """What a rule can be told."""
+    return list(inspect.signature(RULES[rule]).parameters)
 
 
 def _check_time(t: object) -> None:

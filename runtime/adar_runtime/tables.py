@@ -20,6 +20,9 @@ from adar_runtime.neighbours import Neighbours
 LEAVES = 6  # tables of messages: one of full rows, the others for what is left of the lists
 JOINS = 3  # tables of their sums
 FULL_WIDTHS = (8, 16, 32, 64, 128, 256, 512)
+JOIN_WIDTH = (
+    4096  # rows that one list is cut into at most, as long as wider rows can do it: TensorRT has to know
+)
 SAMPLE = 1024  # nodes, evenly spread: enough to tell how fast all of them move
 CANDIDATES = 256  # widths that are considered for a table; more would not make them fit much better
 
@@ -80,7 +83,14 @@ def _full_width(counts: Sizes) -> int:
     """The width of full rows that makes the tables smallest."""
     highest = int(counts.max(initial=0))
     useful = [width for width in FULL_WIDTHS if width < 2 * highest] or [FULL_WIDTHS[0]]
-    return min(useful, key=lambda width: _entries(counts, width))
+    joinable = [width for width in useful if highest <= JOIN_WIDTH * width] or [useful[-1]]
+    return min(joinable, key=lambda width: _entries(counts, width))
+
+
+def widest_join(longest: int) -> int:
+    """How many rows a list may take, of those in a graph whose longest has so many neighbours."""
+    narrow, wide = FULL_WIDTHS[0], FULL_WIDTHS[-1]
+    return max(min(-(-longest // narrow), JOIN_WIDTH), -(-longest // wide))
 
 
 def _entries(counts: Sizes, width: int) -> float:

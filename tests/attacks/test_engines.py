@@ -3,13 +3,15 @@
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from adar_runtime.engines.build import _alone, _TimingCache
 from adar_runtime.engines.sidecar import SCHEMA, Sidecar, read_engine, sha256, sidecars, write_engines
-from adar_runtime.errors import BackendError
+from adar_runtime.errors import BackendError, UsageError
 
 PLAN = b"a plan" * 1000
 SIDECAR = Sidecar(
@@ -88,6 +90,17 @@ TEXTS = {
     "a number for text": described(version=7),
     "capabilities in words": described(compute_capabilities=["x"]),
     "shapes that are none": described(shapes=[{"nodes": [[1]]}]),
+    "shapes of several ranks": described(shapes=[{"nodes": [[1, 1], [1, 1], [1]]}]),
+    "shapes that shrink": described(shapes=[{"nodes": [[3], [2], [1]]}]),
+    "an infinite shape": described(shapes=[{"nodes": [[1], [1], [float("inf")]]}]),
+    "an infinite capability": described(compute_capabilities=[float("inf")]),
+    "a capability of 1e999": described(compute_capabilities=["here"]).replace(b'"here"', b"1e999"),
+    "a profile without end": described(profiles=[{key: [1, 1, float("inf")] for key in "nmck"}]),
+    "a size in words": described(bytes="6000"),
+    "a size of NaN": described(bytes=float("nan")),
+    "a size below 0": described(bytes=-1),
+    "a level that is a list": described(optimization_level=[3]),
+    "a workspace in words": described(workspace="1 GB"),
 }
 
 
@@ -95,6 +108,57 @@ TEXTS = {
 def test_a_description_that_is_none_is_passed_over(name: str, engine: Path, tmp_path: Path) -> None:
     engine.with_suffix(".json").write_bytes(TEXTS[name])
     assert list(sidecars(tmp_path)) == []
+
+
+def test_a_failed_write_leaves_the_old_engines(engine: Path, tmp_path: Path) -> None:
+    (engine.parent / "notes.txt").write_text("mine")
+    newer = replace(SIDECAR, engine_sha256=sha256(b"new"), bytes=3)
+    broken = replace(SIDECAR, graph="no/such/folder")
+    with pytest.raises(UsageError):
+        write_engines(tmp_path, {"cell": (newer, b"new"), "head": (broken, b"new")})
+    (found,) = sidecars(tmp_path)
+    assert read_engine(tmp_path, found) == PLAN
+    write_engines(tmp_path, {"cell": (newer, b"new")})
+    (found,) = sidecars(tmp_path)
+    assert read_engine(tmp_path, found) == b"new"
+    assert (engine.parent / "notes.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["engines"]
+
+
+def test_builds_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    """Each for another GPU, and each copies what is there before it takes its place."""
+
+    def write(capability: int) -> None:
+        sidecar = replace(SIDECAR, compute_capabilities=(capability,))
+        with _alone(tmp_path):
+            write_engines(tmp_path, {"cell": (sidecar, PLAN)})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(80, 96)))
+    assert [one.compute_capabilities for one in sidecars(tmp_path)] == [(n,) for n in range(80, 96)]
+    assert all(read_engine(tmp_path, one) == PLAN for one in sidecars(tmp_path))
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_size_beyond_every_file_is_no_crash(tmp_path: Path) -> None:
+    with pytest.raises(BackendError):
+        read_engine(tmp_path, replace(SIDECAR, bytes=10**30, engine_sha256="0" * 64))
+
+
+@pytest.mark.parametrize("change", [to_link, to_pipe])
+def test_a_description_that_is_no_file_is_passed_over(
+    change: Callable[[Path], object], engine: Path, tmp_path: Path
+) -> None:
+    """A pipe that nobody writes to would be waited for without end."""
+    change(engine.with_suffix(".json"))
+    assert list(sidecars(tmp_path)) == []
+
+
+@pytest.mark.parametrize("change", [to_link, to_pipe])
+def test_a_timing_cache_that_is_no_file_is_none(change: Callable[[Path], object], engine: Path) -> None:
+    assert _TimingCache(engine)._content == PLAN
+    change(engine)
+    assert _TimingCache(engine)._content == b""
 
 
 def test_an_engine_of_another_graph_does_not_fit() -> None:

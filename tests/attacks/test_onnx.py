@@ -17,6 +17,7 @@ import adar_runtime
 from adar_runtime import Graph, onnx_guard
 from adar_runtime.backends.sessions import _session
 from adar_runtime.errors import BackendError, BundleError
+from adar_runtime.onnx_facts import metadata_of
 
 
 def replace_cell(bundle: Path, content: bytes) -> None:
@@ -234,3 +235,9 @@ def test_ports_that_are_not_what_the_manifest_says(copy: Path, cell: onnx.ModelP
     replace_cell(copy, cell.SerializeToString())
     with pytest.raises(BundleError, match=r"the real inputs of cell\.onnx"):
         adar_runtime.load(copy)
+
+
+@pytest.mark.parametrize("entry", [b"\x0a\x7f", b"\x0a\x01\xff", b"\x0a", b"\x0f"])
+def test_metadata_that_is_no_text(entry: bytes) -> None:
+    with pytest.raises(BundleError, match="metadata that is no text"):
+        metadata_of(b"\x72" + bytes([len(entry)]) + entry)

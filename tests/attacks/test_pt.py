@@ -82,6 +82,15 @@ def two_pickles(path: Path) -> None:
         archive.writestr("other/data.pkl", evil())
 
 
+def louder_pickle(path: Path) -> None:
+    """PyTorch finds the members of an archive whatever their case, and Python does not."""
+    save(path)
+    with zipfile.ZipFile(path) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name.upper(), call("builtins.bytearray", 2**29))
+
+
 def zeros(path: Path) -> None:
     """A zip bomb: PyTorch itself compresses nothing, and reads what is compressed."""
     save(path)
@@ -133,6 +142,7 @@ FILES = {
     "no pickle": (with_pickle(b"\xff\xfe"), "not a whole pickle"),
     "half a pickle": (with_pickle(call("torch.Size", (1, 2))[:-3]), "not a whole pickle"),
     "two pickles": (two_pickles, "refused"),
+    "two pickles, to PyTorch": (louder_pickle, "refused"),
     "two archives": (second_archive, "refused"),
     "a zip bomb": (zeros, "would unfold"),
     "a program": (compiled, "not a readable PyTorch file"),

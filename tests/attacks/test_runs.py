@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from adar_deploy.report.sources import Sources
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
 
@@ -29,6 +30,7 @@ CASES = [
     ("config.json", lambda c: c | {"model": []}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": -1}}, "cannot be read"),
+    ("config.json", lambda c: c | {"format": 1, "model": {"isotropic": True}}, "train it again"),
 ]
 
 
@@ -53,3 +55,10 @@ def test_bytes_and_folders_in_place_of_json(run_folder: Path, tmp_path: Path) ->
         load_run(run)
     with pytest.raises(RunFolderError, match="cannot be read"):
         load_run(tmp_path / ("r" * 300))
+
+
+def test_json_that_is_nested_deeply(run_folder: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    (run / "history.json").write_text("[" * 100_000)
+    with pytest.raises(RunFolderError, match=r"history\.json"):
+        Sources(run, None).read("history.json")

@@ -85,6 +85,7 @@ def test_without_a_bundle_one_is_made(tmp_path: Path) -> None:
         (["BUNDLE", "none.npz"], "no such file"),
         (["BUNDLE", "--nodes", "x"], "whole numbers"),
         (["BUNDLE", "--threads", "0"], "at least 1"),
+        (["BUNDLE", "--nodes", "99999999999"], "99,999,999,999 nodes would take"),
         (["BUNDLE", "--plot", "p.bmp"], ".png or .svg"),
         (["BUNDLE", "--precision", "fp16"], "name its run with --run"),
         (["BUNDLE", "--run", "nowhere"], "holds no training run"),

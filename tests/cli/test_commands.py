@@ -159,7 +159,7 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run board.npz --solver euler --calls 8", "does not take calls"),
         ("run board.npz --solver ab2 --calls 0", "at least 1"),
         ("run board.npz --solver adaptive --tolerance 2", "between 0 and 1"),
-        ("run board.npz --exit final --patience 3", "patience"),
+        ("run board.npz --exit final --patience 3", "'final' takes no patience: that is for peak"),
         ("train chess", "no data set"),
         ("train missing.pt", "no such file"),
         ("train nan.pt", "no finite"),

@@ -88,6 +88,22 @@ def test_several_graphs_are_a_list(adar, tmp_path: Path) -> None:
     assert [Path(one["graph"]).name for one in shown] == ["a.npz", "b.npz"]
 
 
+def test_a_bad_graph_does_not_hide_the_others(adar, tmp_path: Path) -> None:
+    for name in "ac":
+        write_graph(tmp_path / "graphs" / f"{name}.npz", random_graph(9, 9))
+    (tmp_path / "graphs" / "b.npz").write_bytes(b"")
+    code, out, err = adar("data", "show", "graphs", "--json")
+    assert code == 2
+    assert [Path(one["graph"]).name for one in json.loads(out) if "error" not in one] == ["a.npz", "c.npz"]
+    assert "b.npz" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
+    out = adar("data", "make", "chain", "--nodes", 200, "-o", "my graph:100:.npz")[1]
+    assert "next: adar-deploy train 'my graph:100:.npz'" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -67,6 +67,7 @@ def test_flags_arguments_lists_and_underscores(adar, bundle_folder: Path, board,
         ("hops 3", "is not TOML"),
         ("hops = 'far'", "adar.toml: hops: "),
         ("hops = 1.5", "adar.toml: hops: "),
+        ("hops = true", "hops is true, and it is no switch"),
         ("[data.make]\nfamily = 3", "adar.toml: family: "),
     ],
 )

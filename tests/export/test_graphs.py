@@ -129,3 +129,19 @@ def test_two_exports_are_the_same_bytes() -> None:
         assert first[name].SerializeToString(deterministic=True) == second[name].SerializeToString(
             deterministic=True
         )
+
+
+@pytest.mark.parametrize(("nodes", "columns"), [(30, 384), (5, 128)])
+def test_few_nodes_among_many_columns_are_placed_alike(nodes: int, columns: int) -> None:
+    """Most directions then have no variance at all: rounding must not decide where the targets stand."""
+    graph = random_graph(nodes, 40, features=columns)
+    model = AdaR(ModelConfig(columns, None, columns, 4, isotropic=True)).eval()
+    start(model, [graph])
+    tensors = GraphTensors.of(graph)
+    with torch.no_grad():
+        expected = model.encode(tensors.features, tensors.target_features)
+    feeds = {"features": graph.features, "target_features": graph.target_features}
+    session = ort.InferenceSession(build_graphs(model, 17)["encoder"].SerializeToString())
+    for name, rows in zip(("nodes", "targets"), expected, strict=False):
+        got = session.run([name], feeds)[0]
+        assert np.abs(rows.numpy() - got).max() <= 1e-4 * np.abs(got).max(), name

@@ -39,7 +39,9 @@ def act(patch: pytest.MonkeyPatch, folder: Path, capability: int = 89) -> Device
     def learn() -> None:
         manifest, graphs = read_bundle(folder)
         known = graphs | {"clock": clock_graph(manifest.hidden)}
-        sources.update({one.engine_sha256: known[one.graph] for one in sidecars(folder)})
+        for one in sidecars(folder):
+            profiles = [{name: (s.least, s.most) for name, s in each.items()} for each in one.shapes]
+            sources[one.engine_sha256] = known[one.graph], profiles
 
     def build_and_learn(*arguments, **options):
         found = built(*arguments, **options)

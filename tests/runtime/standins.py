@@ -6,14 +6,17 @@ cannot be called, and a call with other arguments than theirs fails. What is act
 * Work that is queued is done when the stream is waited for, not before; while capturing, not at all.
 * Fresh memory is full of NaN. Copies stay inside what was allocated, and device memory is not host memory.
 * A context runs the ONNX file that its engine was built from, in ONNX Runtime, on the addresses that it was
-  given when it was queued. It refuses to be captured before it has run once, as TensorRT may.
+  given when it was queued. It refuses to be captured before it has run once, as TensorRT may; and shapes
+  outside the profile that it was told to take, of those that the engine was built with.
 """
 
 # ruff: noqa: N802 - CUDA names its calls
 
 import ctypes
 import hashlib
+import itertools
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -84,17 +87,24 @@ class StandIn:
         super().__setattr__(name, value)
 
 
+class Queue(threading.local):
+    """What is queued and captured. Each thread has a stream of its own, as each session does."""
+
+    def __init__(self) -> None:
+        self.capturing: list[Callable[[], None]] | None = None
+        self.pending: list[Callable[[], None]] = []
+
+
 class Device:
-    """Memory and one stream: the calls of `cuda.bindings.runtime` that are acted out."""
+    """Memory and a stream: the calls of `cuda.bindings.runtime` that are acted out."""
 
     def __init__(self, capability: int = 89) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.device_memory: dict[int, Any] = {}
         self.host_memory: dict[int, Any] = {}
-        self.capturing: list[Callable[[], None]] | None = None
         self.graphs: dict[int, list[Callable[[], None]]] = {}
         self.fail: set[str] = set()  # calls that answer with an error
-        self._pending: list[Callable[[], None]] = []
+        self._queue, self._numbers = Queue(), itertools.count(1)
         self._capability = capability
 
     def __getattr__(self, name: str) -> Any:
@@ -107,8 +117,12 @@ class Device:
             return checked(real, name, lambda *_: (FAILED, None), self.calls)
         return checked(real, name, act.__get__(self), self.calls)
 
+    @property
+    def capturing(self) -> list[Callable[[], None]] | None:
+        return self._queue.capturing
+
     def queue(self, work: Callable[[], None]) -> None:
-        (self._pending if self.capturing is None else self.capturing).append(work)
+        (self._queue.pending if self.capturing is None else self.capturing).append(work)
 
     def act_cudaGetDeviceCount(self):
         return OK, 1
@@ -162,20 +176,20 @@ class Device:
     def act_cudaStreamSynchronize(self, stream):
         assert stream == STREAM
         assert self.capturing is None, "waiting is not allowed while capturing"
-        for work in self._pending:
+        for work in self._queue.pending:
             work()
-        self._pending.clear()
+        self._queue.pending.clear()
         return (OK,)
 
     def act_cudaStreamBeginCapture(self, stream, mode):
         assert self.capturing is None
-        self.capturing = []
+        self._queue.capturing = []
         return (OK,)
 
     def act_cudaStreamEndCapture(self, stream):
         assert self.capturing is not None
-        graph = len(self.graphs) + 1
-        self.graphs[graph], self.capturing = self.capturing, None
+        graph = next(self._numbers)
+        self.graphs[graph], self._queue.capturing = self.capturing, None
         return OK, graph
 
     def act_cudaGraphInstantiate(self, graph, flags):
@@ -184,7 +198,6 @@ class Device:
 
     def act_cudaGraphDestroy(self, graph):
         del self.graphs[graph]
-        self.graphs[graph] = []  # so that no number is given twice
         return (OK,)
 
     def act_cudaGraphExecDestroy(self, graph):
@@ -203,7 +216,7 @@ class Device:
         )
 
     def _regions(self):
-        return self.device_memory.items()
+        return list(self.device_memory.items())  # other threads allocate
 
     @property
     def names(self) -> list[str]:
@@ -221,6 +234,8 @@ def _allocate(regions: dict[int, Any], size: int) -> int:
 
 
 TYPES = {"tensor(float)": trt.float32, "tensor(int32)": trt.int32, "tensor(int64)": trt.int64}
+Profiles = list[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]  # least and largest shape of each input
+Sources = dict[str, tuple[bytes, Profiles]]  # an engine's hash -> its ONNX file and its profiles
 NUMPY = {trt.float32: np.float32, trt.int32: np.int32, trt.int64: np.int64}
 
 
@@ -234,9 +249,9 @@ class Config(StandIn):
 class Engine(StandIn):
     real = trt.ICudaEngine
 
-    def __init__(self, device: Device, content: bytes) -> None:
+    def __init__(self, device: Device, content: bytes, profiles: Profiles) -> None:
         super().__init__(device.calls)
-        self._device = device
+        self._device, self._profiles = device, profiles
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
@@ -278,22 +293,29 @@ class Context(StandIn):
         self._engine, self._device = engine, engine._device
         self._shapes = {name: tuple(engine._ports[name].shape) for name in engine._inputs}
         self._addresses: dict[str, int] = {}
-        self._warm = self._profiled = False
+        self._warm = False
+        self._profile: int | None = None
         self._scratch = 0
 
     def set_optimization_profile_async(self, profile, stream):
-        self._profiled = True
+        if not 0 <= profile < max(1, len(self._engine._profiles)):
+            return False
+        self._profile, self._warm = profile, False
         return stream == STREAM
 
     def set_input_shape(self, name, shape):
         fixed = self._engine._ports[name].shape
+        assert self._profile is not None
+        least, most = self._engine._profiles[self._profile][name]
+        if not all(low <= side <= high for low, side, high in zip(least, shape, most, strict=True)):
+            return False
         self._shapes[name], self._warm = tuple(shape), False
         return len(fixed) == len(shape) and all(
             isinstance(there, str) or there == here for there, here in zip(fixed, shape, strict=True)
         )
 
     def update_device_memory_size_for_shapes(self):
-        assert self._profiled
+        assert self._profile is not None
         return NEEDED
 
     def set_device_memory(self, address, size):
@@ -333,23 +355,23 @@ class Context(StandIn):
 
 
 class Runtime(StandIn):
-    """Knows which ONNX file an engine was built from: a real plan cannot be loaded without a GPU."""
+    """Knows what each engine was built from and for: a real plan cannot be loaded without a GPU."""
 
     real = trt.Runtime
 
-    def __init__(self, device: Device, sources: dict[str, bytes]) -> None:
+    def __init__(self, device: Device, sources: Sources) -> None:
         super().__init__(device.calls)
         self._device, self._sources = device, sources
 
     def deserialize_cuda_engine(self, content):
         source = self._sources.get(hashlib.sha256(content).hexdigest())
-        return None if source is None else Engine(self._device, source)
+        return None if source is None else Engine(self._device, *source)
 
 
 class TensorRt:
     """The module: real, but for its runtime."""
 
-    def __init__(self, device: Device, sources: dict[str, bytes]) -> None:
+    def __init__(self, device: Device, sources: Sources) -> None:
         self.Runtime = lambda _logger: Runtime(device, sources)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,5 +1,6 @@
 """TensorRT engines, built for real: no GPU is needed for that with tensorrt-rtx."""
 
+import errno
 import json
 import shutil
 import signal
@@ -20,6 +21,7 @@ import tensorrt_rtx
 
 from adar_export.graphs import build_graphs
 from adar_export.precision import precision_of
+from adar_runtime import Graph, tables
 from adar_runtime.bundle import read_bundle
 from adar_runtime.engines import FOLDER, build, flavours
 from adar_runtime.engines.build import Wish, _Target, _TimingCache, build_engine, build_engines
@@ -33,6 +35,7 @@ from adar_runtime.layouts import LAYOUTS
 from adar_runtime.manifest import TABLES
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import STRUCTURES, expected
+from adar_runtime.tables import JOIN_WIDTH, widest_join
 from adar_train import AdaR, ModelConfig
 from tests.helpers import awake
 from tests.runtime.acting import QUICK, with_engines
@@ -238,21 +241,20 @@ def test_a_failure_leaves_older_engines_as_they_were(engines: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_file(engines: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from adar_runtime.engines import sidecar
-
     built = {one.graph: (one, read_engine(engines, one)) for one in sidecars(engines)}
-    real, written = sidecar.write_file, []
+    real, written = Path.write_bytes, []
 
-    def until_full(path: Path, content: bytes) -> None:
-        if len(written) == 5:
-            raise UsageError(f"{path} cannot be written: No space left on device")
-        real(path, content)
+    def until_full(path: Path, content: bytes) -> int:
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
         written.append(path)
+        return real(path, content)
 
-    monkeypatch.setattr(sidecar, "write_file", until_full)
+    before = sorted(bundle.iterdir())
+    monkeypatch.setattr(Path, "write_bytes", until_full)
     with pytest.raises(UsageError, match="No space left"):
         write_engines(bundle, built)
-    assert not (bundle / FOLDER).exists()
+    assert sorted(bundle.iterdir()) == before
 
 
 def raised() -> None:
@@ -363,6 +365,13 @@ def assert_fits(profile: Profile, edges: np.ndarray, nodes: int) -> None:
         assert free[name].take(shape), (name, shape, free[name])
 
 
+@pytest.mark.parametrize("text", ["n=1:1000:10000,m=1:5:10", "n=1,m=1", "n=2147483647"])
+def test_what_was_left_out_of_a_profile_is_a_range_too(text: str) -> None:
+    profile = Profile.parse(text)
+    for least, likely, most in (*profile.to_dict().values(), *profile._sides().values()):
+        assert 1 <= least <= likely <= most
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 3000), st.floats(0.0, 4.0), st.integers(0, 9))
 def test_tables_of_any_graph_fit_the_profile_of_its_sizes(n: int, m: int, skew: float, seed: int) -> None:
@@ -377,6 +386,24 @@ def star(spokes: int) -> np.ndarray:
     """All nodes send to node 0, and each to the next."""
     nodes = np.arange(spokes)
     return np.concatenate([np.stack([nodes, 0 * nodes]), np.stack([nodes, (nodes + 1) % spokes])], axis=1)
+
+
+@pytest.mark.parametrize("hub", [30_000, 40_000, 99_999])
+def test_a_hub_among_short_lists_fits_the_profile_of_its_graph(hub: int) -> None:
+    """Rows as short as its neighbours' lists would be fewest entries, and the hub's too many to join."""
+    nodes, random = 100_000, np.random.default_rng(0)
+    targets = np.repeat(np.arange(nodes), random.integers(1, 9, nodes))
+    edges = np.stack([random.integers(0, nodes, len(targets)), targets])
+    edges = np.concatenate([edges, np.stack([np.arange(hub), np.full(hub, 7)])], axis=1)
+    graph = Graph(np.zeros((nodes, 1)), edges)
+    assert_fits(Profile.around(graph), edges, nodes)
+
+
+def test_a_hub_that_no_row_is_wide_enough_for() -> None:
+    longest = 3_000_000
+    width = tables._full_width(np.array([longest, 1, 2, 3]))
+    assert JOIN_WIDTH < -(-longest // width) <= widest_join(longest)
+    assert Profile.of({"n": Range(1, longest, longest)})._sides()["join_width"].most == widest_join(longest)
 
 
 def test_a_hub_s_tables_are_built_for(bundle_folder: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime import files
+from adar_runtime import files, temporaries
 from adar_runtime.errors import UsageError
 from adar_runtime.files import check_writable, new_folder, write_file
 
@@ -137,8 +138,13 @@ with temporary_folder(Path(sys.argv[1])) as folder, temporary_file(Path(sys.argv
     assert names(tmp_path) == ["f"]
 
 
-def test_two_that_write_one_folder_both_succeed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exchange", [True, False])
+def test_two_that_write_one_folder_both_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
     path = tmp_path / "b"
+    if not exchange:
+        monkeypatch.setattr(files, "_exchange", lambda *_: False)  # as where a system has none
 
     def write(text: str) -> None:
         for _ in range(50):
@@ -150,3 +156,53 @@ def test_two_that_write_one_folder_both_succeed(tmp_path: Path) -> None:
         list(pool.map(write, "abcd"))
     assert (path / "mark").read_text() == (path / "twin").read_text()
     assert names(tmp_path) == ["b"]
+
+
+def test_a_swap_that_was_killed_half_way_gives_the_old_folder_back(tmp_path: Path) -> None:
+    """Without an exchange, the only copy is aside for a moment: whoever writes next does not clear it."""
+    write_bundle = "with files.new_folder(path, 'mark') as folder: (folder / 'mark').write_text"
+    code = f"""
+import os, signal, sys
+from pathlib import Path
+from adar_runtime import files
+path, rename = Path(sys.argv[1]) / "b", Path.rename
+{write_bundle}('old')
+def killed(self, target):
+    if not path.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+files._exchange = lambda *_: False
+Path.rename = killed
+{write_bundle}('new')
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == -9
+    assert not (tmp_path / "b").exists()
+    write_file(tmp_path / "f", b"1")
+    assert names(tmp_path) == ["b", "f"]
+    assert (tmp_path / "b" / "mark").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", [".adar-0123456789abcdef", ".adar-aside-0123456789abcdef"])
+def test_what_nobody_here_made_is_left_alone(tmp_path: Path, name: str) -> None:
+    """A pipe would have kept whoever opens it waiting, and a link leads to somebody else's folder."""
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "other").mkdir()
+    (tmp_path / (name[:-1] + "0")).symlink_to("other")
+    code = "from pathlib import Path; from adar_runtime import temporaries; temporaries.clear(Path())"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path)
+    assert names(tmp_path) == sorted([name, name[:-1] + "0", "other"])
+
+
+def test_clearing_what_cannot_be_removed_leaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".adar-0123456789abcdef").write_text("")
+
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(1, "not yours")
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10):
+        temporaries.clear(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -10,6 +10,7 @@ from adar_runtime import write_graph
 from adar_runtime.errors import AdarError
 from adar_runtime.formats import import_graph, read_graph
 from adar_runtime.formats.graphml import from_networkx
+from adar_runtime.formats.texts import read_texts
 from tests.helpers import random_graph
 
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
@@ -40,6 +41,32 @@ def test_edges_alone_in_any_dress(tmp_path: Path, content: str) -> None:
     assert graph.edge_index.tolist() == [[2, 0], [0, 1]]  # ids 2, 7, 10 in the order of their numbers
     assert graph.features[:, 0].tolist() == [1, 1, 1]
     assert graph.features[:, 1] == pytest.approx(np.log1p([2, 1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.tsv", "a\tb\t1,5\nb\tc\t2,5\n"), ("a.csv", "a;b;1,5\nb;c;2\n"), ("a.tsv", "a\tb\t1,5,2,3\nb\tc\n")],
+)
+def test_one_separator_holds_for_the_whole_file(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert import_graph(tmp_path / name).graph.edge_index.tolist() == [[0, 1], [1, 2]]
+    (tmp_path / "n.tsv").write_text("id\tx\ttitle\nc\t1\tone, two\nb\t2\tthree\na\t3\tfour; five\n")
+    graph = import_graph(tmp_path / name, tmp_path / "n.tsv").graph
+    assert graph.edge_index.tolist() == [[2, 1], [1, 0]]
+    assert graph.features[:, 0].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("first", ["u,v", "v,u", "to,from", "from,u", "target,source"])
+def test_only_a_known_pair_is_a_heading(tmp_path: Path, first: str) -> None:
+    (tmp_path / "e.csv").write_text(f"{first}\n{first}\n")
+    assert import_graph(tmp_path / "e.csv").graph.edges == 2
+    (tmp_path / "e.csv").write_text("SRC,dst\nu,v\n")
+    assert import_graph(tmp_path / "e.csv").graph.edges == 1
+
+
+def test_ids_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / "e.txt").write_text(f"{'9' * 5000} 007\n7 {'1' * 5000}\n")
+    assert import_graph(tmp_path / "e.txt").graph.edge_index.tolist() == [[3, 1], [0, 2]]
 
 
 @pytest.mark.parametrize(("suffix", "write"), [("graphml", nx.write_graphml), ("gml", nx.write_gml)])
@@ -104,6 +131,8 @@ def test_own_formats_go_through(tmp_path: Path) -> None:
         ("a,b\n", "id,split\na,train\nb,later\n", "split says 'later'"),
         ("a,b\n", "id,x\na,nan\nb,1\n", "no finite"),
         ("", None, "the graph is empty"),
+        (f"a,{'b' * 200_000}\n", None, "line 1 is no line of a table"),
+        ("a,b\n", f"id,x\na,{'1' * 200_000}\n", "line 2 is no line of a table"),
     ],
 )
 def test_bad_tables_are_refused_with_the_line(tmp_path: Path, edges: str, nodes, message: str) -> None:
@@ -143,3 +172,22 @@ def test_size_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ADAR_MAX_BYTES", "100")
     with pytest.raises(AdarError, match="ADAR_MAX_BYTES"):
         import_graph(tmp_path / "e.csv")
+
+
+def test_tables_have_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "e.csv").write_text("source,target\n1,2\n")
+    (tmp_path / "n.csv").write_text("id,text\n1,a\n2,b\n" + "\n" * 100)
+    monkeypatch.setenv("ADAR_MAX_BYTES", "100")
+    with pytest.raises(AdarError, match=r"n\.csv is larger than 100 bytes.*ADAR_MAX_BYTES"):
+        import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+    with pytest.raises(AdarError, match=r"n\.csv is larger than 100 bytes.*ADAR_MAX_BYTES"):
+        read_texts(tmp_path / "n.csv", tmp_path / "e.csv")
+
+
+def test_parts_of_a_split_have_the_same_names_in_every_table(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("source,target\n1,2\n")
+    (tmp_path / "n.csv").write_text("id,text,split\n1,a,Valid\n2,b,validation\n3,c,test\n")
+    masks = read_texts(tmp_path / "n.csv", tmp_path / "e.csv").masks
+    graph = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph
+    assert masks is not None
+    assert masks["val_mask"].tolist() == graph.val_mask[0].tolist() == [True, True, False]

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +17,12 @@ import adar_runtime
 from adar_runtime import Final, cuda
 from adar_runtime.backends import available, tensorrt
 from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import FOLDER
+from adar_runtime.engines import FOLDER, ledger
 from adar_runtime.engines.build import Wish, build_engines
+from adar_runtime.engines.flavours import Flavour
 from adar_runtime.engines.profiles import Profile
 from adar_runtime.engines.sidecar import read_engine, sidecars, write_engines
-from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
 from tests.bundles import change_graph, change_weight
 from tests.helpers import random_graph
 from tests.runtime.acting import act, acted_bundle, with_engines
@@ -57,6 +60,14 @@ MISFITS = {
     ),
     "other inputs": (
         lambda f: describe(f, shapes=[{"nodez": [[1], [1], [1]]}]),
+        r"encoder-rtx\.engine, since its profiles are of other inputs",
+    ),
+    "no profiles": (
+        lambda f: describe(f, shapes=[]),
+        r"encoder-rtx\.engine, since its profiles are of other inputs",
+    ),
+    "other ranks": (
+        lambda f: describe(f, shapes=[{"features": [[], [], []]}]),
         r"encoder-rtx\.engine, since its profiles are of other inputs",
     ),
     "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is none of the head"),
@@ -190,12 +201,85 @@ def test_an_engine_of_a_stranger_is_loaded_only_by_name(
     assert adar_runtime.load(folder).run(SMALL, 5).backend == "tensorrt"
 
 
+def test_without_a_home_there_is_nothing_that_was_built_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    act(monkeypatch, folder)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    ledger.remember(["0" * 64])
+    assert adar_runtime.load(folder).backend.name == "onnxruntime-cpu"
+
+
+@pytest.mark.parametrize(
+    "error", [EngineError("tensorrt_rtx is installed and cannot be loaded"), MissingExtraError("it", "rtx")]
+)
+def test_auto_goes_on_where_tensorrt_cannot_be_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(_name: str | None = None) -> Flavour:
+        raise error
+
+    act(monkeypatch, folder)
+    monkeypatch.setattr(tensorrt, "flavour_of", broken)
+    assert adar_runtime.load(folder).backend.name == "onnxruntime-cpu"
+    with pytest.raises(BackendError, match="tensorrt does not work here: "):
+        adar_runtime.load(folder, "tensorrt")
+
+
 def test_rebuild_makes_room_for_a_graph_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     act(monkeypatch, folder)
     bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)
     assert [bundle.run(graph, 5).backend for graph in (SMALL, LARGE, SMALL)] == ["tensorrt"] * 3
     cell = next(one for one in sidecars(folder) if one.graph == "cell")
     assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 180)]
+
+
+def test_a_profile_that_is_not_the_graph_s_is_refused_by_the_engine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the stand-in is there for: a wrong profile must not pass for the right one."""
+    wish = replace(NARROW, profiles=(*NARROW.profiles, Profile.parse("n=1:90:180,m=1:200:400")))
+    build_engines(folder, *read_bundle(folder), wish)
+    bundle, _ = acted_bundle(monkeypatch, folder)
+    assert bundle.run(LARGE, 5).backend == "tensorrt"
+    monkeypatch.setattr(tensorrt._Engines, "profile", lambda *_: 0)
+    with pytest.raises(BackendError, match="refused the shape of"):
+        bundle.run(random_graph(100, 300), 5)
+
+
+def test_threads_share_a_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start has engines of one build and a session of its own, whatever others do in the meantime."""
+    act(monkeypatch, folder)
+    bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)
+    backend, graphs = bundle.backend, [SMALL, LARGE] * 4
+    builds = []
+    build = backend._build
+    monkeypatch.setattr(backend, "_build", lambda profiles: (builds.append(profiles), build(profiles)))
+    with ThreadPoolExecutor(len(graphs)) as pool:
+        started = list(pool.map(backend.start, graphs))
+    assert len(builds) == 1
+    assert len({id(one._session) for one in started}) == len(started)
+    assert [len(one.state()["nodes"]) for one in started] == [graph.nodes for graph in graphs]
+
+
+def test_the_next_backend_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    act(monkeypatch, folder)
+    backend = adar_runtime.load(folder).backend
+    opened, following = [], backend._following
+
+    def slowly():
+        opened.append(1)
+        time.sleep(0.2)
+        return following()
+
+    backend._following = slowly
+    with ThreadPoolExecutor(4) as pool:
+        assert {one.name for one in pool.map(backend.start, [LARGE] * 4)} == {"onnxruntime-cpu"}
+    assert len(opened) == 1
 
 
 def test_a_manifest_s_hashes_know_nothing_of_engines(folder: Path) -> None:

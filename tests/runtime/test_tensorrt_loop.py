@@ -227,17 +227,24 @@ def test_it_warms_up_before_it_captures_and_captures_before_there_is_a_state(act
     assert "cudaGraphLaunch" not in names
 
 
-def test_a_capture_that_fails_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_fails_is_ended_and_steps_are_queued_instead(
+    folder: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bundle, device = acted_bundle(monkeypatch, folder)
-    real = type(device).act_cudaStreamBeginCapture
+    begin, end = type(device).act_cudaStreamBeginCapture, type(device).act_cudaStreamEndCapture
 
     def begin_then_fail(self, stream, mode):
         self.fail.add("execute")
-        return real(self, stream, mode)
+        return begin(self, stream, mode)
+
+    def end_and_recover(self, stream):
+        self.fail.clear()
+        return end(self, stream)
 
     monkeypatch.setattr(type(device), "act_cudaStreamBeginCapture", begin_then_fail)
-    with pytest.raises(BackendError, match="the engine of the clock refused to run"):
-        bundle.run(GRAPH, 5)
+    monkeypatch.setattr(type(device), "act_cudaStreamEndCapture", end_and_recover)
+    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    assert "cudaGraphLaunch" not in device.names
     begin = position(device.names, "cudaStreamBeginCapture")
     after = [name for name in device.names[begin:] if "Free" not in name]
     assert after[:4] == [
@@ -247,9 +254,25 @@ def test_a_capture_that_fails_is_ended(folder: Path, monkeypatch: pytest.MonkeyP
         "cudaGraphDestroy",
     ]
     assert device.capturing is None
-    monkeypatch.setattr(type(device), "act_cudaStreamBeginCapture", real)
-    device.fail.clear()
-    assert bundle.run(GRAPH, 5).steps == 5  # and nothing of it is left
+
+
+@pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaGraphInstantiate"])
+def test_a_driver_that_cannot_capture_queues_instead(
+    folder: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    bundle, device = acted_bundle(monkeypatch, folder)
+    device.fail.add(call)
+    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    assert "cudaGraphLaunch" not in device.names
+
+
+def test_an_engine_that_does_not_run_at_all_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, device = acted_bundle(monkeypatch, folder)
+    device.fail.add("execute")
+    with pytest.raises(BackendError, match="the engine of the clock refused to run"):
+        bundle.run(GRAPH, 5)
 
 
 def test_an_engine_that_cannot_be_captured_is_queued_instead(

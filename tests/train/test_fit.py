@@ -8,7 +8,7 @@ import torch
 from adar_runtime import Graph
 from adar_runtime.errors import GraphError, RunFolderError, UsageError
 from adar_train import Epoch, ModelConfig, TrainConfig, fit, load_run
-from adar_train.runs import free_name, newest_run
+from adar_train.runs import _make_newest, free_name, newest_run
 from tests.helpers import random_graph
 
 SHORT = {"select_budgets": (2,), "exit_budgets": (2, 4)}
@@ -110,3 +110,23 @@ def test_a_missing_mask_and_one_without_labels_are_told_apart(board: Graph) -> N
         fit([empty], ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=1))
     with pytest.raises(GraphError, match="has no val_mask"):
         fit([replace(board, val_mask=None)], ModelConfig(board.width, 2, 8, 4), TrainConfig(epochs=1))
+
+
+def test_a_sibling_that_is_written_anew_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its config.json may be gone between being listed and being looked at."""
+    for name in ("mine", "sibling"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    glob = Path.glob
+
+    def listed_before(folder: Path, pattern: str) -> list[Path]:
+        found = list(glob(folder, pattern))
+        (tmp_path / "sibling" / "config.json").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "glob", listed_before)
+    _make_newest(tmp_path / "mine")
+    (tmp_path / "sibling" / "config.json").write_text("{}")
+    assert newest_run(tmp_path) == tmp_path / "mine"

@@ -6,7 +6,7 @@ import torch
 
 from adar_runtime.errors import UsageError
 from adar_train import ModelConfig
-from adar_train.placing import placed, root
+from adar_train.placing import RIDGE, placed, root
 
 LENGTH = torch.tensor(10.0, dtype=torch.float64)
 
@@ -29,6 +29,7 @@ def test_directions_count_by_the_fourth_root_of_their_variance() -> None:
     nodes, targets = sides(200, 3, 6)
     h, c = (x.numpy() - x.numpy().mean(axis=0) for x in (nodes, targets))
     variances, directions = np.linalg.eigh(h.T @ h)
+    variances += RIDGE * variances.mean()
     weights = directions * variances**0.25 @ directions.T
     h, c = h @ weights, c @ weights
 

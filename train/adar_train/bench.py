@@ -26,6 +26,6 @@ def torch_turn(side: Side, budget: int) -> Turn:
         tensors = GraphTensors.of(loaded)
         last, steps = timed(model.trajectory(tensors, clock))
         scores = model.scores(last, tensors).numpy()
-        return time.perf_counter() - started, answer(steps, scores)
+        return time.perf_counter() - started, answer(steps, scores, regression=model.config.regression)
 
     return turn

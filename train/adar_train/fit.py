@@ -216,6 +216,7 @@ class Trainer:
 
     def _metrics(self) -> dict[str, Any]:
         """What is known of the finished model: its exit, and its scores there and at every budget."""
+        started = time.perf_counter()
         found = {budget: self._curves(budget) for budget in self.config.exit_budgets}
         chosen = calibrate(list(found.values()))
         by_budget = {budget: _at_exit(group, chosen.time) for budget, group in found.items()}
@@ -225,6 +226,7 @@ class Trainer:
             **by_budget[max(by_budget)],
             "epochs": len(self.history),
             "seconds": round(self.seconds, 2),
+            "calibration_seconds": round(time.perf_counter() - started, 2),
             "seed": self.config.seed,
             "split": self.config.split,
             "exit": chosen.rule,

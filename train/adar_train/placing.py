@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 ROOT_STEPS = 12  # of Newton's iteration; directions with less than 1e-4 of the variance come out too small
+RIDGE = 1e-2  # of the mean variance, given to all: few nodes leave most directions with nothing but rounding
 TINY = 1e-12  # keeps nodes that are all alike from being divided by zero
 
 
@@ -30,7 +31,8 @@ def of_length(length: Tensor, rows: Tensor) -> Tensor:
 
 def fourth_root(rows: Tensor) -> Tensor:
     """Of the covariance of centred rows [d, d], up to a factor."""
-    return root(root(rows.T @ rows))
+    covariance = rows.T @ rows
+    return root(root(covariance + RIDGE * covariance.diagonal().mean() * _one(covariance)))
 
 
 def root(matrix: Tensor) -> Tensor:
@@ -38,9 +40,13 @@ def root(matrix: Tensor) -> Tensor:
 
     Newton's iteration (the coupled form of Denman and Beavers, without inverses): y → m^½ and z → m^-½.
     """
-    one = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    one = _one(matrix)
     y, z = matrix / (matrix.square().sum().sqrt() + TINY), one
     for _ in range(ROOT_STEPS):
         change = 1.5 * one - 0.5 * (z @ y)
         y, z = y @ change, change @ z
     return y
+
+
+def _one(matrix: Tensor) -> Tensor:
+    return torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)

@@ -25,6 +25,7 @@ from adar_train.model import AdaR, Model, ModelConfig
 WEIGHTS, CONFIG, METRICS, GRAPH = "model.safetensors", "config.json", "metrics.json", "graph.pt"
 HISTORY, LEARNING_CURVE, TENSORBOARD = "history.json", "learning.png", "tensorboard"
 ADAR = "adar"
+FORMAT = 2  # of a run; in the first one, isotropic models placed nodes and targets otherwise
 MODELS: dict[str, type[Model]] = {ADAR: AdaR, **BASELINES}
 """What can be trained, by the name that a run keeps."""
 
@@ -55,6 +56,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
     name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
     weights = save(fitted.model.state_dict())
     config = {
+        "format": FORMAT,
         "data": data,
         "kind": name,
         "model": asdict(fitted.model.config),
@@ -75,9 +77,17 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
 
 def _make_newest(path: Path) -> None:
     """Let it be the last that was written, even where a clock went backwards since another was."""
-    latest = max(file.stat().st_mtime_ns for file in path.parent.glob(f"*/{CONFIG}"))
+    latest = max(_written(file) for file in path.parent.glob(f"*/{CONFIG}"))
     if (path / CONFIG).stat().st_mtime_ns < latest:
         os.utime(path / CONFIG, ns=(latest + 1, latest + 1))
+
+
+def _written(file: Path) -> int:
+    """When it was; long ago, where another training has just taken it away to write it anew."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def check_free(path: Path) -> None:
@@ -93,6 +103,8 @@ def load_run(path: Path) -> Run:
         metrics = _object(path / METRICS)
         if config["kind"] not in MODELS:
             raise ValueError(f"{CONFIG} speaks of a model {short(config['kind'])!r}")
+        if config.get("format") != FORMAT and dict(config["model"]).get("isotropic"):
+            raise ValueError("zero-shot models of its version started otherwise: train it again")
         content = (path / WEIGHTS).read_bytes()
         if config.get("weights") not in (None, hashlib.sha256(content).hexdigest()):
             raise ValueError(
@@ -139,7 +151,7 @@ def find_run(runs: Path, fingerprint: str | None, path: Path | None = None) -> R
 
 def newest_run(runs: Path) -> Path:
     """The run that was written last."""
-    found = sorted(runs.glob(f"*/{CONFIG}"), key=lambda file: file.stat().st_mtime_ns)
+    found = sorted(runs.glob(f"*/{CONFIG}"), key=_written)
     if not found:
         raise RunFolderError(
             f"there is no run in {runs}: make one with adar-deploy train, or name its folder"

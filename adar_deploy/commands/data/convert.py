@@ -65,4 +65,4 @@ def convert(
     print_facts("converted", facts)
     for note in imported.notes:
         print_note(note)
-    print_next(f"adar-deploy data show {output}")
+    print_next("data", "show", output)

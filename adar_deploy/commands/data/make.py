@@ -67,4 +67,4 @@ def make(
         typer.echo(json.dumps({"graph": str(path)} | made | size))
         return
     print_facts("made", {"nodes, edges": f"{graph.nodes:,}, {graph.edges:,}", "graph": path})
-    print_next(f"adar-deploy train {path}")
+    print_next("train", path)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import percent, print_facts, print_rows, print_warning
+from adar_deploy.console import percent, print_error, print_facts, print_rows, print_warning
 from adar_deploy.options import Json, Split
+from adar_deploy.signals import EXIT_USER_ERROR
 
 if TYPE_CHECKING:
     from adar_runtime.statistics import Statistics
@@ -29,11 +30,20 @@ def show(
     from adar_deploy.places import graph_files
     from adar_runtime import read_graph
     from adar_runtime.advice import warnings
+    from adar_runtime.errors import AdarError
     from adar_runtime.statistics import statistics
 
-    shown = []
-    for path in graph_files(graphs):
-        graph = read_graph(path)
+    shown: list[dict[str, Any]] = []
+    files = graph_files(graphs)
+    for path in files:
+        try:
+            graph = read_graph(path)
+        except AdarError as error:
+            if len(files) == 1:
+                raise
+            shown.append({"graph": str(path), "error": str(error)})
+            print_error(str(error))
+            continue
         found, problems = statistics(graph, split), warnings(graph, split)
         shown.append({"graph": str(path)} | found.to_dict() | {"warnings": problems})
         if not as_json:
@@ -44,6 +54,8 @@ def show(
                 print_warning(problem)
     if as_json:
         typer.echo(json.dumps(shown if len(shown) > 1 else shown[0]))
+    if any("error" in one for one in shown):
+        raise typer.Exit(EXIT_USER_ERROR)
 
 
 def _facts(found: "Statistics") -> dict[str, Any]:

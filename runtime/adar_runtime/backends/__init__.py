@@ -1,9 +1,10 @@
 """What runs the cell. One file a backend, behind this one small protocol, and one line in `BACKENDS`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Protocol, cast, runtime_checkable
 
 from adar_runtime.errors import BackendError, ProfileError
@@ -80,7 +81,7 @@ class Settings:
     threads: int | None = None  # of ONNX Runtime
     bundle: Path | None = None  # the folder, where engines may be found or put
     rebuild: bool = False  # engines that do not fit are built again, instead of an error
-    trusted: bool = False  # engines may be anybody's, since their backend was asked for by name
+    trusted: bool = False  # engines may be anybody's; otherwise only those that were built here are loaded
 
 
 class BackendModule(Protocol):
@@ -118,7 +119,7 @@ def open_backend(
     if name != AUTO and name not in BACKENDS:
         *most, last = AUTO, *BACKENDS
         raise BackendError(f"there is no backend {name!r}: choose {', '.join(most)} or {last}")
-    settings = replace(settings or Settings(), trusted=name != AUTO)
+    settings = settings or Settings()
 
     def opened(candidate: str) -> Backend:
         return _open(candidate, graphs, manifest, settings)
@@ -148,6 +149,7 @@ class _OrNext:
         self._best = best
         self._following = following
         self._next: Backend | None = None
+        self._opening = Lock()  # threads that share a bundle open the next one once
 
     @property
     def ports(self) -> Mapping[str, Ports]:
@@ -157,8 +159,9 @@ class _OrNext:
         try:
             return self._best.start(graph)
         except ProfileError:
-            self._next = self._next or self._following()
-            return self._next.start(graph)
+            with self._opening:
+                self._next = following = self._next or self._following()
+            return following.start(graph)
 
 
 def _open(name: str, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:

@@ -5,9 +5,11 @@ one line; engines are built again only where that was asked for.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from weakref import finalize
 
@@ -21,12 +23,12 @@ from adar_runtime.cuda import Cuda, bindings_problem, device_problem
 from adar_runtime.engines.build import Wish, build_engines
 from adar_runtime.engines.clock import GRAPH as CLOCK
 from adar_runtime.engines.clock import clock_graph
-from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of
+from adar_runtime.engines.flavours import MODULES, Flavour, flavour_of, installed
 from adar_runtime.engines.interrupts import held_back
 from adar_runtime.engines.ledger import built_here
 from adar_runtime.engines.profiles import PROFILES, Profile
 from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
-from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
 from adar_runtime.graph import EDGE, GRAPH, NODE, Graph
 from adar_runtime.layouts import ENCODER_STEP, LAYOUTS, encoder_rows
 from adar_runtime.manifest import Manifest, Port
@@ -62,6 +64,18 @@ class _Engines:
     sidecars: Mapping[str, Sidecar]
     runtime: Any  # which has to live as long as what it loaded
     loaded: Mapping[str, Any]
+    idle: list[Session]  # of runs that are over: the next one need not allocate and capture
+
+    def session(self, hidden: int) -> Session:
+        """One that nobody uses. Threads may ask at once: to look and to take are one move."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return Session(self.flavour, self.loaded, hidden)
+
+    def give_back(self, session: Session) -> None:
+        """For the next run. Whoever promises to call this keeps these engines alive until then."""
+        self.idle.append(session)
 
     def profile(self, name: str, shapes: Mapping[str, Shape]) -> int:
         """The first profile that takes these shapes."""
@@ -89,34 +103,43 @@ class TensorRtBackend:
         bundle: Path,
         *,
         rebuild: bool = False,
-        trusted: bool = True,
+        trusted: bool = False,
     ) -> None:
         self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
         self._rebuild, self._trusted = rebuild, trusted
         self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
-        self._idle: list[Session] = []  # of runs that are over: the next one need not allocate and capture
-        self._engines = self._find()
+        self._building = Lock()
+        self._engines = self._find()  # replaced as a whole: a run uses those that it found when it started
 
     @property
     def ports(self) -> dict[str, Ports]:
         return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.graphs}
 
     def start(self, graph: Graph) -> TensorRtRecurrence:
+        engines = self._engines
         try:
-            return self._start(graph)
+            return self._start(graph, engines)
         except ProfileError as error:
-            wanted = Profile.around(graph)
             if not self._rebuild:
                 raise ProfileError(
                     f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
-                    f"--profile {_as_option(wanted)}, or --rebuild, or --backend auto"
+                    f"--profile {_as_option(Profile.around(graph))}, or --rebuild, or --backend auto"
                 ) from error
-            self._idle = []  # what comes back from now on is of the old engines
-            self._build((*self._profiles(), wanted))
+        with self._building:
+            if self._engines is not engines:  # another thread has built in the meantime
+                with suppress(ProfileError):
+                    return self._start(graph, self._engines)
+            self._build((*self._profiles(), Profile.around(graph)))
             self._engines = self._load()
-            return self._start(graph)
+            try:
+                return self._start(graph, self._engines)
+            except ProfileError as error:
+                raise ProfileError(
+                    f"the graph does not fit the TensorRT engines that were built for it, {error}: "
+                    "use --backend auto, and please report it"
+                ) from error
 
-    def _start(self, graph: Graph) -> TensorRtRecurrence:
+    def _start(self, graph: Graph, engines: _Engines) -> TensorRtRecurrence:
         manifest = self._manifest
         d, p = manifest.hidden, manifest.proxies
         c = manifest.targets or graph.targets
@@ -130,24 +153,21 @@ class TensorRtBackend:
         pairs = None if graph.pairs is None else np.ascontiguousarray(graph.pairs, np.int64)
         if pairs is not None:
             shapes["pairs"] = pairs.shape
-        chosen = {name: self._engines.profile(name, shapes) for name in manifest.graphs}
+        chosen = {name: engines.profile(name, shapes) for name in manifest.graphs}
 
-        session = self._idle.pop() if self._idle else self._session()
+        session = engines.session(d)
         session.fit(chosen["cell"], states, structure)
         outputs = {NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level]
         session.head.fit(chosen["head"], shapes, pairs, (outputs, c))
         session.side = 0
-        session.encoder.run(chosen["encoder"], graph, self._rows(graph, chosen["encoder"]), session.sides[0])
+        least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
+        session.encoder.run(chosen["encoder"], graph, self._rows(graph, least), session.sides[0])
         recurrence = TensorRtRecurrence(self.name, session)
-        finalize(recurrence, self._idle.append, session).atexit = False
+        finalize(recurrence, engines.give_back, session).atexit = False
         return recurrence
 
-    def _session(self) -> Session:
-        return Session(self._engines.flavour, self._engines.loaded, self._manifest.hidden)
-
-    def _rows(self, graph: Graph, profile: int) -> int:
+    def _rows(self, graph: Graph, least: int) -> int:
         """How many nodes to encode at once: no fewer than the engine takes."""
-        least = self._engines.sidecars["encoder"].shapes[profile]["features"].least[0]
         rows = encoder_rows(graph, by_row=self._by_row)
         return rows if rows >= least else -(-least // ENCODER_STEP) * ENCODER_STEP
 
@@ -186,7 +206,7 @@ class TensorRtBackend:
             if misfit is None:
                 runtime = flavour.trt.Runtime(flavour.log)
                 loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
-                return _Engines(flavour, of_target, runtime, loaded)
+                return _Engines(flavour, of_target, runtime, loaded, [])
             misfits.append(misfit)
         raise BackendError(
             f"no TensorRT engine of {self._bundle} fits, {misfits[0]}: "
@@ -201,18 +221,21 @@ class TensorRtBackend:
             if name not in found:
                 return f"there is none of the {name}"
             why = found[name].misfit(digest, flavour.name, flavour.version, capability)
-            if why is None and any(profile.keys() != self._free(name) for profile in found[name].shapes):
+            if why is None and not self._describes(found[name]):
                 why = "its profiles are of other inputs"
             if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
-                why = "it was not built here and is a program: --backend tensorrt would trust it"
+                why = "it was not built here and is a program: --backend tensorrt, typed, would trust it"
             if why is not None:
                 return f"{found[name].file}, since {why}"
         return None
 
-    def _free(self, name: str) -> set[str]:
-        """The inputs of a graph that have a free side."""
-        ports = self._manifest.graphs[name].inputs if name in self._manifest.graphs else ()
-        return {port.name for port in ports if any(isinstance(side, str) for side in port.shape)}
+    def _describes(self, sidecar: Sidecar) -> bool:
+        """Whether it has profiles of just the inputs with a free side, where its graph has any."""
+        file = self._manifest.graphs.get(sidecar.graph)
+        ports = () if file is None else file.inputs
+        free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
+        said = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
+        return all(profile == free for profile in said) and bool(said) == bool(free)
 
     def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
         flavour.log.heard.clear()
@@ -230,8 +253,10 @@ class TensorRtBackend:
 def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
     """The one that built them, where it is installed; otherwise the one that is."""
     wanted = next(iter(found.values())).flavour
-    installed = [name for name, module in MODULES.items() if find_spec(module)]
-    return flavour_of(wanted if wanted in installed else None)
+    try:
+        return flavour_of(wanted if wanted in installed() else None)
+    except (EngineError, MissingExtraError) as error:
+        raise BackendError(f"tensorrt does not work here: {error}") from error
 
 
 def _as_option(profile: Profile) -> str:

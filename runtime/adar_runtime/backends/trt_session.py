@@ -19,6 +19,7 @@ from adar_runtime.backends.trt_ends import Encoder, Head
 from adar_runtime.cuda import Arena, Array, Captured, Cuda
 from adar_runtime.engines.clock import CODE, NEXT_TICK, ROWS, TABLE, TICK, row_width
 from adar_runtime.engines.flavours import Flavour
+from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats
 from adar_runtime.layouts import Arrays
 from adar_runtime.signature import SCALARS, STATE, STEP
@@ -104,11 +105,14 @@ class Session:
         self.cuda.wait()
 
     def _capture(self) -> Captured | None:
-        """A whole block; None where TensorRT says that it cannot be captured, and is queued each time."""
+        """A whole block; None where TensorRT says or shows that it cannot be captured: it is queued then."""
         if not all(context.capturable() for context in (*self._clock, *self._cell)):
             return None
-        with self.cuda.capturing() as captured:
-            self._queue(BLOCK, side=0)
+        try:
+            with self.cuda.capturing() as captured:
+                self._queue(BLOCK, side=0)
+        except BackendError:  # if more than the capture is wrong, the next run says so
+            return None
         return captured
 
     def _queue(self, steps: int, side: int) -> None:

@@ -4,8 +4,8 @@ TensorRT never raises: what it cannot parse or build comes back as False or None
 takes a profile of an input that is not there without a word. Both become errors here.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,10 +21,12 @@ from adar_runtime.engines.ledger import remember
 from adar_runtime.engines.profiles import PROFILES, Profile, Shapes
 from adar_runtime.engines.progress import Report, make_monitor
 from adar_runtime.engines.sidecar import Sidecar, sha256, write_engines
-from adar_runtime.errors import EngineError, UsageError, short
-from adar_runtime.files import check_writable, write_file
+from adar_runtime.errors import BundleError, EngineError, UsageError, short
+from adar_runtime.files import check_writable, read_own, write_file, writing
 from adar_runtime.manifest import Manifest
+from adar_runtime.temporaries import locked
 
+MAX_TIMING = 2**28  # bytes of a timing cache
 LEVELS = range(6)  # of the builder's effort
 CAPABILITIES = (80, 86, 89, 120)  # that rtx can be told to build for; 75 has no float32 products
 
@@ -72,9 +74,10 @@ def build_engines(
     target = _target(wish)
     if (bundle / FOLDER).is_symlink():
         raise UsageError(f"{bundle / FOLDER} leads out of the bundle: remove it")
-    check_writable(bundle / FOLDER / "probe")
     sources = dict(graphs) | {CLOCK: clock_graph(manifest.hidden)}
-    timing = _TimingCache.of(target, wish, bundle)
+    with _alone(bundle):
+        check_writable(bundle / FOLDER / "probe")
+        timing = _TimingCache.of(target, wish, bundle)
     built = {}
     for name, content in sources.items():
         ports = manifest.graphs[name].inputs if name in manifest.graphs else ()
@@ -98,10 +101,18 @@ def build_engines(
             built_by=version("adar-deploy"),
         )
         built[name] = sidecar, engine
-    write_engines(bundle, built)
+    with _alone(bundle):
+        write_engines(bundle, built)
+        timing.keep()
     remember(sidecar.engine_sha256 for sidecar, _ in built.values())
-    timing.keep()
     return [sidecar for sidecar, _ in built.values()]
+
+
+@contextmanager
+def _alone(bundle: Path) -> Iterator[None]:
+    """Others may build for the same bundle: what one writes is not to be mixed with another's, or lost."""
+    with writing(bundle), locked(bundle):
+        yield
 
 
 def _target(wish: Wish) -> _Target:
@@ -244,8 +255,8 @@ class _TimingCache:
         self._path = path
         self._content = b""
         if path is not None:
-            with suppress(OSError):
-                self._content = path.read_bytes()
+            with suppress(OSError, BundleError):  # none, or none that is ours: it will be measured again
+                self._content = read_own(path, MAX_TIMING)
 
     @classmethod
     def of(cls, target: _Target, wish: Wish, bundle: Path) -> "_TimingCache":

@@ -112,7 +112,7 @@ def _load(name: str) -> Flavour:
     """Once a process: TensorRT takes one logger, the first."""
     try:
         trt = import_module(MODULES[name])
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # the package, or a library of its own
         raise EngineError(f"{MODULES[name]} is installed and cannot be loaded: {error}") from error
     return Flavour(name, trt, str(trt.__version__), _logger(trt))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 def remember(hashes: Iterable[str]) -> None:
     """Write down that these were built here; where that cannot be, they are to be asked for by name."""
-    path = _path()
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):
+        path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="ascii") as file:
             file.write("".join(f"{one}\n" for one in hashes))  # one write: several processes may build
@@ -22,11 +22,12 @@ def built_here(hashes: Iterable[str]) -> bool:
     """Whether all of them were."""
     try:
         known = set(_path().read_text(encoding="ascii").split())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return False
     return known.issuperset(hashes)
 
 
 def _path() -> Path:
+    """A RuntimeError where the user has no home."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "adar-deploy" / "engines"

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from adar_runtime.errors import UsageError, short
 from adar_runtime.graph import Graph
 from adar_runtime.manifest import Port
-from adar_runtime.tables import FULL_WIDTHS, SAMPLE
+from adar_runtime.tables import FULL_WIDTHS, SAMPLE, widest_join
 
 Shape = tuple[int, ...]
 LARGEST = 2**31 - 1  # indices of nodes are 32-bit numbers
-JOIN_WIDTH = 4096  # a hub of two million neighbours, in rows of 512
 ROOM = 2  # how much larger than a graph the profile is that is made for it
 
 
@@ -62,7 +61,8 @@ class Profile:
             raise UsageError("a profile needs n, the number of nodes, as in n=1:10000:100000")
         n = given["n"]
         m = given.get("m", Range(1, 8 * n.likely, 10 * n.most).within(1, LARGEST))
-        return cls(n, m, given.get("c", Range(1, 8, 1000)), given.get("k", Range(1, n.likely, m.most)))
+        k = given.get("k", Range(1, n.likely, m.most).within(1, m.most))
+        return cls(n, m, given.get("c", Range(1, 8, 1000)), k)
 
     @classmethod
     def parse(cls, text: str) -> "Profile":
@@ -86,7 +86,9 @@ class Profile:
         """For this graph, and those up to twice as large."""
         pairs = 1 if graph.pairs is None else graph.pairs.shape[1]
         sizes = {"n": graph.nodes, "m": graph.edges, "c": graph.targets, "k": pairs}
-        return cls(**{name: Range(1, max(1, size), ROOM * max(1, size)) for name, size in sizes.items()})
+        return cls(
+            **{name: Range(1, size, ROOM * max(1, size)).within(1, LARGEST) for name, size in sizes.items()}
+        )
 
     def to_dict(self) -> dict[str, list[int]]:
         return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
@@ -121,7 +123,7 @@ class Profile:
         longest = min(n.most, m.most)  # a hub's list
         rows = min(m.most, n.most + m.most // narrow)
         several = max(1, min(n.most, m.most // narrow))  # lists that take more than one row
-        joined = min(-(-longest // narrow), JOIN_WIDTH)
+        joined = widest_join(longest)
         return {
             "n": n,
             "m": m,

@@ -5,6 +5,7 @@ An engine is raw bytes, so that other tools can read it, and bytes do not say wh
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 from adar_runtime.engines import FOLDER
 from adar_runtime.engines.flavours import MODULES, RTX
 from adar_runtime.engines.profiles import Profile, Range, Shapes
-from adar_runtime.errors import BackendError, reason, short
-from adar_runtime.files import write_file
+from adar_runtime.errors import BackendError, BundleError, reason, short
+from adar_runtime.files import changed_folder, read_own
+from adar_runtime.temporaries import NAME
 
 SCHEMA = 1
 PORTABLE = (
@@ -73,14 +75,17 @@ class Sidecar:
             raise ValueError(f"its schema is not {SCHEMA}")
         if raw.keys() != cls.__dataclass_fields__.keys():
             raise ValueError("it has other fields than an engine's description")
-        raw["compute_capabilities"] = tuple(map(int, raw["compute_capabilities"]))
+        for name in _NUMBERS:
+            _whole(raw[name])
+        if raw["workspace"] is not None:
+            _whole(raw["workspace"])
+        raw["compute_capabilities"] = tuple(map(_whole, raw["compute_capabilities"]))
         raw["profiles"] = tuple(
-            Profile(**{name: Range(*map(int, sizes)) for name, sizes in one.items()})
+            Profile(**{name: Range(*_ascending(sizes)) for name, sizes in one.items()})
             for one in raw["profiles"]
         )
         raw["shapes"] = tuple(
-            {str(name): Shapes(*(tuple(map(int, shape)) for shape in shapes)) for name, shapes in one.items()}
-            for one in raw["shapes"]
+            {str(name): _shapes(*shapes) for name, shapes in one.items()} for one in raw["shapes"]
         )
         found = cls(**raw)
         if not all(isinstance(getattr(found, name), str) for name in _TEXTS):
@@ -106,6 +111,26 @@ class Sidecar:
 
 
 _TEXTS = ("graph", "onnx_sha256", "engine_sha256", "flavour", "version", "precision", "built_by")
+_NUMBERS = ("bytes", "optimization_level")
+
+
+def _whole(value: object) -> int:
+    """A number of things. JSON as Python reads it also has fractions, Infinity and NaN."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{short(value)} is no whole number")
+    return value
+
+
+def _ascending(values: Sequence[object]) -> list[int]:
+    found = list(map(_whole, values))
+    if sorted(found) != found:
+        raise ValueError("a range that does not ascend")
+    return found
+
+
+def _shapes(least: Sequence[object], likely: Sequence[object], most: Sequence[object]) -> Shapes:
+    sides = [_ascending(side) for side in zip(least, likely, most, strict=True)]
+    return Shapes(*(tuple(side[index] for side in sides) for index in range(3)))
 
 
 def target_name(flavour: str, capabilities: Sequence[int]) -> str:
@@ -127,26 +152,15 @@ def sha256(content: bytes) -> str:
 
 
 def write_engines(bundle: Path, engines: Mapping[str, tuple[Sidecar, bytes]]) -> None:
-    """All of them or none: an engine counts when its description is there, which is written after it."""
-    folder, written = bundle / FOLDER, []
-    try:
+    """All of them in one move, or none: until then, and where it fails, the old ones are there."""
+    folder = bundle / FOLDER
+    with changed_folder(folder) as new:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_file() and not path.is_symlink() and not NAME.fullmatch(path.name):
+                shutil.copy2(path, new)  # engines for other GPUs
         for sidecar, content in engines.values():
-            path = folder / sidecar.file
-            described = path.with_suffix(".json")
-            written += [path, described]
-            described.unlink(missing_ok=True)  # an old description does not speak of the new engine
-            write_file(path, content)
-            write_file(described, sidecar.to_json().encode())
-    except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
-        _remove_if_empty(folder)
-        raise
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+            (new / sidecar.file).write_bytes(content)
+            (new / sidecar.file).with_suffix(".json").write_text(sidecar.to_json(), encoding="utf-8")
 
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
@@ -154,10 +168,8 @@ def sidecars(bundle: Path) -> Iterator[Sidecar]:
     folder = bundle / FOLDER
     for path in [] if folder.is_symlink() else sorted(folder.glob("*.json")):
         try:
-            if path.is_symlink() or path.stat().st_size > MAX_BYTES:
-                continue
-            found = Sidecar.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            found = Sidecar.from_json(read_own(path, MAX_BYTES).decode("utf-8"))
+        except (OSError, BundleError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
         if path.name == found.file.removesuffix(SUFFIX) + ".json":  # hence no name that leads elsewhere
             yield found
@@ -167,9 +179,9 @@ def read_engine(bundle: Path, sidecar: Sidecar) -> bytes:
     """The bytes of an engine, if they are the ones that were built."""
     path = bundle / FOLDER / sidecar.file
     try:
-        if path.is_symlink() or path.stat().st_size != sidecar.bytes:
-            raise BackendError(f"{path} is not the file that was built: build it again")
-        content = path.read_bytes()
+        content = read_own(path, sidecar.bytes)
+    except BundleError as error:
+        raise BackendError(f"{path} is not the file that was built ({error}): build it again") from error
     except OSError as error:
         raise BackendError(f"{path} cannot be read: {reason(error)}") from error
     if sha256(content) != sidecar.engine_sha256:

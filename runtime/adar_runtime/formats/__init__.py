@@ -15,7 +15,7 @@ from adar_runtime.formats import edge_list, graphml, npz, pt
 from adar_runtime.formats.columns import Imported
 from adar_runtime.formats.predictions import prediction_writer
 from adar_runtime.graph import Graph
-from adar_runtime.limits import max_bytes
+from adar_runtime.limits import check_size
 
 __all__ = ["import_graph", "prediction_writer", "read_graph", "write_graph"]
 
@@ -52,10 +52,7 @@ def import_graph(path: str | Path, table: str | Path | None = None, label: str |
     if table is not None and not table.is_file():
         raise GraphError(f"{table}: there is no such table of nodes")
     with _reading(path):
-        if path.stat().st_size > max_bytes():
-            raise GraphError(
-                f"is larger than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
-            )
+        check_size(path)
         return graphml.read(path, label) if path.suffix in NETWORKX else edge_list.read(path, table, label)
 
 

@@ -69,7 +69,7 @@ def _numbers(values: Sequence[Any]) -> Floats | None:
     """The values as numbers, if all of them are; what is not known is 0."""
     try:
         return np.array([0.0 if value in (None, "") else float(value) for value in values], np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

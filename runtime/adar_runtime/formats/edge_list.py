@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, short
+from adar_runtime.errors import GraphError, reason, short
 from adar_runtime.formats.columns import Imported, to_graph
 from adar_runtime.graph import Integers
+from adar_runtime.limits import check_size
 
-SEPARATORS = ",;\t"
+SEPARATORS = "\t,;"
 COMMENT = ("#", "%")
-ENDS = {"source", "target", "src", "dst", "from", "to", "u", "v"}
-"""Names by which a first line is known to be a heading."""
+HEADINGS = {("source", "target"), ("src", "dst"), ("from", "to")}
+"""How a first line begins that is no edge. Ids may be u and v, so these are none."""
 
 Rows = list[tuple[int, list[str]]]
 """Fields, with the number of their line."""
@@ -23,7 +24,7 @@ Rows = list[tuple[int, list[str]]]
 def read(path: Path, table: Path | None = None, label: str | None = None) -> Imported:
     """Read edges and, from `table`, the nodes: an id in the first column, what is known of it after."""
     rows = list(_rows(path))
-    heading = rows and {word.strip().lower() for word in rows[0][1][:2]} <= ENDS
+    heading = rows and tuple(word.strip().lower() for word in rows[0][1][:2]) in HEADINGS
     rows = rows[1:] if heading else rows
     for line, fields in rows:
         if len(fields) < 2:
@@ -37,13 +38,26 @@ def read(path: Path, table: Path | None = None, label: str | None = None) -> Imp
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """One separator for the whole file: a text may hold any of the others."""
+    check_size(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        for number, line in lines:
-            if line.startswith(COMMENT):
-                continue
-            separator = next((mark for mark in SEPARATORS if mark in line), None)
-            yield number, next(csv.reader([line], delimiter=separator)) if separator else line.split()
+        separator: str | None = None
+        for first, (number, line) in enumerate(line for line in lines if not line[1].startswith(COMMENT)):
+            if not first:
+                separator = _separator(path, line)
+            try:
+                yield number, next(csv.reader([line], delimiter=separator)) if separator else line.split()
+            except csv.Error as error:
+                raise GraphError(f"{path}: line {number} is no line of a table ({reason(error)})") from error
+
+
+def _separator(path: Path, line: str) -> str | None:
+    """What the name of the file says, or what the first line has most of; None is blanks."""
+    if path.suffix == ".tsv":
+        return "\t"
+    most = max(SEPARATORS, key=line.count)
+    return most if most in line else None
 
 
 def _node_table(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
@@ -65,8 +79,9 @@ def _node_table(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
 def _ids(rows: Rows) -> dict[str, int]:
     """The ids that edges speak of, in order: numbers by their size, others as words."""
     found = {word.strip() for _, fields in rows for word in fields[:2]}
-    numbers = all(word.isdecimal() for word in found)
-    return {word: place for place, word in enumerate(sorted(found, key=int if numbers else None))}
+    numbers = all(word.isascii() and word.isdecimal() for word in found)
+    by_size = (lambda word: (len(word.lstrip("0")), word.lstrip("0"), word)) if numbers else None
+    return {word: place for place, word in enumerate(sorted(found, key=by_size))}
 
 
 def _edges(rows: Rows, ids: dict[str, int]) -> Integers:

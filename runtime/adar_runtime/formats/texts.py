@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError, reason, short
+from adar_runtime.formats.columns import PARTS
 from adar_runtime.graph import Floats, Graph, Integers, Mask
+from adar_runtime.limits import check_size
 
-PARTS = ("train", "val", "test")
 UNKNOWN = -1
 
 
@@ -140,9 +141,10 @@ def _masks(rows: Sequence[_Row]) -> dict[str, Mask] | None:
         return None
     words = [row.take("split") if "split" in row else "" for row in rows]
     for row, word in zip(rows, words, strict=True):
-        if word not in ("", *PARTS):
-            raise GraphError(f"{row.where}: split is {short(word)!r}, not one of {', '.join(PARTS)} or empty")
-    return {f"{part}_mask": np.array([word == part for word in words]) for part in PARTS}
+        if word and word.lower() not in PARTS:
+            raise GraphError(f"{row.where}: split is {short(word)!r}, not one of train, val, test or empty")
+    parts = [PARTS.get(word.lower(), "") for word in words]
+    return {f"{part}_mask": np.array([one == part for one in parts]) for part in ("train", "val", "test")}
 
 
 def _edges(rows: Sequence[_Row], ids: Mapping[str, int]) -> Integers:
@@ -170,6 +172,7 @@ def _table(path: Path) -> list[_Row]:
     if path.suffix not in READERS:
         raise GraphError(f"{path}: a table is .csv or .jsonl, not {path.suffix or 'nothing'!r}")
     try:
+        check_size(path)
         rows = list(READERS[path.suffix](path))
     except OSError as error:
         raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
