@@ -38,9 +38,20 @@ fuzz: install  ## ten minutes of random bytes to everything that reads (FUZZ_SEC
 	mkdir -p build/fuzz
 	$(BIN)/python fuzz/readers.py build/fuzz fuzz/corpus -max_total_time=$(FUZZ_SECONDS)
 
+define COUNT_AUDITED
+import json, sys
+found = json.load(open("build/audit.json"))["dependencies"]
+audited = sum("skip_reason" not in each for each in found)
+print(f"{audited} of {len(found)} packages audited")
+sys.exit(0 if audited else "error: nothing could be looked up: audit where PyPI can be reached")
+endef
+export COUNT_AUDITED
+
 audit: install  ## known holes in what is installed; needs a network
 	$(PIP) pip-audit
-	$(BIN)/pip-audit --skip-editable
+	mkdir -p build
+	$(BIN)/pip-audit --skip-editable --format json --output build/audit.json
+	@$(BIN)/python -c "$$COUNT_AUDITED"  # pip-audit is content where it could look nothing up
 
 check: install  ## format, lint and types, as CI sees them
 	$(BIN)/ruff format --check .

@@ -60,6 +60,7 @@ def do_run(
     seconds each time that it is looked at.
     """
     errors, counted = Path(folder).with_suffix(".stderr"), Path(folder).with_suffix(".writes")
+    counted.unlink(missing_ok=True)  # an older command's
     started = time.monotonic()
     child = os.fork()
     if not child:
@@ -75,7 +76,9 @@ def do_run(
         "code": os.waitstatus_to_exitcode(status),
         "stderr": errors.read_text(),
         "seconds": time.monotonic() - started,
-        "writes": int(counted.read_text()) if counted.exists() else 0,
+        "writes": int(counted.read_text() or 0)
+        if counted.exists()
+        else 0,  # it may be killed while it counts
     }
 
 
