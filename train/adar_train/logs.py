@@ -15,7 +15,9 @@ class Log:
         if folder is not None and find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(folder)
+            # A Ctrl-C in the middle of `add_scalar` can cost its thread a wake-up: it then sleeps until the
+            # next flush, and whoever closes it waits along.
+            self._writer = SummaryWriter(folder, flush_secs=1)
 
     def __enter__(self) -> "Log":
         return self
