@@ -1,6 +1,5 @@
 """The app: one command a file, and one place where an error becomes a line and an exit code."""
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -104,9 +103,6 @@ def adar_deploy(
 def main() -> None:
     """Run the app; what a user can cause is one line on stderr and exit code 2."""
     hear_shells()
-    # PyTorch's threads would spin while they wait for each other: beside another busy process a training of
-    # a small graph took fifteen times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with terminable():
             app()
