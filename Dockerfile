@@ -13,11 +13,11 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:3.11-slim
 # onnxruntime-gpu for CUDA; one of the two, never both: they install into the same folder.
 ARG ONNXRUNTIME=onnxruntime
-COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir -c /tmp/constraints.txt numpy "$ONNXRUNTIME" rich safetensors typer \
+COPY constraints.txt /wheels/
+RUN pip install --no-cache-dir -c /wheels/constraints.txt numpy "$ONNXRUNTIME" rich safetensors typer \
  && pip install --no-cache-dir --no-deps /wheels/*.whl \
- && rm -r /wheels /tmp/constraints.txt \
+ && rm -r /wheels \
  && adar-deploy --version
 RUN useradd --create-home adar
 USER adar
