@@ -66,6 +66,8 @@ def test_it_has_no_lint(polygraphy, model: AdaR, tmp_path: Path, precision: str,
     code, out = polygraphy("check", "lint", path)
     errors = [line for line in out.splitlines() if "[E] LINT" in line]
     if (precision, name) == ("bf16", "cell"):
+        assert code != 0  # where this passes, ONNX Runtime has learned it, and the exception can go
+        assert errors
         assert all("bfloat16" in line for line in errors)
         twin = build_graphs(model, 17, precision_of(precision).on_any_device())["cell"]
         onnx.save(twin, path)
