@@ -3,13 +3,13 @@
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
-from adar_train.baselines.base import Baseline
+from adar_train.baselines.base import OnePass
 from adar_train.model import ModelConfig
 
 ALPHA = 0.1  # chance to restart at the node itself: APPNP's own choice
 
 
-class APPNP(Baseline):
+class APPNP(OnePass):
     """One hidden layer for each node by itself, then `layers` rounds of PyG's APPNP.
 
     The head is linear, so to propagate Z and then score it is to propagate the predictions.

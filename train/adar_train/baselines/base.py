@@ -1,5 +1,6 @@
 """What all trained baselines share: AdaR's input transformation, its targets and its head."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -11,7 +12,7 @@ from adar_train.tensors import GraphTensors
 
 
 class Baseline(Model):
-    """Input transformation, then whatever `propagate` does, then inner products with the targets.
+    """Input transformation, then whatever a baseline does, then inner products with the targets.
 
     The first layer is the same linear map as AdaR's, so that dense features, sparse features and
     target descriptions all enter one space, and a comparison is of what comes after it.
@@ -42,18 +43,22 @@ class Baseline(Model):
         none = nodes.new_empty(0, nodes.shape[1])
         return State(nodes, targets, none, none)
 
+
+class OnePass(Baseline):
+    """One that has an input and an output, and no states between them."""
+
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:  # noqa: ARG002
         """The input state and the output state. The depth is the model's own, whatever `times` says."""
         state = self.encode(graph)
         yield state
         yield state._replace(nodes=self.propagate(state.nodes, graph.edge_index))
 
+    @abstractmethod
     def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
         """Z [n, d] from the input representation [n, d]."""
-        raise NotImplementedError
 
 
-class ResidualBaseline(Baseline):
+class ResidualBaseline(OnePass):
     """x ← x + ReLU(conv(norm(x))) per layer, for any convolution of PyG's that keeps the width.
 
     Norms and residuals are those of the heterophilous-graphs benchmark (Platonov et al., 2023),
@@ -67,9 +72,9 @@ class ResidualBaseline(Baseline):
         self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(layers))
         self.last_norm = nn.LayerNorm(d)
 
+    @abstractmethod
     def convolution(self) -> nn.Module:
         """A new PyG convolution from d columns to d columns."""
-        raise NotImplementedError
 
     def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):

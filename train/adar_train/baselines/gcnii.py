@@ -3,13 +3,13 @@
 from torch import Tensor, nn
 from torch_geometric.nn import GCN2Conv
 
-from adar_train.baselines.base import Baseline
+from adar_train.baselines.base import OnePass
 from adar_train.model import ModelConfig
 
 ALPHA, THETA = 0.1, 0.5  # share of the input in each layer, decay of the weights: GCNII's own choice
 
 
-class GCNII(Baseline):
+class GCNII(OnePass):
     """PyG's GCN2Conv, layer after layer."""
 
     def __init__(self, config: ModelConfig, layers: int = 8) -> None:
