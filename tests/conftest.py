@@ -3,7 +3,7 @@
 import os
 import signal
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,12 +15,14 @@ from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
 from tests.helpers import awake, random_graph
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Hear SIGINT even where a shell made us ignore it, as it does for what it starts in the background.
 
     And what is built here is nobody's business but the tests'.
     """
-    os.environ["XDG_STATE_HOME"] = mkdtemp(prefix="adar-state-")
+    state = TemporaryDirectory(prefix="adar-state-")
+    config.add_cleanup(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
