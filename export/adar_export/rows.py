@@ -27,7 +27,7 @@ def unit_rows(g: GraphBuilder, rows: str) -> str:
 def row_lengths(g: GraphBuilder, rows: str) -> str:
     """The length of every row, [n, 1], never zero."""
     length = g.reduce("ReduceL2", rows, 1, keepdims=True)
-    return g.op("Max", length, g.weight("shortest", np.array(SHORTEST)))
+    return g.op("Clip", length, g.weight("shortest", np.array(SHORTEST)))
 
 
 def root_mean_square(g: GraphBuilder, rows: str) -> str:
