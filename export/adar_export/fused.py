@@ -25,14 +25,15 @@ from adar_export.precision import Precision
 from adar_export.rows import alignment, root_mean_square
 from adar_runtime.signature import SCALARS, STATE, STEP
 from adar_runtime.tables import JOINS, LEAVES
-from adar_train.model import AdaR, Nonlinear, Velocity
+from adar_train.cell import Nonlinear, Velocity
+from adar_train.model import AdaR
 
 LAYER_NORM_EPSILON = 1e-5  # PyTorch's
 LEAKY_SLOPE = 0.01  # PyTorch's
 
 
 class FusedCell:
-    """The five lines of the appendix, as `adar_train.model.Cell` has them."""
+    """The five lines of the appendix, as `adar_train.cell.Cell` has them."""
 
     def __init__(self, model: AdaR, opset: int, precision: Precision) -> None:
         config = model.config

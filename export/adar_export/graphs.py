@@ -15,7 +15,8 @@ from adar_export.placing import placed
 from adar_export.precision import PRECISIONS, Precision
 from adar_export.rows import alignment, mean_row
 from adar_runtime.graph import EDGE, GRAPH, NODE
-from adar_train.model import AdaR, ModelConfig
+from adar_train.cell import ModelConfig
+from adar_train.model import AdaR
 
 
 def build_graphs(

@@ -1,6 +1,6 @@
 """AdaR as the paper writes it, in the usual PyG manner, and its export by PyTorch: for comparison.
 
-The same function and the same weights as adar_train.model, term by term: every layer over a
+The same function and the same weights as adar_train.cell, term by term: every layer over a
 concatenation takes the concatenation, the step encoding is repeated for each node, and a neighbour
 sum gathers one row of 3d columns per edge and adds it up with scatter_add_.
 """
@@ -22,7 +22,8 @@ from adar_export.opsets import check_exact
 from adar_runtime.manifest import EDGES
 from adar_runtime.schedule import step_code
 from adar_runtime.signature import SCALARS, STATE, STEP, STRUCTURES
-from adar_train.model import AdaR, GlobalMessages, Model, ModelConfig, Nonlinear, State, Velocity
+from adar_train.cell import GlobalMessages, ModelConfig, Nonlinear, State, Velocity
+from adar_train.model import AdaR, Model
 from adar_train.tensors import GraphTensors
 
 

@@ -17,7 +17,8 @@ from adar_runtime.manifest import Manifest
 from adar_runtime.metrics import split_metrics
 from adar_runtime.schedule import times
 from adar_runtime.stopping import Final, answer_step
-from adar_train.model import AdaR, State
+from adar_train.cell import State
+from adar_train.model import AdaR
 from adar_train.tensors import GraphTensors
 
 STEPS = (1, 10, 100, 300)

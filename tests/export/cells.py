@@ -19,7 +19,8 @@ from adar_export.plain import PlainCell
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import SCALARS, STATE, STEP
 from adar_runtime.tables import Tables
-from adar_train.model import AdaR, State
+from adar_train.cell import State
+from adar_train.model import AdaR
 from adar_train.sparse import SparseMatrix
 
 Arrays = dict[str, np.ndarray[Any, Any]]

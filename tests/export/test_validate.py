@@ -13,7 +13,7 @@ from adar_runtime import Graph, SparseRows, load
 from adar_runtime.bundle import read_manifest
 from adar_runtime.errors import ExportError, GraphError
 from adar_train import ModelConfig, load_run
-from adar_train.model import State
+from adar_train.cell import State
 from tests.bundles import change_graph, edit
 from tests.helpers import random_graph
 

@@ -9,9 +9,9 @@ import torch
 from adar_runtime.errors import UsageError
 from adar_runtime.schedule import step_code, times
 from adar_train import AdaR, GraphTensors, ModelConfig, TrainConfig
+from adar_train.cell import State
 from adar_train.config import PRESETS, preset
 from adar_train.grids import GRIDS
-from adar_train.model import State
 from tests.helpers import awake, random_graph
 
 

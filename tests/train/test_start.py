@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from adar_runtime import Graph
 from adar_train import AdaR, GraphTensors, ModelConfig
-from adar_train.model import Velocity
+from adar_train.cell import Velocity
 from adar_train.start import start
 from tests.helpers import random_graph
 from tests.runtime.test_graph import sparse

@@ -18,6 +18,7 @@ from adar_runtime.errors import DivergedError, GraphError, RunFolderError, Usage
 from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.metrics import SPLITS, metric_name, pooled_metrics
 from adar_train import distributed
+from adar_train.cell import ModelConfig
 from adar_train.checkpoints import load_checkpoint, save_checkpoint
 from adar_train.config import TrainConfig
 from adar_train.data.episodes import EpisodeSource
@@ -25,7 +26,7 @@ from adar_train.evaluate import curves, final_metrics
 from adar_train.grids import GRIDS
 from adar_train.interrupts import held_back
 from adar_train.losses import full_loss, step_loss, task_loss
-from adar_train.model import AdaR, Model, ModelConfig
+from adar_train.model import AdaR, Model
 from adar_train.start import start
 from adar_train.tensors import GraphTensors
 

@@ -12,10 +12,11 @@ from adar_runtime.errors import RunFolderError, UsageError
 from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed
 from adar_train.baselines import BASELINES
+from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
 from adar_train.fit import Epoch, Fitted, Trainer, build, check_trainable
 from adar_train.logs import Log
-from adar_train.model import Model, ModelConfig
+from adar_train.model import Model
 from adar_train.runs import TENSORBOARD, check_free, save_run
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adar_train.model import Model, State
+from adar_train.cell import State
+from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, Graph, SparseRows
+from adar_train.cell import ModelConfig
 from adar_train.data import load
 from adar_train.data.splits import link_graph, split_graphs, with_split
-from adar_train.model import ModelConfig
 
 
 def prepare(names: Sequence[str], task: str | None = None, seed: int = 0) -> list[Graph]:

@@ -18,9 +18,10 @@ from adar_runtime.graph import Graph
 from adar_runtime.plots import plot_learning
 from adar_train import checkpoints
 from adar_train.baselines import BASELINES
+from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
 from adar_train.fit import Fitted
-from adar_train.model import AdaR, Model, ModelConfig
+from adar_train.model import AdaR, Model
 
 WEIGHTS, CONFIG, METRICS, GRAPH = "model.safetensors", "config.json", "metrics.json", "graph.pt"
 HISTORY, LEARNING_CURVE, TENSORBOARD = "history.json", "learning.png", "tensorboard"

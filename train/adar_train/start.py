@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from adar_runtime.graph import Graph, SparseRows
-from adar_train.model import AdaR, Velocity
+from adar_train.cell import Velocity
+from adar_train.model import AdaR
 from adar_train.tensors import GraphTensors
 
 LONGEST_ROW = 16.0  # root mean square length of a row of features; longer ones make Adam's steps too coarse

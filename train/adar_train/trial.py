@@ -5,9 +5,10 @@ from pathlib import Path
 import torch
 
 from adar_runtime.graph import Graph
+from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
 from adar_train.fit import Fitted
-from adar_train.model import AdaR, ModelConfig
+from adar_train.model import AdaR
 from adar_train.runs import Run, load_run, save_run
 
 

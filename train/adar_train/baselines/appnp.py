@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 from adar_train.baselines.base import OnePass
-from adar_train.model import ModelConfig
+from adar_train.cell import ModelConfig
 
 ALPHA = 0.1  # chance to restart at the node itself: APPNP's own choice
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from adar_runtime.errors import UsageError
-from adar_train.model import Model, ModelConfig, State
+from adar_train.cell import ModelConfig, State
+from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
 

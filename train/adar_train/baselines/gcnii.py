@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCN2Conv
 
 from adar_train.baselines.base import OnePass
-from adar_train.model import ModelConfig
+from adar_train.cell import ModelConfig
 
 ALPHA, THETA = 0.1, 0.5  # share of the input in each layer, decay of the weights: GCNII's own choice
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adar_train.baselines.base import Baseline
-from adar_train.model import ModelConfig, Nonlinear, State, attend
+from adar_train.cell import ModelConfig, Nonlinear, State, attend
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
 
