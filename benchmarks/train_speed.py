@@ -4,8 +4,9 @@ python -m benchmarks.train_speed --side 100 --steps 8 --hidden 64 --repeats 5 --
 
 An epoch is forward, the task's loss, backward and one step of Adam, on the generated Minesweeper
 board. All sides start from the same weights, have to agree before they are timed, and take turns.
-Memory is what an epoch adds to the peak of a process of its own. The plain side is there twice: with
-messages transformed once per node, and once per edge, as PyG's MessagePassing.message would.
+Memory is what an epoch adds to the peak of a process of its own. Ours is there twice: in single precision,
+which is the default, and with `train --mixed-precision`. So is the plain side: with messages transformed
+once per node, and once per edge, as PyG's MessagePassing.message would.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import product
 
 import numpy as np
 import torch
@@ -27,7 +29,7 @@ from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.losses import task_loss
 from adar_train.trial import random_model
 
-SIDES = ("ours", "plain", "plain-per-edge")
+OURS, MIXED, PLAIN, PER_EDGE = SIDES = ("ours", "ours-mixed", "plain", "plain-per-edge")
 TOLERANCE = 1e-4
 
 
@@ -39,7 +41,7 @@ def main() -> None:
     graph = GraphTensors.of(minesweeper(side=options.side))
     models = {side: build(side, options, graph) for side in SIDES}
     if options.memory_of:
-        print(epoch_memory(models[options.memory_of], graph, options.steps))
+        print(epoch_memory(epoch_of(options.memory_of, models[options.memory_of], graph, options.steps)))
         return
     difference = largest_difference(list(models.values()), graph, options.steps)
     if not difference < TOLERANCE:
@@ -64,7 +66,7 @@ def build(side: str, options: argparse.Namespace, graph: GraphTensors) -> AdaR |
     """A model of that side; the weights are the same for both."""
     assert isinstance(graph.features, torch.Tensor)
     model = random_model(ModelConfig(graph.features.shape[1], targets=2, hidden=options.hidden))
-    return model if side == "ours" else PlainAdaR(model, per_edge=side == "plain-per-edge")
+    return model if side in (OURS, MIXED) else PlainAdaR(model, per_edge=side == PER_EDGE)
 
 
 @torch.no_grad()
@@ -74,15 +76,16 @@ def largest_difference(models: list[AdaR | PlainAdaR], graph: GraphTensors, step
     return max(float((a - b).abs().max()) for other in others for a, b in zip(first, other, strict=True))
 
 
-def epoch_of(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> Callable[[], None]:
+def epoch_of(side: str, model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> Callable[[], None]:
     """One epoch as the trainer does it, ready to be called."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, weight_decay=1e-6)
     chosen = torch.arange(0, len(graph.share), 2)
 
     def epoch() -> None:
         optimizer.zero_grad()
-        *_, last = model.trajectory(graph, times(steps))
-        task_loss(model, last, graph, chosen).backward()  # type: ignore[no-untyped-call]
+        with torch.autocast("cpu", torch.bfloat16, enabled=side == MIXED):
+            *_, last = model.trajectory(graph, times(steps))
+            task_loss(model, last, graph, chosen).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return epoch
@@ -92,7 +95,7 @@ def race(
     models: dict[str, AdaR | PlainAdaR], graph: GraphTensors, options: argparse.Namespace
 ) -> dict[str, list[float]]:
     """Seconds of each timed epoch, the sides taking turns after one that is not counted."""
-    epochs = {side: epoch_of(model, graph, options.steps) for side, model in models.items()}
+    epochs = {side: epoch_of(side, model, graph, options.steps) for side, model in models.items()}
     seconds: dict[str, list[float]] = {side: [] for side in models}
     for repeat in range(options.repeats + 1):
         for side, epoch in epochs.items():
@@ -109,10 +112,9 @@ def memory_of(side: str) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def epoch_memory(model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> float:
+def epoch_memory(epoch: Callable[[], None]) -> float:
     """MB by which two epochs raise this process's peak; less than one is not to be told from none."""
     before = peak_bytes()
-    epoch = epoch_of(model, graph, steps)
     epoch()
     epoch()  # the first one has no Adam moments and no gradients from before
     return max(1.0, (peak_bytes() - before) / 2**20)
@@ -130,9 +132,9 @@ def print_report(
     print("|---|---|---|")
     for side in SIDES:
         print(f"| {side} | {spread(seconds[side], 3)} | {memory[side]:.0f} |")
-    for side in SIDES[1:]:
-        ratio = np.divide(seconds[side], seconds["ours"])
-        print(f"| {side} / ours | {spread(ratio, 2)} | {memory[side] / memory['ours']:.2f} |")
+    for ours, side in product((OURS, MIXED), (PLAIN, PER_EDGE)):
+        ratio = np.divide(seconds[side], seconds[ours])
+        print(f"| {side} / {ours} | {spread(ratio, 2)} | {memory[side] / memory[ours]:.2f} |")
 
 
 if __name__ == "__main__":

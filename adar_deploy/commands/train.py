@@ -109,6 +109,14 @@ def train(
     gradient_checkpoints: Annotated[
         bool, typer.Option("--gradient-checkpoints", help="Less memory for more time.")
     ] = False,
+    mixed_precision: Annotated[
+        bool | None,
+        typer.Option(
+            "--mixed-precision/--no-mixed-precision",
+            help="Products in bfloat16: faster on processors that have them (AVX512-BF16, AMX).",
+            show_default="on CUDA only",
+        ),
+    ] = None,
     search: Annotated[
         bool,
         typer.Option(
@@ -164,6 +172,7 @@ def train(
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,
+            mixed_precision=mixed_precision,
             **_given(
                 epochs=epochs,
                 train_steps=train_steps,

@@ -38,6 +38,22 @@ def test_a_seed_fixes_the_outcome(board: Graph) -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
+def test_products_are_of_mixed_precision_where_that_is_asked_for(board: Graph) -> None:
+    """On a processor only then. What is kept, and measured, is in single precision all the same."""
+
+    def losses(*, mixed: bool | None) -> list[float]:
+        epochs: list[Epoch] = []
+        training = TrainConfig(epochs=5, train_steps=2, mixed_precision=mixed, **SHORT)
+        fitted = fit([board], ModelConfig(board.width, 2, 16, 4), training, epochs.append)
+        assert {weight.dtype for weight in fitted.model.parameters()} == {torch.float32}
+        return [epoch.loss for epoch in epochs]
+
+    single, mixed = losses(mixed=False), losses(mixed=True)
+    assert losses(mixed=None) == single
+    assert mixed != single
+    assert np.allclose(mixed, single, rtol=0.02)
+
+
 def test_described_targets_are_learned_from(board: Graph) -> None:
     graph = replace(board, target_features=np.random.default_rng(0).normal(size=(2, board.width)))
     fitted = fit([graph], ModelConfig(graph.width, None, 8, 4), TrainConfig(epochs=2, train_steps=2, **SHORT))

@@ -33,7 +33,7 @@ class TrainConfig:
     select_budgets: tuple[int, ...] = (8, 32)  # a model is as good as its worst score over these
     exit_budgets: tuple[int, ...] = PAPER_BUDGETS  # the exit is calibrated on every step of these
     gradient_checkpoints: bool = False  # keep one state a step and compute the rest again: less memory
-    mixed_precision: bool = True  # bfloat16 products, on CUDA only
+    mixed_precision: bool | None = None  # bfloat16 products while training; None: on CUDA
 
     def __post_init__(self) -> None:
         for name in ("epochs", "train_steps", "evaluate_every"):

@@ -200,7 +200,8 @@ class Trainer:
         return torch.from_numpy(mask).nonzero()[:, 0].to(self.device)
 
     def _autocast(self) -> Any:
-        on = self.config.mixed_precision and self.device.type == "cuda"
+        chosen = self.config.mixed_precision
+        on = self.device.type == "cuda" if chosen is None else chosen
         return torch.autocast(self.device.type, torch.bfloat16, enabled=on)
 
     def _curves(self, budget: int) -> list[Curve]:

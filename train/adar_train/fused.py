@@ -4,8 +4,8 @@ A function here is the expression in its docstring and nothing else; the tests c
 with just that. What is gained: gradients of H from several places are summed inside the products that make
 them, an activation takes the place of its input, and only what a gradient needs is kept.
 
-Under autocast each runs in one precision: messages in autocast's, velocities in single, much as autocast
-itself would treat the layers. A gradient cannot be differentiated again.
+Under autocast each runs in autocast's precision; PyTorch's LayerNorm, softmax and sums work in single inside,
+and the state that velocities are added to stays in single. A gradient cannot be differentiated again.
 """
 
 from collections.abc import Callable
@@ -54,16 +54,15 @@ def bounded(
 
     For first = (x, r, W, b) and norm = (scale, shift, ε).
     """
-    return _apply(_Bounded, *first, *norm, mask, out, precision=torch.float32)
+    return _apply(_Bounded, *first, *norm, mask, out)
 
 
-def _apply(
-    function: type[torch.autograd.Function], *inputs: Any, precision: torch.dtype | None = None
-) -> Tensor:
+def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """The function, under autocast in one precision: that of its products."""
     device = inputs[0].device.type
     if not torch.is_autocast_enabled(device):
         return function.apply(*inputs)  # type: ignore[no-untyped-call]
-    precision = precision or torch.get_autocast_dtype(device)
+    precision = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
         same = [x.to(precision) if isinstance(x, Tensor) else x for x in inputs]
         return function.apply(*same)  # type: ignore[no-untyped-call]
