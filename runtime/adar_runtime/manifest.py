@@ -1,5 +1,6 @@
 """What a bundle says about itself: `manifest.json`, its shape and its checks."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,7 @@ MAX_BYTES = 16 * 2**20  # 100,000 names of classes fit
 GRAPHS = ("encoder", "cell", "head")
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+CHECKSUM = "checksum"  # the field's name
 LAST_WITH = {1: "0.1.0"}  # the last version of this package that wrote and read an older schema
 
 
@@ -60,10 +62,14 @@ class Manifest:
     convergence: dict[str, Any] = field(default_factory=dict)  # how like an ODE the cell behaves
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    sealed: bool = True  # it has a checksum of itself, as all have that are written now
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as the file has it."""
-        return {"schema": SCHEMA} | asdict(self)
+        fields = {"schema": SCHEMA} | asdict(self)
+        del fields["sealed"]
+        read: dict[str, Any] = json.loads(json.dumps(fields))  # keys that are numbers become text
+        return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -81,6 +87,12 @@ class Manifest:
             raise BundleError(
                 f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA}: "
                 f"export the run again{old}"
+            )
+        sealed = CHECKSUM in raw
+        if sealed and _take(raw, CHECKSUM, str) != checksum_of(raw):
+            raise BundleError(
+                f"{FILE_NAME} was changed after it was exported: its checksum is not that of its fields; "
+                "copy the bundle again, or export the run again"
             )
         graphs = _take(raw, "graphs", dict)
         return cls(
@@ -104,7 +116,14 @@ class Manifest:
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
+            sealed=sealed,
         )
+
+
+def checksum_of(fields: Mapping[str, Any]) -> str:
+    """The sha256 of all other fields, in a form that spaces and the order of names do not change."""
+    others = {name: value for name, value in fields.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
