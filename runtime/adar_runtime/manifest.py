@@ -13,6 +13,7 @@ from adar_runtime.graph import LEVELS
 SCHEMA = 2
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # 100,000 names of classes fit
+MAX_DEPTH = 50  # of lists and objects within each other: 6 are needed, and copying fails at some hundreds
 GRAPHS = ("encoder", "cell", "head")
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
@@ -81,6 +82,8 @@ class Manifest:
             raw = json.loads(text, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
+        if _is_deeper(raw, MAX_DEPTH):
+            raise BundleError(f"{FILE_NAME} is nested more than {MAX_DEPTH} deep: export the run again")
         schema = _take(raw, "schema", int)
         if schema != SCHEMA:
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
@@ -132,6 +135,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a name is given twice in one object")
     return found
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _graph_file(raw: Mapping[str, Any]) -> GraphFile:

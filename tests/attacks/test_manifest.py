@@ -29,6 +29,13 @@ def same_file(manifest: dict) -> None:
     manifest["graphs"]["cell"] = manifest["graphs"]["encoder"]
 
 
+def nested(levels: int) -> object:
+    found: object = 0
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 ATTACKS = {
     "a file above": (name_cell("../cell.onnx"), "outside the bundle"),
     "a file far above": (name_cell("../../../../../../etc/passwd"), "outside the bundle"),
@@ -59,6 +66,7 @@ ATTACKS = {
     "a checksum that is a number": (lambda m: m.update(checksum=7), "'checksum' as int"),
     "a checksum of nothing": (lambda m: m.update(checksum=None), "'checksum' as NoneType"),
     "a checksum of another": (lambda m: m.update(checksum="0" * 64), "was changed"),
+    "lists in lists in lists": (lambda m: m["training"].update(test=nested(400)), "nested"),
     "no graphs": (lambda m: m.pop("graphs"), "no 'graphs'"),
     "graphs in a list": (lambda m: m.update(graphs=[]), "'graphs' as list"),
     "another width": (lambda m: m.update(features=11), "do not fit"),
