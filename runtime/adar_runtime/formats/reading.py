@@ -18,7 +18,5 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise GraphError(f"{path}: is not text in UTF-8") from error
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
