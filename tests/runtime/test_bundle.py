@@ -1,5 +1,4 @@
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,6 @@ from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run,
 from adar_train.alignments import ALIGNMENTS
 from tests.bundles import change_graph, edit
 from tests.helpers import awake, random_graph
-
-
-@pytest.fixture
-def copy(bundle_folder: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(bundle_folder, tmp_path / "bundle")
 
 
 def test_a_run_says_how_it_went(bundle_folder: Path, board: Graph) -> None:
