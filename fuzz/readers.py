@@ -10,6 +10,7 @@ import io
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -87,7 +88,8 @@ class Readers:
 
     def manifest(self, data: bytes) -> None:
         manifest = Manifest.from_json(data.decode("utf-8", errors="replace"))
-        assert Manifest.from_json(manifest.to_json()) == manifest
+        for sealed in (manifest, replace(manifest, sealed=True)):
+            assert Manifest.from_json(sealed.to_json()) == sealed
 
     def onnx(self, data: bytes) -> None:
         onnx_guard.check("cell.onnx", data)

@@ -8,12 +8,23 @@ from pathlib import Path
 
 import onnx
 
+from adar_runtime.manifest import checksum_of
 
-def edit(bundle: Path, change: Callable[[dict], object]) -> None:
-    """Change the manifest."""
+
+def edit(bundle: Path, change: Callable[[dict], object], *, seal: bool = True) -> None:
+    """Change the manifest and, unless told otherwise, its checksum with it."""
     manifest = json.loads((bundle / "manifest.json").read_text())
     change(manifest)
+    if seal:
+        manifest["checksum"] = checksum_of(manifest)
     (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def replace_graph(bundle: Path, name: str, content: bytes) -> None:
+    """Put other bytes in the place of a graph, and have the manifest vouch for them."""
+    (bundle / f"{name}.onnx").write_bytes(content)
+    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    edit(bundle, lambda m: m["graphs"][name].update(facts))
 
 
 def change_graph(bundle: Path, copy: Path, name: str, change: Callable[[onnx.ModelProto], object]) -> Path:
@@ -22,10 +33,7 @@ def change_graph(bundle: Path, copy: Path, name: str, change: Callable[[onnx.Mod
         shutil.copytree(bundle, copy)
     model = onnx.load(copy / f"{name}.onnx")
     change(model)
-    content = model.SerializeToString()
-    (copy / f"{name}.onnx").write_bytes(content)
-    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    edit(copy, lambda m: m["graphs"][name].update(facts))
+    replace_graph(copy, name, model.SerializeToString())
     return copy
 
 

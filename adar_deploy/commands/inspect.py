@@ -104,6 +104,7 @@ def _about(
         "watches": manifest.alignment,
         "trained on": ", ".join(map(str, training.get("data", []))) or "unknown",
         **({training.get("metric", "metric"): ", ".join(scores)} if scores else {}),
+        "checksums": "of every file" if manifest.sealed else "of the graphs, none of the manifest",
         "engines": _targets(manifest, engines) or "none",
         "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
     }

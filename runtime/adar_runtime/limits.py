@@ -27,7 +27,7 @@ def check_size(path: Path) -> None:
     """Refuse a file of text that is larger than all arrays of a graph may be."""
     if path.stat().st_size > max_bytes():
         raise GraphError(
-            f"{path} is larger than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
+            f"it is larger than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
         )
 
 

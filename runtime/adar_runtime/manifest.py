@@ -1,5 +1,6 @@
 """What a bundle says about itself: `manifest.json`, its shape and its checks."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,9 +13,11 @@ from adar_runtime.graph import LEVELS
 SCHEMA = 2
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # 100,000 names of classes fit
+MAX_DEPTH = 50  # of lists and objects within each other: 6 are needed, and copying fails at some hundreds
 GRAPHS = ("encoder", "cell", "head")
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+CHECKSUM = "checksum"  # the field's name
 LAST_WITH = {1: "0.1.0"}  # the last version of this package that wrote and read an older schema
 
 
@@ -60,10 +63,14 @@ class Manifest:
     convergence: dict[str, Any] = field(default_factory=dict)  # how like an ODE the cell behaves
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    sealed: bool = True  # it has a checksum of itself, as all have that are written now
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as the file has it."""
-        return {"schema": SCHEMA} | asdict(self)
+        fields = {"schema": SCHEMA} | asdict(self)
+        del fields["sealed"]
+        read: dict[str, Any] = json.loads(json.dumps(fields))  # keys that are numbers become text
+        return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -75,12 +82,20 @@ class Manifest:
             raw = json.loads(text, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
+        if _is_deeper(raw, MAX_DEPTH):
+            raise BundleError(f"{FILE_NAME} is nested more than {MAX_DEPTH} deep: export the run again")
         schema = _take(raw, "schema", int)
         if schema != SCHEMA:
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
             raise BundleError(
                 f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA}: "
                 f"export the run again{old}"
+            )
+        sealed = CHECKSUM in raw
+        if sealed and _take(raw, CHECKSUM, str) != checksum_of(raw):
+            raise BundleError(
+                f"{FILE_NAME} was changed after it was exported: its checksum is not that of its fields; "
+                "copy the bundle again, or export the run again"
             )
         graphs = _take(raw, "graphs", dict)
         return cls(
@@ -104,7 +119,14 @@ class Manifest:
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
+            sealed=sealed,
         )
+
+
+def checksum_of(fields: Mapping[str, Any]) -> str:
+    """The sha256 of all other fields, in a form that spaces and the order of names do not change."""
+    others = {name: value for name, value in fields.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -113,6 +135,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a name is given twice in one object")
     return found
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _graph_file(raw: Mapping[str, Any]) -> GraphFile:

@@ -40,8 +40,8 @@ def on_graph(make: Build, name: str, preload: str = "") -> Attack:
     return Attack(lambda folder: make(folder / name), ("run", name, "--bundle", "bundle"), preload)
 
 
-def on_manifest(change: Callable[[dict], object]) -> Attack:
-    return Attack(lambda folder: edit(folder / "bundle", change), RUN)
+def on_manifest(change: Callable[[dict], object], *, seal: bool) -> Attack:
+    return Attack(lambda folder: edit(folder / "bundle", change, seal=seal), RUN)
 
 
 def on_cell(change: Callable) -> Attack:
@@ -90,7 +90,10 @@ ATTACKS: dict[str, Attack] = {
         f"pt, {name}": on_graph(on_entries(entries), "h.pt", "torch")
         for name, (entries, _) in test_pt.ATTACKS.items()
     },
-    **{f"manifest, {name}": on_manifest(change) for name, (change, _) in test_manifest.ATTACKS.items()},
+    **{
+        f"manifest, {name}": on_manifest(change, seal=test_manifest.sealed(name))
+        for name, (change, _) in test_manifest.ATTACKS.items()
+    },
     **{f"manifest, {name}": on_text(text) for name, (text, _) in test_manifest.TEXTS.items()},
     **{
         f"{file}, {kind}": on_file(file, change)

@@ -3,6 +3,7 @@
 import io
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch_geometric.data import Data
 
 import adar_runtime
 from adar_runtime import Graph, read_graph
+from adar_runtime.bundle import read_manifest
 from adar_runtime.errors import AdarError, BundleError
 
 X, EDGES = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([[0, 1, 2], [1, 2, 3]])
@@ -86,6 +88,23 @@ def test_a_damaged_bundle_is_an_error(
         (bundle / name).write_bytes(damaged)
         with pytest.raises(BundleError):
             adar_runtime.load(bundle)
+
+
+def test_a_bit_turned_over_in_a_manifest_is_seen(bundle_folder: Path, tmp_path: Path, stride: int) -> None:
+    """What is let through says the same: the E of an exponent, say, or the name of the checksum itself."""
+    bundle = shutil.copytree(bundle_folder, tmp_path / "b")
+    whole = read_manifest(bundle)
+    tried = list(flipped((bundle / "manifest.json").read_bytes(), stride))
+    refused = 0
+    for damaged in tried:
+        (bundle / "manifest.json").write_bytes(damaged)
+        try:
+            found = read_manifest(bundle)
+        except BundleError:
+            refused += 1
+        else:
+            assert replace(found, sealed=True) == whole
+    assert refused > 0.97 * len(tried)
 
 
 def test_a_truncated_manifest_is_an_error(bundle_folder: Path, tmp_path: Path, stride: int) -> None:

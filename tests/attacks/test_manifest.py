@@ -1,6 +1,5 @@
 """Manifests that say what cannot be."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +9,7 @@ import pytest
 
 import adar_runtime
 from adar_runtime.errors import BundleError
+from tests.bundles import edit
 
 
 def swap(manifest: dict) -> None:
@@ -27,6 +27,13 @@ def size_cell(size: object) -> Callable[[dict], object]:
 
 def same_file(manifest: dict) -> None:
     manifest["graphs"]["cell"] = manifest["graphs"]["encoder"]
+
+
+def nested(levels: int) -> object:
+    found: object = 0
+    for _ in range(levels):
+        found = [found]
+    return found
 
 
 ATTACKS = {
@@ -56,6 +63,10 @@ ATTACKS = {
     "schema 0": (lambda m: m.update(schema=0), "schema 0"),
     "a schema of tomorrow": (lambda m: m.update(schema=99), "schema 99"),
     "a schema in words": (lambda m: m.update(schema="2"), "'schema' as str"),
+    "a checksum that is a number": (lambda m: m.update(checksum=7), "'checksum' as int"),
+    "a checksum of nothing": (lambda m: m.update(checksum=None), "'checksum' as NoneType"),
+    "a checksum of another": (lambda m: m.update(checksum="0" * 64), "was changed"),
+    "lists in lists in lists": (lambda m: m["training"].update(test=nested(400)), "nested"),
     "no graphs": (lambda m: m.pop("graphs"), "no 'graphs'"),
     "graphs in a list": (lambda m: m.update(graphs=[]), "'graphs' as list"),
     "another width": (lambda m: m.update(features=11), "do not fit"),
@@ -88,14 +99,17 @@ ATTACKS = {
 }
 
 
+def sealed(name: str) -> bool:
+    """Whether the attacker made the checksum fit, as anyone can, so that what lies behind it is reached."""
+    return "checksum" not in name
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_one_short_bundle_error(name: str, bundle_folder: Path, tmp_path: Path) -> None:
     change: Callable[[dict], object]
     change, message = ATTACKS[name]
     bundle = shutil.copytree(bundle_folder, tmp_path / "b")
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    change(manifest)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    edit(bundle, change, seal=sealed(name))
     with pytest.raises(BundleError) as error:
         adar_runtime.load(bundle)
     assert message in str(error.value)

@@ -1,7 +1,5 @@
 """ONNX files that are more than a plain graph. A stranger writes the manifest too, so it vouches for them."""
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -18,13 +16,7 @@ from adar_runtime import Graph, onnx_guard
 from adar_runtime.backends.sessions import _session
 from adar_runtime.errors import BackendError, BundleError
 from adar_runtime.onnx_facts import metadata_of
-
-
-def replace_cell(bundle: Path, content: bytes) -> None:
-    (bundle / "cell.onnx").write_bytes(content)
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    manifest["graphs"]["cell"].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+from tests.bundles import replace_graph
 
 
 @pytest.fixture
@@ -119,7 +111,7 @@ ATTACKS = {
 def test_what_no_bundle_needs_is_refused(copy: Path, cell: onnx.ModelProto, name: str) -> None:
     change, message = ATTACKS[name]
     change(cell)
-    replace_cell(copy, cell.SerializeToString())
+    replace_graph(copy, "cell", cell.SerializeToString())
     with pytest.raises(BundleError, match=message):
         adar_runtime.load(copy)
 
@@ -131,7 +123,7 @@ def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, 
     options.add_session_config_entry("session.save_model_format", "ORT")
     ort.InferenceSession(cell.SerializeToString(), options, providers=["CPUExecutionProvider"])
     content = (tmp_path / "cell.ort").read_bytes()
-    replace_cell(copy, content)
+    replace_graph(copy, "cell", content)
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
     with pytest.raises(BackendError, match="cannot load"):  # and once more, without the guard
@@ -220,7 +212,7 @@ def test_what_fails_while_it_runs_is_a_backend_error(
     copy: Path, cell: onnx.ModelProto, board: Graph, change, capfd: pytest.CaptureFixture[str]
 ) -> None:
     change(cell)
-    replace_cell(copy, cell.SerializeToString())
+    replace_graph(copy, "cell", cell.SerializeToString())
     with pytest.raises(BackendError, match="could not run"):
         adar_runtime.load(copy, "onnxruntime-cpu").run(board, 3)
     assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
@@ -232,7 +224,7 @@ def test_ports_that_are_not_what_the_manifest_says(copy: Path, cell: onnx.ModelP
             port.name = "heaviness"
         if isinstance(port, onnx.NodeProto):
             port.input[:] = ["heaviness" if name == "weight" else name for name in port.input]
-    replace_cell(copy, cell.SerializeToString())
+    replace_graph(copy, "cell", cell.SerializeToString())
     with pytest.raises(BundleError, match=r"the real inputs of cell\.onnx"):
         adar_runtime.load(copy)
 

@@ -1,6 +1,5 @@
 """`adar-deploy build` and `export --tensorrt`: real engines, one line for what goes wrong."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -18,7 +17,7 @@ from adar_runtime.bundle import read_manifest
 from adar_runtime.engines.build import CAPABILITIES
 from adar_runtime.engines.profiles import PROFILES
 from adar_train import load_run
-from tests.bundles import edit
+from tests.bundles import edit, replace_graph
 
 QUICK = ("--profile", "small", "--optimization-level", 0, "--flavour", "rtx")
 
@@ -31,13 +30,8 @@ def bundle(bundle_folder: Path, tmp_path: Path) -> Path:
 def in_precision(bundle: Path, run: Path, precision: str) -> None:
     """The cell of that precision in place of the bundle's."""
     cell = build_graphs(load_run(run).model, 17, precision_of(precision))["cell"].SerializeToString()
-    (bundle / "cell.onnx").write_bytes(cell)
-
-    def change(manifest: dict) -> None:
-        manifest["precision"] = precision
-        manifest["graphs"]["cell"] |= {"bytes": len(cell), "sha256": hashlib.sha256(cell).hexdigest()}
-
-    edit(bundle, change)
+    replace_graph(bundle, "cell", cell)
+    edit(bundle, lambda m: m.update(precision=precision))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])

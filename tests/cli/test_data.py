@@ -114,7 +114,7 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
         ("convert g.npz g.npz", "is the graph itself"),
         ("convert g.npz h.npz --label z", "leave --label out"),
         ("convert g.npz h.npz --table g.npz", "goes with edges as text"),
-        ("convert e.csv h.npz --table none.csv", "none.csv: there is no such table"),
+        ("convert e.csv h.npz --table none.csv", "none.csv: there is no such file"),
         ("convert none.csv h.npz", "there is no such file"),
         ("show none.npz", "no such file"),
         ("show made", "no .npz or .pt file in it"),

@@ -78,14 +78,17 @@ def test_json_lines_without_classes_are_for_training(adar, model: Path, tmp_path
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("papers.csv", "id,text\na,x\na,y\n", "line 3: the node 'a' is there already, in papers.csv, line 2"),
+        ("papers.csv", "id,text\na,x\na,y\n", "line 3: the node 'a' is there already, in line 2"),
         ("papers.csv", "id,text\n,x\n", "line 2: the node has no name"),
         ("papers.csv", "id,title\na,x\n", "no column 'text', only id, title"),
-        ("papers.csv", "id,text\na,x,y\n", "line 2: more cells"),
+        ("papers.csv", "id,text\na,x,y\n", "line 2 has 3 cells, and the heading 2"),
         ("papers.csv", "id,text,label\na,x,magic\n", "line 2: there is no class 'magic' among physics"),
         ("papers.csv", "id,text,split\na,x,dev\n", "split is 'dev', not one of train, val, test"),
         ("papers.csv", "", "the table is empty"),
-        ("papers.csv", b"\xff\xfe\x00", "not a table in UTF-8"),
+        ("papers.csv", b"id,text\na,x\nb,\xe9t\xe9\n", "line 3 is not text in UTF-8"),
+        ("papers.csv", 'id,text\na,x\nb,"y\nc,z\n', "line 3 is no line of a table (a quote is opened and"),
+        ("papers.jsonl", b'{"text": "\xff"}', "line 1 is not text in UTF-8"),
+        ("papers.jsonl", "\n", "the table is empty"),
         ("cites.csv", "source,target\np0,nobody\n", "line 2: target is 'nobody', and there is no such node"),
         ("cites.csv", "from,to\np0,p1\n", "no column 'source'"),
         ("fields.csv", "name\na\na\n", "the class 'a' is there already"),
@@ -93,7 +96,7 @@ def test_json_lines_without_classes_are_for_training(adar, model: Path, tmp_path
         ("papers.jsonl", "[1]", "line 1: not a JSON object"),
         ("papers.jsonl", '{"text": ["a"]}', "holds a list, not a text"),
         ("papers.txt", "", "a table is .csv or .jsonl"),
-        ("papers.jsonl", None, "No such file"),
+        ("papers.jsonl", None, "there is no such file"),
     ],
 )
 def test_a_mistake_in_a_table_is_named_with_its_line(
@@ -107,6 +110,7 @@ def test_a_mistake_in_a_table_is_named_with_its_line(
         "embed", nodes, "--edges", "cites.csv", "--classes", "fields.csv", "--model", "none"
     )
     assert (code, out) == (2, "")
+    assert err.startswith(f"error: {file}: {message}" if message.startswith("line ") else f"error: {file}: ")
     assert message in err
     assert len(err.strip().splitlines()) == 1
 

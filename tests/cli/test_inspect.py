@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from adar_deploy import console
-from tests.bundles import change_graph, edit
+from tests.bundles import change_graph, edit, replace_graph
 from tests.cli.test_imports import HEAVY, loaded_after
 
 
@@ -30,6 +30,7 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
         "leaf_0 … leaf_5 int32 leaf_rows × leaf_width",
         "previous_nodes_velocity float32 n × 16",
         "lead float32",
+        "checksums of every file",
         "engines none",
         "calls of the cell for the answer of 300 steps",
     ):
@@ -60,6 +61,14 @@ def test_as_json(adar, bundle_folder: Path) -> None:
     sizes = [onnx.numpy_helper.to_array(weight).size for weight in cell.initializer]
     assert shown["graphs"]["cell"]["parameters"] == sum(sizes)
     assert shown["engines"] == []
+
+
+@pytest.mark.usefixtures("wide")
+def test_an_older_bundle_is_shown_as_it_is(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
+    edit(bundle, lambda m: m.pop("checksum"), seal=False)
+    assert "of the graphs, none of the manifest" in adar("inspect", bundle)[1]
+    assert "checksum" not in json.loads(adar("inspect", bundle, "--json")[1])["manifest"]
 
 
 def test_it_needs_neither_torch_nor_onnx(bundle_folder: Path) -> None:
@@ -97,10 +106,7 @@ def test_a_hostile_report_is_one_line(adar, bundle_folder: Path, tmp_path: Path,
 def test_an_operator_that_is_no_text_is_one_line(adar, bundle_folder: Path, tmp_path: Path) -> None:
     bundle = change_graph(bundle_folder, tmp_path / "bundle", "head", no_unicode)
     content = (bundle / "head.onnx").read_bytes().replace(b"Zzzz", b"\xff\xfe\xff\xfe")
-    (bundle / "head.onnx").write_bytes(content)
-    import hashlib
-
-    edit(bundle, lambda m: m["graphs"]["head"].update(sha256=hashlib.sha256(content).hexdigest()))
+    replace_graph(bundle, "head", content)
     code, _, err = adar("inspect", bundle)
     assert code == 2
     assert len(err.strip().splitlines()) == 1

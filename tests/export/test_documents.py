@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -16,6 +17,7 @@ from adar_runtime.manifest import AGGREGATIONS, LEVELS, SCHEMA
 from adar_runtime.signature import expected
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
+from tests.bundles import edit
 from tests.helpers import awake, random_graph
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -76,12 +78,31 @@ def test_manifests_of_other_kinds_are_valid(settings: dict, options: dict, tmp_p
         lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=[None]),
         lambda m: m["parity"]["checks"][0].update(relative=-1),
         lambda m: m["training"].pop("weights"),
+        lambda m: m.update(checksum=None),
     ],
 )
 def test_what_cannot_be_is_not_valid(bundle_folder: Path, change) -> None:
     manifest = manifest_of(bundle_folder)
     change(manifest)
     assert not VALIDATOR.is_valid(manifest)
+
+
+def test_the_checksum_is_what_the_document_computes(
+    described_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    bundle = shutil.copytree(described_bundle, tmp_path / "bundle")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    edit(bundle, lambda m: m.update(opset=18), seal=False)
+    with pytest.raises(AssertionError):
+        exec(code, {})
+
+
+def test_a_manifest_of_before_is_valid(bundle_folder: Path) -> None:
+    manifest = manifest_of(bundle_folder)
+    del manifest["checksum"]
+    VALIDATOR.validate(manifest)
 
 
 def test_every_field_and_port_is_explained(bundle_folder: Path, described_bundle: Path) -> None:

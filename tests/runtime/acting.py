@@ -10,13 +10,15 @@ from adar_runtime import Bundle, cuda, load
 from adar_runtime.backends import tensorrt
 from adar_runtime.bundle import read_bundle
 from adar_runtime.engines import build, flavours
-from adar_runtime.engines.build import Wish, build_engines
+from adar_runtime.engines.build import Wish, _Target, build_engines
 from adar_runtime.engines.clock import clock_graph
 from adar_runtime.engines.profiles import Profile
 from adar_runtime.engines.sidecar import sidecars
 from tests.runtime.standins import Device, TensorRt
 
 QUICK = Wish(flavour="rtx", profiles=(Profile.parse("small"),), level=0)
+RTX = flavours.flavour_of("rtx")
+TARGET = _Target(RTX, ())
 
 
 def with_engines(bundle: Path, to: Path, wish: Wish = QUICK) -> Path:

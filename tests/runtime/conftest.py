@@ -1,5 +1,6 @@
 """Every way to run a loop: what is listed in the registries, and nothing that is not."""
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,12 @@ SETTINGS = {"time": {"t": 0.6}, "peak": {"patience": 2}, "converged": {"toleranc
 
 
 ACTED = "tensorrt, acted out"  # on the processor, where there is no GPU
+
+
+@pytest.fixture
+def copy(bundle_folder: Path, tmp_path: Path) -> Path:
+    """The small bundle, for a test to change."""
+    return shutil.copytree(bundle_folder, tmp_path / "bundle")
 
 
 @pytest.fixture(scope="session")

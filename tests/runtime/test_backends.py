@@ -1,7 +1,5 @@
 """Backends: what is there, what is not, and what they say."""
 
-import hashlib
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -17,6 +15,7 @@ from adar_runtime import backends
 from adar_runtime.backends import BACKENDS, available, onnx_cuda
 from adar_runtime.errors import BackendError, UsageError
 from adar_train import load_run
+from tests.bundles import edit, replace_graph
 
 
 def test_the_processor_always_works() -> None:
@@ -63,11 +62,8 @@ def test_a_new_backend_is_one_module_and_one_line(
 def test_a_bf16_bundle_needs_a_gpu(bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     cell = build_graphs(load_run(run_folder).model, 17, precision_of("bf16"))["cell"].SerializeToString()
-    (bundle / "cell.onnx").write_bytes(cell)
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    manifest["precision"] = "bf16"
-    manifest["graphs"]["cell"] |= {"bytes": len(cell), "sha256": hashlib.sha256(cell).hexdigest()}
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    replace_graph(bundle, "cell", cell)
+    edit(bundle, lambda m: m.update(precision="bf16"))
     with pytest.raises(BackendError, match="--precision fp32, or run it on a GPU"):
         adar_runtime.load(bundle, "onnxruntime-cpu")
 

@@ -1,6 +1,6 @@
 import json
-import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +12,15 @@ from onnx import TensorProto, helper
 import adar_runtime
 from adar_export import export_bundle
 from adar_runtime import AdamsBashforth2, Adaptive, AtTime, Final, Graph, Peak, StopReason
+from adar_runtime.bundle import read_manifest
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
+from adar_runtime.manifest import Manifest
 from adar_runtime.schedule import times
 from adar_runtime.stopping import Sight, Verdict
 from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
+from tests.bundles import change_graph, edit
 from tests.helpers import awake, random_graph
-
-
-@pytest.fixture
-def copy(bundle_folder: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(bundle_folder, tmp_path / "bundle")
-
-
-def edit(bundle: Path, change: Callable[[dict], object]) -> None:
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    change(manifest)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_a_run_says_how_it_went(bundle_folder: Path, board: Graph) -> None:
@@ -206,6 +198,35 @@ def test_a_manifest_that_lies_is_refused(copy: Path, change: Callable[[dict], ob
     assert message in str(error.value)
 
 
+def test_an_exit_time_that_was_touched_is_seen(copy: Path) -> None:
+    edit(copy, lambda m: m.update(exit={"rule": "time", "t": 0.5}))
+    assert adar_runtime.load(copy).manifest.exit["t"] == 0.5
+    edit(copy, lambda m: m["exit"].update(t=0.75), seal=False)
+    with pytest.raises(
+        BundleError, match=r"manifest\.json was changed after it was exported: .* copy the bundle"
+    ):
+        adar_runtime.load(copy)
+
+
+def test_how_a_manifest_is_laid_out_is_not_sealed(copy: Path) -> None:
+    file = copy / "manifest.json"
+    fields = json.loads(file.read_text())
+    file.write_text(json.dumps(dict(reversed(fields.items())), indent=7, ensure_ascii=False), newline="\r\n")
+    assert adar_runtime.load(copy).manifest.to_dict() == fields
+
+
+def test_steps_that_are_keys_are_sealed_as_the_text_that_they_become(bundle_folder: Path) -> None:
+    manifest = replace(read_manifest(bundle_folder), parity={"drift": {2: 0.1, 10: 0.2}})
+    assert Manifest.from_json(manifest.to_json()).parity == {"drift": {"2": 0.1, "10": 0.2}}
+
+
+def test_a_manifest_without_a_checksum_is_of_an_older_export(copy: Path, bundle_folder: Path) -> None:
+    edit(copy, lambda m: m.pop("checksum"), seal=False)
+    older = adar_runtime.load(copy).manifest
+    assert older == replace(read_manifest(bundle_folder), sealed=False)
+    assert older.to_dict() == json.loads((copy / "manifest.json").read_text())
+
+
 def test_folders_that_are_no_bundle(tmp_path: Path, copy: Path) -> None:
     with pytest.raises(BundleError, match="adar-deploy export"):
         adar_runtime.load(tmp_path)
@@ -269,16 +290,7 @@ def constant_external_data(model: onnx.ModelProto) -> None:
 )
 def test_onnx_that_is_more_than_a_plain_graph_is_refused(copy: Path, change, message: str) -> None:
     """Even where the manifest vouches for it: a stranger writes both."""
-    import hashlib
-
-    model = onnx.load(copy / "cell.onnx")
-    change(model)
-    content = model.SerializeToString()
-    (copy / "cell.onnx").write_bytes(content)
-    edit(
-        copy,
-        lambda m: m["graphs"]["cell"].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()),
-    )
+    change_graph(copy, copy, "cell", change)
     with pytest.raises((BundleError, BackendError)) as error:
         adar_runtime.load(copy)
     assert message in str(error.value)

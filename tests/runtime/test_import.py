@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from adar_runtime import write_graph
-from adar_runtime.errors import AdarError
+from adar_runtime.errors import AdarError, GraphError
 from adar_runtime.formats import import_graph, read_graph
 from adar_runtime.formats.graphml import from_networkx
 from adar_runtime.formats.texts import read_texts
+from adar_runtime.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
@@ -123,24 +124,93 @@ def test_own_formats_go_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edges", "nodes", "message"),
     [
-        ("a,b\nc\n", None, "line 2 has no two ends"),
-        ("a,b\na,z\n", NODES, "line 2: the table has no node 'z'"),
-        ("a,b\n", "id,x\na,1\na,2\n", "line 3 has the id 'a' a second time"),
-        ("a,b\n", "id,x\na,1,2\n", "line 2 has 3 fields, and the heading 2"),
-        ("a,b\n", "id,x\n", "has a heading and a line for each"),
-        ("a,b\n", "id,split\na,train\nb,later\n", "split says 'later'"),
-        ("a,b\n", "id,x\na,nan\nb,1\n", "no finite"),
-        ("", None, "the graph is empty"),
-        (f"a,{'b' * 200_000}\n", None, "line 1 is no line of a table"),
-        ("a,b\n", f"id,x\na,{'1' * 200_000}\n", "line 2 is no line of a table"),
+        ("a,b\nc\n", None, "e.csv: line 2 has no two ends"),
+        ("a,b\nc\n", NODES, "e.csv: line 2 has no two ends"),
+        ("a,b\na,z\n", NODES, "e.csv: line 2: n.csv has no node 'z'"),
+        ("a,b\n", "id,x\na,1\na,2\n", "n.csv: line 3: the node 'a' is there already, in line 2"),
+        ("a,b\n", "id,x\n,1\n", "n.csv: line 2: the node has no name"),
+        ("a,b\n", "id,x\na,1,2\n", "n.csv: line 2 has 3 cells, and the heading 2"),
+        ("a,b\n", "id,x\n", "n.csv: the table is empty"),
+        ("a,b\n", "# all of them\n\nid,split\na,train\nb,later\n", "n.csv: line 5: split is 'later'"),
+        ("a,b\n", "id,x\na,1\nb,nan\n", "n.csv: line 3: 'x' is nan, which is no finite 32-bit number"),
+        ("a,b\n", "id,x\na,1e99\nb,1\n", "n.csv: line 2: 'x' is 1e99, which is no finite"),
+        ("a,b\n", "id,y\na,0.5\nb,inf\n", "n.csv: line 3: 'y' is inf, which is no finite"),
+        ("", None, "e.csv: the graph is empty"),
+        (f"a,{'b' * 200_000}\n", None, "e.csv: line 1 is no line of a table"),
+        (f"a,{'b' * 200_000}\n", NODES, "e.csv: line 1 is no line of a table"),
+        ("a,b\n", f"id,x\na,{'1' * 200_000}\n", "n.csv: line 2 is no line of a table"),
+        ("a,b\n", 'id,x\na,"1\nb,2\n', "n.csv: line 2 is no line of a table (a quote is opened"),
+        (b"a,b\na,\xff\n", NODES, "e.csv: line 2 is not text in UTF-8"),
+        ("a,b\n", b"id,x\na,1\nb,\xff\n", "n.csv: line 3 is not text in UTF-8"),
     ],
 )
-def test_bad_tables_are_refused_with_the_line(tmp_path: Path, edges: str, nodes, message: str) -> None:
-    (tmp_path / "e.csv").write_text(edges)
-    if nodes:
-        (tmp_path / "n.csv").write_text(nodes)
-    with pytest.raises(AdarError, match=message):
+def test_a_mistake_is_named_with_the_file_and_line_that_it_is_in(
+    tmp_path: Path, edges: str | bytes, nodes: str | bytes | None, message: str
+) -> None:
+    for name, content in (("e.csv", edges), ("n.csv", nodes)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(GraphError) as error:
         import_graph(tmp_path / "e.csv", tmp_path / "n.csv" if nodes else None)
+    assert str(error.value).replace(f"{tmp_path}/", "").startswith(message)
+
+
+def test_what_is_wrong_with_a_table_as_a_whole_is_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("a,b\n")
+    (tmp_path / "n.csv").write_text(NODES)
+    with pytest.raises(
+        GraphError, match=r"/n\.csv: there is no column 'z' to take labels from; found height"
+    ):
+        import_graph(tmp_path / "e.csv", tmp_path / "n.csv", label="z")
+    with pytest.raises(GraphError, match=r"^[^:]*: this is a folder"):
+        import_graph(tmp_path / "e.csv", tmp_path)
+    with pytest.raises(GraphError, match=r"/none\.csv: there is no such file"):
+        import_graph(tmp_path / "e.csv", tmp_path / "none.csv")
+    (tmp_path / "many.csv").write_text("id,y\n" + "".join(f"n{i},c{i}\n" for i in range(MAX_CLASSES + 1)))
+    (tmp_path / "e.csv").write_text("n1,n2\n")
+    with pytest.raises(GraphError, match=r"^[^:]*/many\.csv: there are 100,001 classes"):
+        import_graph(tmp_path / "e.csv", tmp_path / "many.csv")
+
+
+def test_a_node_of_networkx_is_named() -> None:
+    path = nx.path_graph(["a", "b"])
+    nx.set_node_attributes(path, {"a": "train", "b": "later"}, "split")
+    with pytest.raises(
+        GraphError, match=r"^node 'b': split is 'later', not one of train, val, test or empty"
+    ):
+        from_networkx(path)
+
+
+def test_a_cell_between_quotes_may_have_several_lines_in_every_table(tmp_path: Path) -> None:
+    """Also ones that would be comments, or empty; lines are counted all the same."""
+    (tmp_path / "e.csv").write_text("source,target\n1,2\n")
+    (tmp_path / "n.csv").write_text('id,text,x\n1,"one\n# two\n\nthree; four",5\n2,"say ""yes""",6\n')
+    assert import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph.features[:, -1].tolist() == [5, 6]
+    texts = read_texts(tmp_path / "n.csv", tmp_path / "e.csv").texts
+    assert texts == ("one\n# two\n\nthree; four", 'say "yes"')
+    with (tmp_path / "n.csv").open("a") as file:
+        file.write("2,again,7\n")
+    for read in (
+        lambda: import_graph(tmp_path / "e.csv", tmp_path / "n.csv"),
+        lambda: read_texts(tmp_path / "n.csv", tmp_path / "e.csv"),
+    ):
+        with pytest.raises(GraphError, match=r"n\.csv: line 7: the node '2' is there already, in line 6"):
+            read()
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_may_be_between_any_separators(tmp_path: Path, separator: str) -> None:
+    lines = ["source|target", "1|2"], ["id|text|split", "1|a b|train", "2|#c|test"]
+    for name, text in zip(("e.csv", "n.csv"), lines, strict=True):
+        (tmp_path / name).write_text("\ufeff" + "\r\n".join(text).replace("|", separator))
+    assert read_texts(tmp_path / "n.csv", tmp_path / "e.csv").texts == ("a b", "#c")
+    assert import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph.nodes == 2
+
+
+def test_a_table_of_one_column_has_no_separator(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("source,target\n0,1\n")
+    (tmp_path / "n.csv").write_text("text\nof two words\n# of three words\n")
+    assert read_texts(tmp_path / "n.csv", tmp_path / "e.csv").texts == ("of two words", "# of three words")
 
 
 @pytest.mark.parametrize(
@@ -178,9 +248,9 @@ def test_tables_have_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "e.csv").write_text("source,target\n1,2\n")
     (tmp_path / "n.csv").write_text("id,text\n1,a\n2,b\n" + "\n" * 100)
     monkeypatch.setenv("ADAR_MAX_BYTES", "100")
-    with pytest.raises(AdarError, match=r"n\.csv is larger than 100 bytes.*ADAR_MAX_BYTES"):
+    with pytest.raises(AdarError, match=r"n\.csv: it is larger than 100 bytes.*ADAR_MAX_BYTES"):
         import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
-    with pytest.raises(AdarError, match=r"n\.csv is larger than 100 bytes.*ADAR_MAX_BYTES"):
+    with pytest.raises(AdarError, match=r"n\.csv: it is larger than 100 bytes.*ADAR_MAX_BYTES"):
         read_texts(tmp_path / "n.csv", tmp_path / "e.csv")
 
 

@@ -5,8 +5,6 @@ PyG declares safe; a file that asks for more is refused, never loaded another wa
 a graph has are read, and only after their sizes were found to be within the limits.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from adar_runtime.errors import GraphError, UsageError
@@ -14,6 +12,7 @@ from adar_runtime.files import write_file
 from adar_runtime.formats import edge_list, graphml, npz, pt
 from adar_runtime.formats.columns import Imported
 from adar_runtime.formats.predictions import prediction_writer
+from adar_runtime.formats.reading import reading
 from adar_runtime.graph import Graph
 from adar_runtime.limits import check_size
 
@@ -30,7 +29,7 @@ def read_graph(path: str | Path) -> Graph:
     if path.suffix not in FORMATS:
         other = ": adar-deploy data convert makes one of it" if path.suffix in (*TEXT, *NETWORKX) else ""
         raise GraphError(f"{path}: a graph file ends in .npz or .pt, not {path.suffix or 'nothing'!r}{other}")
-    with _reading(path):
+    with reading(path):
         return FORMATS[path.suffix].read(path)
 
 
@@ -49,28 +48,11 @@ def import_graph(path: str | Path, table: str | Path | None = None, label: str |
     if path.suffix not in (*TEXT, *NETWORKX):
         known = ", ".join([*FORMATS, *NETWORKX, *TEXT])
         raise GraphError(f"{path}: a file to convert ends in {known}, not {path.suffix or 'nothing'!r}")
-    if table is not None and not table.is_file():
-        raise GraphError(f"{table}: there is no such table of nodes")
-    with _reading(path):
+    if path.suffix in TEXT:
+        return edge_list.read(path, table, label)
+    with reading(path):
         check_size(path)
-        return graphml.read(path, label) if path.suffix in NETWORKX else edge_list.read(path, table, label)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What goes wrong, with the name of the file."""
-    try:
-        if path.is_dir():
-            raise GraphError("this is a folder: name a file in it")
-        if not path.is_file():
-            raise GraphError("there is no such file")
-        yield
-    except OSError as error:
-        raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise GraphError(f"{path}: is not text in UTF-8") from error
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from error
+        return graphml.read(path, label)
 
 
 def write_graph(path: str | Path, graph: Graph) -> None:

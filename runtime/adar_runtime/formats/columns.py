@@ -4,7 +4,7 @@ A column is known by its name: the label, the part of the split, or a feature. N
 are, a few different words become a column each, and free text is left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,9 @@ WORDS = 50  # different ones that a column may have to be features
 Columns = Mapping[str, Sequence[Any]]
 """Values by name, one a node; None or "" where nothing is known."""
 
+Where = Callable[[int], str]
+"""What a person finds a node by in the file: its line, or its name."""
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -30,7 +33,7 @@ class Imported:
     notes: list[str]
 
 
-def to_graph(columns: Columns, edges: Integers, nodes: int, label: str | None = None) -> Imported:
+def to_graph(columns: Columns, edges: Integers, nodes: int, label: str | None, where: Where) -> Imported:
     """Build a graph from its edges and what is known about its nodes."""
     names = {name.lower(): name for name in columns}
     if label is not None and label not in columns:
@@ -39,20 +42,20 @@ def to_graph(columns: Columns, edges: Integers, nodes: int, label: str | None = 
     split = names.get(SPLIT)
     notes: list[str] = []
     others = {name: values for name, values in columns.items() if name not in (chosen, split)}
-    blocks = [_features(name, values, notes) for name, values in others.items()]
+    blocks = [_features(name, values, where, notes) for name, values in others.items()]
     features = [block for block in blocks if block is not None]
     if not features:
         notes.append("no column has numbers: a node's features are 1 and the logarithm of its edges")
         features = [_structure(edges, nodes)]
-    known = _labels(columns[chosen]) if chosen else {}
+    known = _labels(chosen, columns[chosen], where) if chosen else {}
     if chosen:
         notes.append(f"labels are from {chosen!r}")
-    masks = _masks(columns[split]) if split else {}
+    masks = split_masks(columns[split], where) if split else {}
     return Imported(Graph(np.concatenate(features, axis=1), edges, **known, **masks), notes)
 
 
-def _features(name: str, values: Sequence[Any], notes: list[str]) -> Floats | None:
-    numbers = _numbers(values)
+def _features(name: str, values: Sequence[Any], where: Where, notes: list[str]) -> Floats | None:
+    numbers = _numbers(name, values, where)
     if numbers is not None:
         return numbers[:, None]
     words = [_word(value) for value in values]
@@ -65,17 +68,26 @@ def _features(name: str, values: Sequence[Any], notes: list[str]) -> Floats | No
     return np.eye(len(different), dtype=np.float32)[[place[word] for word in words]]
 
 
-def _numbers(values: Sequence[Any]) -> Floats | None:
+def _numbers(name: str, values: Sequence[Any], where: Where) -> Floats | None:
     """The values as numbers, if all of them are; what is not known is 0."""
     try:
-        return np.array([0.0 if value in (None, "") else float(value) for value in values], np.float32)
+        with np.errstate(over="ignore"):
+            numbers = np.array([0.0 if value in (None, "") else float(value) for value in values], np.float32)
     except (TypeError, ValueError, OverflowError):
         return None
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        node = int(finite.argmin())
+        raise GraphError(
+            f"{where(node)}: {name!r} is {short(values[node])}, which is no finite 32-bit number; "
+            "leave empty what is not known"
+        )
+    return numbers
 
 
-def _labels(values: Sequence[Any]) -> dict[str, Any]:
+def _labels(name: str, values: Sequence[Any], where: Where) -> dict[str, Any]:
     """Numbers with a fraction are to come close to; all else is classes, -1 where unknown."""
-    numbers = _numbers(values)
+    numbers = _numbers(name, values, where)
     if numbers is not None and (numbers != np.round(numbers)).any():
         return {"labels": numbers}
     words = ["" if value is None else _word(value) for value in values]
@@ -91,13 +103,13 @@ def _labels(values: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _masks(values: Sequence[Any]) -> dict[str, Any]:
-    parts = [PARTS.get(_word(value).lower(), "") for value in values]
-    unknown = next(
-        (value for value, part in zip(values, parts, strict=True) if not part and _word(value)), None
-    )
-    if unknown is not None:
-        raise GraphError(f"split says {short(unknown)!r}: it has to be train, val, test or nothing")
+def split_masks(values: Sequence[Any], where: Where) -> dict[str, Any]:
+    """The masks of the three parts, from their names."""
+    words = [_word(value) for value in values]
+    parts = [PARTS.get(word.lower(), "") for word in words]
+    for node, (word, part) in enumerate(zip(words, parts, strict=True)):
+        if word and not part:
+            raise GraphError(f"{where(node)}: split is {short(word)!r}, not one of train, val, test or empty")
     return {f"{part}_mask": np.array([one == part for one in parts]) for part in ("train", "val", "test")}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason
+from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
 from adar_runtime.formats.columns import Imported, to_graph
 
 
@@ -37,4 +37,7 @@ def from_networkx(graph: Any, label: str | None = None) -> Imported:
         edges = np.concatenate([edges, edges[::-1]], axis=1)
     names = list(dict.fromkeys(name for _, known in graph.nodes(data=True) for name in known))
     columns = {str(name): [known.get(name) for _, known in graph.nodes(data=True)] for name in names}
-    return to_graph(columns, edges, len(place), label)
+    known_as = list(place)
+    return to_graph(
+        columns, edges, len(place), label, where=lambda node: f"node {short(repr(known_as[node]))}"
+    )

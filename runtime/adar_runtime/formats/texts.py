@@ -7,9 +7,8 @@
 | classes | `name`; `text`, a description, where there is one |
 """
 
-import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError, reason, short
-from adar_runtime.formats.columns import PARTS
+from adar_runtime.formats.columns import split_masks
+from adar_runtime.formats.reading import reading
+from adar_runtime.formats.rows import number, read_lines, read_table
 from adar_runtime.graph import Floats, Graph, Integers, Mask
-from adar_runtime.limits import check_size
 
 UNKNOWN = -1
 
@@ -50,9 +50,9 @@ class TextGraph:
 
 @dataclass(frozen=True)
 class _Row:
-    """One entry of a table, and where it stands."""
+    """One entry of a table, and the line that it begins on."""
 
-    where: str
+    line: int
     cells: Mapping[str, Any]
 
     def __contains__(self, column: str) -> bool:
@@ -62,10 +62,10 @@ class _Row:
         """A cell as text; a missing value is none."""
         if column not in self.cells:
             found = short(", ".join(map(str, self.cells)) or "nothing")
-            raise GraphError(f"{self.where}: there is no column {column!r}, only {found}")
+            raise GraphError(f"line {self.line}: there is no column {column!r}, only {found}")
         value = self.cells[column]
         if isinstance(value, dict | list):
-            raise GraphError(f"{self.where}: {column!r} holds a {type(value).__name__}, not a text")
+            raise GraphError(f"line {self.line}: {column!r} holds a {type(value).__name__}, not a text")
         return "" if value is None else str(value).strip()
 
 
@@ -82,11 +82,14 @@ def read_texts(
     A node's text is that of its `columns`, one after the other. Without a column `id`, nodes are
     numbered from 0. An edge counts in both directions unless `directed`.
     """
-    rows, (names, described) = _table(nodes), _classes(classes)
-    ids, masks = _ids(rows), _masks(rows)
-    texts = tuple(" ".join(filter(None, (row.take(column) for column in columns))) for row in rows)
-    labels, names = _labels(rows, names)
-    pairs = _edges(_table(edges), ids)
+    names, described = _classes(classes) if classes else (None, None)
+    with reading(nodes):
+        rows = _table(nodes)
+        ids, masks = _ids(rows), _masks(rows)
+        texts = tuple(" ".join(filter(None, (row.take(column) for column in columns))) for row in rows)
+        labels, names = _labels(rows, names)
+    with reading(edges):
+        pairs = _edges(_table(edges), ids)
     if not directed:
         pairs = np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)
     return TextGraph(
@@ -99,14 +102,12 @@ def read_texts(
     )
 
 
-def _classes(path: Path | None) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+def _classes(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and descriptions; a class without a description is described by its name."""
-    if path is None:
-        return None, None
-    rows = _table(path)
-    names = tuple(row.take("name") for row in rows)
-    _check_different(rows, names, "class")
-    texts = [row.take("text") if "text" in row else "" for row in rows]
+    with reading(path):
+        rows = _table(path)
+        names = tuple(_number(rows, "name", "class"))
+        texts = [row.take("text") if "text" in row else "" for row in rows]
     described = tuple(f"{name}: {text}" if text else name for name, text in zip(names, texts, strict=True))
     return names, described
 
@@ -115,9 +116,11 @@ def _ids(rows: Sequence[_Row]) -> dict[str, int]:
     """The place of each node."""
     if "id" not in rows[0]:
         return {str(index): index for index in range(len(rows))}
-    names = [row.take("id") for row in rows]
-    _check_different(rows, names, "node")
-    return {name: index for index, name in enumerate(names)}
+    return _number(rows, "id", "node")
+
+
+def _number(rows: Sequence[_Row], column: str, what: str) -> dict[str, int]:
+    return number([row.take(column) for row in rows], [row.line for row in rows], what)
 
 
 def _labels(
@@ -131,7 +134,7 @@ def _labels(
     for row, word in zip(rows, words, strict=True):
         if word not in place:
             raise GraphError(
-                f"{row.where}: there is no class {short(word)!r} among {short(', '.join(names))}"
+                f"line {row.line}: there is no class {short(word)!r} among {short(', '.join(names))}"
             )
     return np.array([place[word] for word in words], np.int64), names or None
 
@@ -140,11 +143,7 @@ def _masks(rows: Sequence[_Row]) -> dict[str, Mask] | None:
     if not any("split" in row for row in rows):
         return None
     words = [row.take("split") if "split" in row else "" for row in rows]
-    for row, word in zip(rows, words, strict=True):
-        if word and word.lower() not in PARTS:
-            raise GraphError(f"{row.where}: split is {short(word)!r}, not one of train, val, test or empty")
-    parts = [PARTS.get(word.lower(), "") for word in words]
-    return {f"{part}_mask": np.array([one == part for one in parts]) for part in ("train", "val", "test")}
+    return split_masks(words, lambda node: f"line {rows[node].line}")
 
 
 def _edges(rows: Sequence[_Row], ids: Mapping[str, int]) -> Integers:
@@ -153,59 +152,37 @@ def _edges(rows: Sequence[_Row], ids: Mapping[str, int]) -> Integers:
         for side, column in zip(ends, ("source", "target"), strict=True):
             name = row.take(column)
             if name not in ids:
-                raise GraphError(f"{row.where}: {column} is {short(name)!r}, and there is no such node")
+                raise GraphError(f"line {row.line}: {column} is {short(name)!r}, and there is no such node")
             side.append(ids[name])
     return np.array(ends, np.int64)
 
 
-def _check_different(rows: Sequence[_Row], names: Sequence[str], what: str) -> None:
-    seen: dict[str, str] = {}
-    for row, name in zip(rows, names, strict=True):
-        if not name:
-            raise GraphError(f"{row.where}: the {what} has no name")
-        if name in seen:
-            raise GraphError(f"{row.where}: the {what} {short(name)!r} is there already, in {seen[name]}")
-        seen[name] = row.where
-
-
 def _table(path: Path) -> list[_Row]:
     if path.suffix not in READERS:
-        raise GraphError(f"{path}: a table is .csv or .jsonl, not {path.suffix or 'nothing'!r}")
-    try:
-        check_size(path)
-        rows = list(READERS[path.suffix](path))
-    except OSError as error:
-        raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, csv.Error, RecursionError) as error:
-        raise GraphError(f"{path}: not a table in UTF-8 ({reason(error)})") from error
+        raise GraphError(f"a table is .csv or .jsonl, not {path.suffix or 'nothing'!r}")
+    return READERS[path.suffix](path)
+
+
+def _csv(path: Path) -> list[_Row]:
+    heading, rows = read_table(path, ",")
+    return [_Row(line, dict(zip(heading, cells, strict=True))) for line, cells in rows]
+
+
+def _jsonl(path: Path) -> list[_Row]:
+    rows = [_Row(line, _object(line, text)) for line, text in read_lines(path) if text.strip()]
     if not rows:
-        raise GraphError(f"{path}: the table is empty")
+        raise GraphError("the table is empty: it has to have an object a line")
     return rows
 
 
-def _csv(path: Path) -> Iterator[_Row]:
-    with path.open(encoding="utf-8-sig", newline="") as file:  # Excel writes a byte order mark
-        reader = csv.DictReader(file)
-        for cells in reader:
-            if None in cells:
-                raise GraphError(
-                    f"{path}, line {reader.line_num}: more cells than the first line has columns"
-                )
-            yield _Row(f"{path}, line {reader.line_num}", cells)
+def _object(line: int, text: str) -> Mapping[str, Any]:
+    try:
+        cells = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"line {line}: not JSON ({reason(error)})") from error
+    if not isinstance(cells, dict):
+        raise GraphError(f"line {line}: not a JSON object")
+    return cells
 
 
-def _jsonl(path: Path) -> Iterator[_Row]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                cells = json.loads(line)
-            except ValueError as error:
-                raise GraphError(f"{path}, line {number}: not JSON ({reason(error)})") from error
-            if not isinstance(cells, dict):
-                raise GraphError(f"{path}, line {number}: not a JSON object")
-            yield _Row(f"{path}, line {number}", cells)
-
-
-READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {".csv": _csv, ".jsonl": _jsonl}
+READERS: dict[str, Callable[[Path], list[_Row]]] = {".csv": _csv, ".jsonl": _jsonl}

@@ -1,0 +1,76 @@
+"""What stands beside an engine, and what is made of it where it was changed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
+
+from adar_runtime.bundle import read_bundle
+from adar_runtime.engines import FOLDER
+from adar_runtime.engines.build import build_engines
+from adar_runtime.engines.sidecar import SUFFIX, read_engine, sidecars
+from adar_runtime.errors import BackendError, UsageError
+from tests.runtime.acting import QUICK
+
+CHANGES = {
+    "no JSON": lambda _: "{",
+    "a list": lambda _: "[]",
+    "another schema": lambda raw: json.dumps(raw | {"schema": 99}),
+    "a field less": lambda raw: json.dumps({k: v for k, v in raw.items() if k != "bytes"}),
+    "a field more": lambda raw: json.dumps(raw | {"more": 1}),
+    "a number for text": lambda raw: json.dumps(raw | {"version": 7}),
+    "shapes that are none": lambda raw: json.dumps(raw | {"shapes": [{"nodes": "abc"}]}),
+    "sizes that are none": lambda raw: json.dumps(raw | {"profiles": [{"n": [1]}]}),
+    "another place": lambda raw: json.dumps(raw | {"graph": "../../cell"}),
+    "another name": lambda raw: json.dumps(raw | {"graph": "head"}),
+    "far too large": lambda raw: json.dumps(raw) + " " * 2**20,
+    "deep": lambda _: "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_description_that_is_none_is_passed_over(engines_folder: Path, tmp_path: Path, change) -> None:
+    folder = shutil.copytree(engines_folder, tmp_path / "bundle")
+    path = folder / FOLDER / "cell-rtx.json"
+    path.write_text(change(json.loads(path.read_text())))
+    assert [one.graph for one in sidecars(folder)] == ["clock", "encoder", "head"]
+
+
+def test_links_are_not_followed(engines_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(engines_folder, tmp_path / "bundle")
+    for name in ("cell-rtx.json", f"head-rtx{SUFFIX}"):
+        (folder / FOLDER / name).rename(tmp_path / name)
+        (folder / FOLDER / name).symlink_to(tmp_path / name)
+    found = {one.graph: one for one in sidecars(folder)}
+    assert "cell" not in found
+    with pytest.raises(BackendError, match="is not the file that was built"):
+        read_engine(folder, found["head"])
+
+
+def test_a_folder_that_leads_elsewhere_is_left_alone(
+    engines_folder: Path, copy: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(engines_folder / FOLDER, tmp_path / "elsewhere")
+    (copy / FOLDER).symlink_to(tmp_path / "elsewhere")
+    assert not list(sidecars(copy))
+    before = sorted((tmp_path / "elsewhere").iterdir())
+    with pytest.raises(UsageError, match="leads out of the bundle"):
+        build_engines(copy, *read_bundle(copy), QUICK)
+    assert sorted((tmp_path / "elsewhere").iterdir()) == before
+
+
+def test_an_engine_that_was_changed_is_refused(engines_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(engines_folder, tmp_path / "bundle")
+    found = next(iter(sidecars(folder)))
+    path = folder / FOLDER / found.file
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BackendError, match="was changed after it was built: build it again"):
+        read_engine(folder, found)
+    path.unlink()
+    with pytest.raises(BackendError, match="cannot be read"):
+        read_engine(folder, found)
