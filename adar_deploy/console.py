@@ -105,9 +105,9 @@ def print_checks(title: str, rows: Iterable[tuple[str, str, str, str, str]]) -> 
             out.print(f"   [dim]→[/] {escape(printable(mend))}", soft_wrap=True)
 
 
-def print_note(message: str) -> None:
-    """Something that the reader should not miss."""
-    out.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
+def print_note(message: str, to: Console = out) -> None:
+    """Something that the reader should not miss; to stderr while the answer is still to come."""
+    to.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
 
 
 def print_warning(message: str) -> None:
