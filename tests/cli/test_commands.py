@@ -146,6 +146,11 @@ def bad_graphs(folder: Path, board: Graph) -> None:
             "run board.npz board.npz --output p.csv",
             "several graphs need {name} in --output",
         ),
+        (
+            "run board.npz same.npz --output {nope}/{name}.csv",
+            "{nope} in --output stands for nothing: the only",
+        ),
+        ("run board.npz --plot {}.png", "{} in --plot stands for nothing: the only placeholder is {name}"),
         ("run board.npz same.npz --output {name}/same.npz --plot p.png", "in --plot"),
         (
             "run board.npz occupied/../board.npz --output {name}.csv",
