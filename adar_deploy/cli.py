@@ -107,7 +107,7 @@ def main() -> None:
     hear_shells()
     try:
         with terminable():
-            sys.exit(app(standalone_mode=False))
+            sys.exit(app(standalone_mode=False) or 0)
     except MistypedError as error:
         line = mistake(error)
         if line:
