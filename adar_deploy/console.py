@@ -1,6 +1,7 @@
 """All that touches rich: where messages go, and what tables and bars look like."""
 
 import shlex
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ WIDE = 90  # columns of a window that has room for everything
 GAP = 2  # blanks between two columns of a table
 CHECKED = 25  # characters of what a check is of
 NARROWEST = 6  # characters that a column keeps, however narrow the window
+OFTEN, SELDOM = 10.0, 60.0  # seconds between two lines of a log, if much was done between them and if not
 LEVELS = "▁▂▃▄▅▆▇█"
 
 
@@ -122,10 +124,11 @@ def print_next(*words: object) -> None:
 
 
 class Bar:
-    """A progress bar on a terminal's stderr; gone when the work is done."""
+    """How far work has come, on stderr: a bar that is gone at the end or, in a log, a line now and then."""
 
     def __init__(self, title: str, total: float, *, counted: bool = True, shown: bool = True) -> None:
-        self.shown = shown and err.is_terminal  # a log file wants none of it
+        self.shown = shown
+        self.moves = shown and err.is_terminal
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None if err.width >= WIDE else 8),
@@ -134,9 +137,10 @@ class Bar:
             TimeRemainingColumn(compact=True),
             console=err,
             transient=True,
-            disable=not self.shown,
+            disable=not self.moves,
         )
         self._task: TaskID = self._progress.add_task(title, total=total, status="")
+        self._log = _Log(title, total, counted=counted)
 
     def __enter__(self) -> "Bar":
         self._progress.start()
@@ -146,7 +150,32 @@ class Bar:
         self._progress.stop()
 
     def update(self, completed: float, status: str) -> None:
-        self._progress.update(self._task, completed=completed, status=status)
+        if self.moves:
+            self._progress.update(self._task, completed=completed, status=status)
+        elif self.shown:
+            self._log.update(completed, status)
+
+
+class _Log:
+    """A line for each tenth of the work and its end; none of what is quick, one a minute of what is slow."""
+
+    def __init__(self, title: str, total: float, *, counted: bool) -> None:
+        self._title, self._total, self._counted = title, total, counted
+        self._started = self._told = time.monotonic()
+        self._tenth = 0
+
+    def update(self, completed: float, status: str) -> None:
+        now, tenth = time.monotonic(), int(10 * completed / self._total)
+        wait = OFTEN if tenth != self._tenth else SELDOM
+        if 0 < self._tenth < 10 <= tenth:
+            wait = 0.0  # who has read of the work wants to read of its end
+        if now - self._told < wait:
+            return
+        self._told, self._tenth = now, tenth
+        share = min(1.0, completed / self._total)
+        done = f"{int(completed):,}/{int(self._total):,}" if self._counted else f"{share:.0%}"
+        line = f"{self._title}  {done}  {status}  after {now - self._started:.0f} s"
+        err.print(line, markup=False, soft_wrap=True)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
