@@ -26,6 +26,7 @@ from adar_deploy.commands.validate import validate
 from adar_deploy.console import print_error
 from adar_deploy.defaults import ConfigurableGroup
 from adar_deploy.signals import EXIT_USER_ERROR, interruptible, terminable
+from adar_deploy.usage import MistypedError, NamedCommand, mistake
 
 Command = Callable[..., None]
 
@@ -54,7 +55,8 @@ def add(app: typer.Typer, *commands: Command, panel: str | None = None) -> None:
     """Let the app have these commands."""
     for command in commands:
         name = command.__name__.rstrip("_")  # `list` would be Python's own
-        app.command(name, help=_help(command), rich_help_panel=panel)(interruptible(command))
+        listed = app.command(name, cls=NamedCommand, help=_help(command), rich_help_panel=panel)
+        listed(interruptible(command))
 
 
 app = typer.Typer(
@@ -105,7 +107,12 @@ def main() -> None:
     hear_shells()
     try:
         with terminable():
-            app()
+            sys.exit(app(standalone_mode=False) or 0)
+    except MistypedError as error:
+        line = mistake(error)
+        if line:
+            print_error(line)
+        sys.exit(EXIT_USER_ERROR)
     except Exception as error:
         from adar_runtime.errors import AdarError  # here, since it brings numpy along
 

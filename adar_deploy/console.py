@@ -1,7 +1,9 @@
 """All that touches rich: where messages go, and what tables and bars look like."""
 
 import shlex
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 WIDE = 90  # columns of a window that has room for everything
+TEXT = 18  # characters of a cell that is no number any more, and may be broken
 GAP = 2  # blanks between two columns of a table
 CHECKED = 25  # characters of what a check is of
-NARROWEST = 6  # characters that a column keeps, however narrow the window
+OFTEN, SELDOM = 10.0, 60.0  # seconds between two lines of a log, if much was done between them and if not
 LEVELS = "▁▂▃▄▅▆▇█"
+Lines = Sequence[Sequence[str]]
 
 
 def printable(text: object) -> str:
@@ -48,46 +52,66 @@ def print_facts(title: str, facts: Mapping[str, Any], indent: int = 0) -> None:
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table with a heading; all but the first column are numbers.
 
-    In a window too narrow for it, what the first column says of a row becomes a line above it.
+    In a window too narrow for it, what the first column says of a row becomes a line above it; in one too
+    narrow even then, the rest of the row is folded into several lines, as the heading is.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [
-        max([len(row[index]) for row in cells] + [len(word) for word in column.split()])
-        for index, column in enumerate(columns)
-    ]
-    if sum(widths) + GAP * len(widths) <= out.width:
-        out.print(_table(columns, cells))
-        return
-    widest = max(range(1, len(widths)), key=lambda index: widths[index])
-    others = sum(widths[1:]) - widths[widest] + GAP * len(widths)
-    widths[widest] = max(NARROWEST, min(widths[widest], out.width - others))
-    out.print(columns[0], style="cyan")
-    shown = False
-    for name, *rest in cells:
+    for broken in (False, True):
+        widths = _widths([columns], cells, broken=broken)
+        if _room(widths) <= out.width:
+            out.print(_table([columns], widths, named=True, heading=True))
+            out.print(_table(cells, widths, named=True))
+            return
+    out.print(columns[0], style="cyan", markup=False)
+    heading, folded, widths = _fold(columns[1:], [row[1:] for row in cells])
+    out.print(_table(heading, widths, heading=True))
+    for (name, *_), lines in zip(cells, folded, strict=True):
         if name:
             out.print(name, style="bold", markup=False)
-        out.print(_table(columns[1:], [rest], widths[1:], heading=not shown))
-        shown = True
+        out.print(_table(lines, widths))
 
 
-def _table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    widths: Sequence[int] | None = None,
-    *,
-    heading: bool = True,
-) -> Table:
-    """With widths that are given, its columns stand under those of other tables, and all are numbers."""
-    table = Table(box=None, padding=(0, GAP, 0, 0), header_style="cyan", show_header=heading)
-    for index, column in enumerate(columns):
-        table.add_column(
-            column,
-            justify="right" if index or widths else "left",
-            overflow="fold",
-            width=widths[index] if widths else None,
+def _fold(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Lines, Sequence[Lines], list[int]]:
+    """The lines of the heading and of each row, as few as fit into the window, and how wide columns are."""
+    for count in range(1, len(columns) + 1):
+        length = -(-len(columns) // count)
+        heading, *folded = (
+            [row[i : i + length] for i in range(0, len(row), length)] for row in (columns, *rows)
         )
-    for row in rows:
-        table.add_row(*map(escape, row))
+        for broken in (False, True) if count == 1 else (False,):
+            widths = _widths(heading, [line for lines in folded for line in lines], broken=broken)
+            if _room(widths) <= out.width:
+                return heading, folded, widths
+        missing, widest = _room(widths) - out.width, max(widths)
+        if widest >= TEXT and missing <= widest / 3:  # better one cell in two lines than every row
+            widths[widths.index(widest)] -= missing
+            return heading, folded, widths
+    return heading, folded, widths
+
+
+def _widths(heading: Lines, lines: Lines, *, broken: bool) -> list[int]:
+    """Of the columns. A heading that may be broken takes no more room than its longest word."""
+    words = [[max(text.split() if broken else [text], key=len) for text in line] for line in heading]
+    return [max(map(len, column)) for column in zip_longest(*words, *lines, fillvalue="")]
+
+
+def _room(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * len(widths)
+
+
+def _table(lines: Lines, widths: Sequence[int], *, named: bool = False, heading: bool = False) -> Table:
+    """Its columns stand under those of other tables of these widths; the first one may be of names."""
+    table = Table(box=None, padding=(0, GAP, 0, 0), show_header=False)
+    for index, width in enumerate(widths):
+        table.add_column(
+            justify="left" if named and not index else "right",
+            vertical="bottom" if heading else "top",
+            overflow="fold",
+            width=min(width, out.width - GAP),
+            style="cyan" if heading else "",
+        )
+    for line in lines:
+        table.add_row(*map(escape, line))
     return table
 
 
@@ -105,9 +129,9 @@ def print_checks(title: str, rows: Iterable[tuple[str, str, str, str, str]]) -> 
             out.print(f"   [dim]→[/] {escape(printable(mend))}", soft_wrap=True)
 
 
-def print_note(message: str) -> None:
-    """Something that the reader should not miss."""
-    out.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
+def print_note(message: str, to: Console = out) -> None:
+    """Something that the reader should not miss; to stderr while the answer is still to come."""
+    to.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
 
 
 def print_warning(message: str) -> None:
@@ -122,10 +146,11 @@ def print_next(*words: object) -> None:
 
 
 class Bar:
-    """A progress bar on a terminal's stderr; gone when the work is done."""
+    """How far work has come, on stderr: a bar that is gone at the end or, in a log, a line now and then."""
 
     def __init__(self, title: str, total: float, *, counted: bool = True, shown: bool = True) -> None:
-        self.shown = shown and err.is_terminal  # a log file wants none of it
+        self.shown = shown
+        self.moves = shown and err.is_terminal
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None if err.width >= WIDE else 8),
@@ -134,9 +159,10 @@ class Bar:
             TimeRemainingColumn(compact=True),
             console=err,
             transient=True,
-            disable=not self.shown,
+            disable=not self.moves,
         )
         self._task: TaskID = self._progress.add_task(title, total=total, status="")
+        self._log = _Log(title, total, counted=counted)
 
     def __enter__(self) -> "Bar":
         self._progress.start()
@@ -146,7 +172,32 @@ class Bar:
         self._progress.stop()
 
     def update(self, completed: float, status: str) -> None:
-        self._progress.update(self._task, completed=completed, status=status)
+        if self.moves:
+            self._progress.update(self._task, completed=completed, status=status)
+        elif self.shown:
+            self._log.update(completed, status)
+
+
+class _Log:
+    """A line for each tenth of the work and its end; none of what is quick, one a minute of what is slow."""
+
+    def __init__(self, title: str, total: float, *, counted: bool) -> None:
+        self._title, self._total, self._counted = title, total, counted
+        self._started = self._told = time.monotonic()
+        self._tenth = 0
+
+    def update(self, completed: float, status: str) -> None:
+        now, tenth = time.monotonic(), int(10 * completed / self._total)
+        wait = OFTEN if tenth != self._tenth else SELDOM
+        if 0 < self._tenth < 10 <= tenth:
+            wait = 0.0  # who has read of the work wants to read of its end
+        if now - self._told < wait:
+            return
+        self._told, self._tenth = now, tenth
+        share = min(1.0, completed / self._total)
+        done = f"{int(completed):,}/{int(self._total):,}" if self._counted else f"{share:.0%}"
+        line = f"{self._title}  {done}  {status}  after {now - self._started:.0f} s"
+        err.print(line, markup=False, soft_wrap=True)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

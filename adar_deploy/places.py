@@ -1,5 +1,6 @@
 """Which files a command reads and writes when it is given several graphs."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def places(option: str, pattern: Path | None, graphs: Sequence[Path], *, several
 
     if pattern is None:
         return [None] * len(graphs)
+    for placeholder in re.findall(r"\{\w*\}", str(pattern)):
+        if placeholder != NAME:
+            raise UsageError(f"{placeholder} in {option} stands for nothing: the only placeholder is {NAME}")
     if several and NAME not in str(pattern):
         raise UsageError(
             f"several graphs need {NAME} in {option}, which stands for each one's name, "

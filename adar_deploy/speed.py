@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.console import WIDE, out, percent, print_note, print_rows
+from adar_deploy.console import percent, print_note, print_rows
 from adar_deploy.extras import present, require
 
 if TYPE_CHECKING:
     from adar_runtime.bench import Case, Side, Timing
     from adar_runtime.manifest import Manifest
 
-COLUMNS = ("calls", "step ms p50", "p90", "p99", "run s p50", "p90", "PyTorch / it", "same", "MB")
-NARROW = ("calls", "step ms", "run s", "PyTorch / it", "MB")
+# In this order, since a narrow window has the first five in one line and the others in the next.
+COLUMNS = ("calls", "same", "step ms p50", "p90", "p99", "run s p50", "p90", "PyTorch / it", "MB")
 Progress = Callable[[Any], None]
 BYTES_AN_EDGE, BYTES_A_FEATURE = 16, 8  # while a graph is drawn
 SIDE = 8  # of the board that a bundle is made for where none is given: proving it is quick on a small one
@@ -182,7 +182,7 @@ def show(timings: "Sequence[Timing]") -> None:
         mine = [one for one in timings if one.case == case]
         rows = [_row(one) for one in mine if not one.problem]
         title = f"{case.name}: {case.nodes:,} nodes, {case.edges:,} edges"
-        print_rows([title, *(COLUMNS if out.width >= WIDE else NARROW)], rows)
+        print_rows([title, *COLUMNS], rows)
     for label, problem in dict.fromkeys((one.side.label, one.problem) for one in timings if one.problem):
         print_note(f"{label} was not measured: {problem}")
 
@@ -195,6 +195,4 @@ def _row(one: "Timing") -> tuple[Any, ...]:
     runs = [f"{value:.3f}" for value in quantiles(one.runs).values()][:2]  # the 99th of a few is the worst
     speedup = "" if one.speedup is None else spread(one.speedup, 1)
     peak = f"{one.peak / 1e6:.0f}"
-    if out.width < WIDE:
-        return (one.side.label, one.calls, steps[0], runs[0], speedup, peak)
-    return (one.side.label, one.calls, *steps, *runs, speedup, percent(one.same or 0.0), peak)
+    return (one.side.label, one.calls, percent(one.same or 0.0), *steps, *runs, speedup, peak)

@@ -12,7 +12,7 @@ REFRESH = 0.1  # seconds between two looks: a step can be far shorter
 
 
 class Watch:
-    """Shows each step of one graph that it is given, where somebody is looking."""
+    """Shows the steps of one graph as they are taken."""
 
     def __init__(self, bar: Bar, done: int, name: str, whole: float = 1.0) -> None:
         self._bar = bar
@@ -35,9 +35,10 @@ class Watch:
 
     def _status(self, step: "Step", seconds: float) -> str:
         rate = f"{step.index / seconds:.0f}/s"
-        if err.width < WIDE:
+        if self._bar.moves and err.width < WIDE:
             name = self._name if len(self._name) < 14 else f"{self._name[:11]}…  "
             parts = f"{step.index}  t {step.time:.2f}  {step.alignment:.3g}  {rate}"
             return f"{name}{parts} {sparkline(self._alignment, 5)}"
         parts = f"step {step.index}  t {step.time:.2f}  alignment {step.alignment:.4g}  {rate}"
-        return f"{self._name}{parts}  {sparkline(self._alignment, 12)}"
+        curve = f"  {sparkline(self._alignment, 12)}" if self._bar.moves else ""  # no ornament in a log
+        return f"{self._name}{parts}{curve}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adar_deploy.answers import Answer, Failure, Job, Saver, show_answers
-from adar_deploy.console import Bar, print_error
+from adar_deploy.console import Bar, err, print_error, print_note
 from adar_deploy.options import Backend, MaxSteps, SolverName, Threads, is_typed
 from adar_deploy.places import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
@@ -108,6 +108,9 @@ def run(
         solver=opened.solver(solver.value, **_given(calls=calls, tolerance=tolerance)),
         per_node=waiting if exit is Exit.per_node else None,
     )
+    if calls is not None and calls > max_steps and not quiet:
+        steps = f"the budget of {max_steps:,} steps"
+        print_note(f"--calls {calls:,} is above {steps}, which is the most that ab2 takes", to=err)
     answers: list[Answer | Failure] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
         for index, (path, read) in enumerate(zip(files, _read_ahead(files), strict=True)):

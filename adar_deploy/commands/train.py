@@ -190,7 +190,7 @@ def train(
     )
     with (
         distributed.process_group(distributed.choose_device(device)),
-        Bar("train", job.training.epochs) as bar,
+        Bar("train", job.training.epochs, shown=distributed.rank() == 0) as bar,
     ):
 
         def show(epoch: Any) -> None:

@@ -71,12 +71,8 @@ def _figures(facts: Facts) -> str:
         last = max(facts["curves"], key=lambda curve: curve["budget"])
         step = last["exit_step"]
         tiles.append(("answers from step", f"{step:,}", f"of {last['budget']:,}, t = {last['t'][step]:.2f}"))
-    timed = [row for row in facts.get("latency", {}).get("rows", []) if "seconds" in row]
-    if timed:
-        quick = min(timed, key=lambda row: row["seconds"])
-        tiles.append(
-            ("fastest answer", seconds(quick["seconds"]), f"{quick['solver']}, {quick['calls']} calls")
-        )
+    if "latency" in facts:
+        tiles.append(_fastest(facts["latency"]))
     if facts["parity"]:
         tiles.append(
             (
@@ -89,3 +85,16 @@ def _figures(facts: Facts) -> str:
         f"<div><dt>{escape(a)}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles
     )
     return f'<dl class="figures">{cells}</dl>' if tiles else ""
+
+
+def _fastest(latency: Facts) -> tuple[str, str, str]:
+    """The solver with the shortest time, and those that these few turns cannot tell it from."""
+    timed = sorted((row for row in latency["rows"] if "seconds" in row), key=lambda row: row["seconds"])
+    quick, *others = timed
+    said = f"{quick['solver']}, {quick['calls']} calls"
+    level = [row["solver"] for row in others if row["spread"][0] <= quick["spread"][1]]
+    if others and latency["repeats"] == 1:
+        said += "; of one turn each, which shows no spread"
+    elif level:
+        said += f"; level with {' and '.join(level)}, whose times overlap"
+    return "fastest answer", seconds(quick["seconds"]), said

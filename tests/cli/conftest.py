@@ -1,17 +1,24 @@
 """How a command is typed in a test."""
 
+import math
 import sys
 from pathlib import Path
 
 import pytest
 
+from adar_deploy import console
 from adar_deploy.cli import main
 
 
 @pytest.fixture
 def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Run `adar-deploy …` in an empty folder: exit code, stdout, stderr."""
+    """Run `adar-deploy …` in an empty folder: exit code, stdout, stderr.
+
+    What a slow machine would tell of long work while it goes on stays untold: short work is tested here.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(console, "OFTEN", math.inf)
+    monkeypatch.setattr(console, "SELDOM", math.inf)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["adar-deploy", *map(str, arguments)])
@@ -19,7 +26,7 @@ def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
             main()
             code = 0
         except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 0
+            code = stop.code
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

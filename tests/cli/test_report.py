@@ -83,6 +83,39 @@ def test_a_bundle_and_its_run(adar, bundle_folder: Path, run_folder: Path, tmp_p
     assert "@media print" in text
 
 
+@pytest.mark.parametrize(
+    ("spreads", "repeats", "said"),
+    [
+        ({"euler": (8, 9), "ab2": (2, 3), "adaptive": (4, 5)}, 3, ""),
+        (
+            {"euler": (8, 9), "ab2": (2, 5), "adaptive": (4, 6)},
+            3,
+            "; level with adaptive, whose times overlap",
+        ),
+        (
+            {"euler": (4, 9), "ab2": (2, 5), "adaptive": (4, 6)},
+            3,
+            "; level with adaptive and euler, whose times overlap",
+        ),
+        ({"euler": (8, 8), "ab2": (2, 2)}, 1, "; of one turn each, which shows no spread"),
+        ({"ab2": (2, 2)}, 1, ""),
+    ],
+)
+def test_the_fastest_answer_is_level_with_what_it_cannot_be_told_from(
+    adar, bundle_folder: Path, spreads: dict, repeats: int, said: str
+) -> None:
+    facts = json.loads(adar("report", bundle_folder, "--json")[1])
+    measured = {"calls": 9, "phases": {"loop": 1.0}, "same": 1.0, "best_time": 1.0}
+    rows = [
+        measured | {"solver": name, "seconds": sum(spread) / 2, "spread": list(spread)}
+        for name, spread in spreads.items()
+    ]
+    refused = {"solver": "other", "refused": "not measured"}
+    facts["latency"] = {"budget": 9, "backend": "it", "repeats": repeats, "rows": [refused, *rows]}
+    (tile,) = re.findall(r"<dt>fastest answer</dt><dd>(.*?)</dd>", page(facts))
+    assert tile == f"{sum(spreads['ab2']) / 2:.2f} s<small>ab2, 9 calls{said}</small>"
+
+
 def test_files_of_a_run_are_called_what_training_calls_them() -> None:
     names = ("CONFIG", "METRICS", "HISTORY", "WEIGHTS", "GRAPH")
     assert [getattr(sources, name) for name in names] == [getattr(runs, name) for name in names]

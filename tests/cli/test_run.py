@@ -126,6 +126,19 @@ def test_solvers_are_heard(adar, bundle_folder: Path, board: Graph, tmp_path: Pa
     assert calls[0] <= calls[1] <= 100
 
 
+def test_more_calls_than_the_budget_has_are_noted(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    options = ["run", "board.npz", "--bundle", bundle_folder, "--exit", "final", "--max-steps", 5]
+    options += ["--json", "--solver", "ab2", "--calls"]
+    code, out, err = adar(*options, 1001)
+    assert (code, json.loads(out)["cell_calls"]) == (0, 5)
+    assert err == "note: --calls 1,001 is above the budget of 5 steps, which is the most that ab2 takes\n"
+    assert adar(*options, 1001, "--quiet")[2] == ""
+    assert adar(*options, 5)[2] == ""
+
+
 def test_an_exit_of_every_kind(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
     write_graph(tmp_path / "board.npz", board)
     options = ["run", "board.npz", "--bundle", bundle_folder, "--max-steps", 20, "--json"]

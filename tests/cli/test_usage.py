@@ -1,0 +1,47 @@
+"""A command that was typed wrongly: one line that says what is wrong with it, and where to look."""
+
+import pytest
+
+from adar_deploy.commands.run import Exit
+
+
+@pytest.mark.parametrize(
+    ("typed", "command", "said"),
+    [
+        ("run g --max-step 3", "run", "no such option --max-step (did you mean --max-steps?)"),
+        ("run g --json --zip", "run", "no such option --zip"),
+        ("run", "run", "missing argument 'graphs'"),
+        ("run g --max-steps x", "run", "--max-steps should be a valid integer"),
+        ("run g --threads 0", "run", "--threads should be greater than or equal to 1"),
+        ("run g --exit never", "run", f"--exit: 'never' is not one of {str([*map(str, Exit)])[1:-1]}"),
+        ("run g --max-steps", "run", "option --max-steps requires an argument"),
+        ("run g --json=3", "run", "option --json does not take a value"),
+        ("data make", "data make", "missing argument 'family': choose from minesweeper, chain, tree, blocks"),
+        ("data make chain x y", "data make", "there is no place for x y"),
+        ("data mak", "data", "no such command 'mak' (did you mean 'make'?)"),
+        ("rum", "", "no such command 'rum' (did you mean 'run'?)"),
+        ("--verzion", "", "no such option --verzion (did you mean --version?)"),
+        ("--config", "", "option --config requires an argument"),
+    ],
+)
+def test_a_mistyped_command_is_one_line(adar, typed: str, command: str, said: str) -> None:
+    called = f"adar-deploy {command}".strip()
+    assert adar(*typed.split()) == (2, "", f"error: {called}: {said}; see {called} --help\n")
+
+
+def test_the_variable_that_a_bad_value_is_from_is_named(adar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAR_HOPS", "far")
+    assert (
+        "make: --hops (env var: 'ADAR_HOPS') should be a valid integer;" in adar("data", "make", "chain")[2]
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["data"]])
+def test_no_command_at_all_is_the_help_and_nothing_more(adar, words: list[str]) -> None:
+    code, out, err = adar(*words)
+    assert (code, err) == (2, "")
+    assert "Usage: adar-deploy" in out
+
+
+def test_no_escape_sequence_of_a_mistyped_word_reaches_the_terminal(adar) -> None:
+    assert adar("run", "--\x1b[2J")[2].strip().isprintable()
