@@ -30,7 +30,7 @@ def test_two_processes_have_the_loss_of_one(tmp_path: Path) -> None:
         "2",
     ]
     options += ["--dropout", "0", "--device", "cpu", "--preset", "zero-shot"]
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     for out, start in (("one", []), ("two", launcher)):
         command = [sys.executable, *start, "-m", "adar_deploy", *options, "--out", out]
