@@ -85,6 +85,26 @@ def test_files_of_networkx(tmp_path: Path, suffix: str, write) -> None:
     }
 
 
+def test_an_empty_cell_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("a,b\nb,c\n")
+    (tmp_path / "n.csv").write_text("id,v,w,label\na,0.5,1,3.7\nb,, ,\nc,.1,,2.1\n")
+    imported = import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+    graph = imported.graph
+    assert graph.labels[:, 0] == pytest.approx([3.7, np.nan, 2.1], nan_ok=True)
+    assert graph.labelled("all").tolist() == [True, False, True]
+    assert graph.features == pytest.approx(np.array([[0.5, 1], [0, 0], [0.1, 0]]))
+    assert "empty cells became the number 0: 1 of 'v', 2 of 'w'" in imported.notes
+    write_graph(tmp_path / "g.npz", graph)
+    assert np.isnan(read_graph(tmp_path / "g.npz").labels[1, 0])
+
+
+def test_only_a_few_columns_with_empty_cells_are_named(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("a,a\n")
+    (tmp_path / "n.csv").write_text(f"id,{','.join('abcdefg')}\na{',' * 7}\n")
+    (note,) = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").notes[:1]
+    assert note.endswith("1 of 'e', …: 7 columns in all")
+
+
 def test_directed_graphs_stay_directed_and_numbers_stay_numbers() -> None:
     directed = nx.DiGraph([("a", "b"), ("b", "c")])
     nx.set_node_attributes(directed, {"a": 0.5, "b": 1.5, "c": 2.0}, "y")
