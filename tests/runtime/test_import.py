@@ -14,6 +14,7 @@ from adar_runtime.formats.texts import read_texts
 from adar_runtime.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
+NO_IDS = ": the table's first column, 'f1', is taken for the ids; put those that edges use there"
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
 
 
@@ -147,6 +148,12 @@ def test_own_formats_go_through(tmp_path: Path) -> None:
         ("a,b\nc\n", None, "e.csv: line 2 has no two ends"),
         ("a,b\nc\n", NODES, "e.csv: line 2 has no two ends"),
         ("a,b\na,z\n", NODES, "e.csv: line 2: n.csv has no node 'z'"),
+        ("0,1\n", "f1,y\n0.5,1\n0.1,0\n", f"e.csv: line 1: n.csv has no node '0'{NO_IDS}"),
+        (
+            "0,1\n",
+            "f1,y\n0.5,1\n0.5,0\n",
+            f"n.csv: line 3: the node '0.5' is there already, in line 2{NO_IDS}",
+        ),
         ("a,b\n", "id,x\na,1\na,2\n", "n.csv: line 3: the node 'a' is there already, in line 2"),
         ("a,b\n", "id,x\n,1\n", "n.csv: line 2: the node has no name"),
         ("a,b\n", "id,x\na,1,2\n", "n.csv: line 2 has 3 cells, and the heading 2"),
