@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from adar_deploy import console
+from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
 from adar_runtime import Graph, read_graph, write_graph
+from adar_runtime.formats.columns import KINDS
 from adar_runtime.generated import FAMILIES
 from adar_train import ModelConfig, TrainConfig, fit
 from adar_train.data.pyg import SETS
@@ -28,8 +30,9 @@ def test_list_has_every_set_there_is(adar) -> None:
 
 
 def test_the_command_offers_what_the_runtime_has() -> None:
-    """The list is written twice, so that `--help` need not load the runtime."""
+    """The lists are written twice, so that `--help` need not load the runtime."""
     assert [name.value for name in FamilyName] == list(FAMILIES)
+    assert tuple(Labels) == KINDS
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -112,7 +115,9 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
         ("make chain -o g.xlsx", "written as .npz or .pt"),
         ("make chain -o made", "is a folder"),
         ("convert g.npz g.npz", "is the graph itself"),
-        ("convert g.npz h.npz --label z", "leave --label out"),
+        ("convert g.npz h.npz --label z", "leave --label and --labels out"),
+        ("convert g.npz h.npz --labels numbers", "leave --label and --labels out"),
+        ("convert e.csv h.npz --labels classes", "name it with --label"),
         ("convert g.npz h.npz --table g.npz", "goes with edges as text"),
         ("convert e.csv h.npz --table none.csv", "none.csv: there is no such file"),
         ("convert none.csv h.npz", "there is no such file"),

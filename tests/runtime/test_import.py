@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import write_graph
-from adar_runtime.errors import AdarError, GraphError
+from adar_runtime.errors import AdarError, GraphError, UsageError
 from adar_runtime.formats import import_graph, read_graph
 from adar_runtime.formats.graphml import from_networkx
 from adar_runtime.formats.texts import read_texts
@@ -125,6 +125,35 @@ def test_classes_by_number(values: list) -> None:
     else:
         assert graph.labels.tolist() == [0, 1, 2]
     assert graph.class_names == (("1", "2", "7") if 7 in values else None)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "labels"),
+    [
+        ([1999, 2004, 1999], None, [0, 1, 0]),
+        ([1999, 2004, 1999], "classes", [0, 1, 0]),
+        ([1999, 2004, 1999], "numbers", [[1999], [2004], [1999]]),
+        ([1.5, 2, 1.5], None, [[1.5], [2], [1.5]]),
+        ([1.5, 2, 1.5], "classes", [0, 1, 0]),
+        ([1, None, 2], "numbers", [[1], [np.nan], [2]]),
+    ],
+)
+def test_who_converts_may_say_what_labels_are(values: list, kind: str | None, labels: list) -> None:
+    path = nx.path_graph(3)
+    nx.set_node_attributes(path, dict(enumerate(values)), "year")
+    imported = from_networkx(path, "year", kind)
+    assert np.array_equal(imported.graph.labels, labels, equal_nan=imported.graph.regression)
+    guessed_classes = kind is None and values[0] == 1999
+    assert any("--labels numbers" in note for note in imported.notes) == guessed_classes
+
+
+def test_words_are_no_numbers() -> None:
+    path = nx.path_graph(2)
+    nx.set_node_attributes(path, {0: "red", 1: "blue"}, "y")
+    with pytest.raises(GraphError, match="'y' has other labels than numbers"):
+        from_networkx(path, kind="numbers")
+    with pytest.raises(UsageError, match="labels are classes or numbers, not 'words'"):
+        from_networkx(path, kind="words")
 
 
 def test_text_is_left_out_and_said() -> None:

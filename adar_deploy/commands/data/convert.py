@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,11 @@ import typer
 
 from adar_deploy.console import print_facts, print_next, print_note
 from adar_deploy.options import Json
+
+
+class Labels(StrEnum):
+    classes = "classes"
+    numbers = "numbers"
 
 
 def convert(
@@ -24,6 +30,10 @@ def convert(
         str | None,
         typer.Option(help="Attribute or column of the labels.", show_default="y, label, class or target"),
     ] = None,
+    labels: Annotated[
+        Labels | None,
+        typer.Option(help="What the labels are.", show_default="numbers if one has a fraction"),
+    ] = None,
     both_ways: Annotated[bool, typer.Option("--both-ways", help="Add the way back of every edge.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -35,6 +45,8 @@ def convert(
     Example: adar-deploy data convert karate.graphml karate.npz --label club
 
     Example: adar-deploy data convert edges.csv graph.npz --table nodes.csv --both-ways
+
+    Example: adar-deploy data convert papers.gml papers.npz --label year --labels numbers
     """
     import numpy as np
 
@@ -46,7 +58,7 @@ def convert(
     check_writable(output)
     if output.exists() and source.exists() and output.samefile(source):
         raise UsageError(f"{output} is the graph itself: name another file to write")
-    imported = import_graph(source, table, label)
+    imported = import_graph(source, table, label, labels.value if labels else None)
     graph = imported.graph
     if both_ways:
         edges = np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)

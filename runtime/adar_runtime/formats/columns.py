@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, short
+from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import Floats, Graph, Integers
 
 LABELS = ("y", "label", "class", "target")
+CLASSES, NUMBERS = KINDS = ("classes", "numbers")
+"""What labels can be."""
+
 SPLIT = "split"
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 WORDS = 50  # different ones that a column may have to be features
@@ -35,8 +38,12 @@ class Imported:
     notes: list[str]
 
 
-def to_graph(columns: Columns, edges: Integers, nodes: int, label: str | None, where: Where) -> Imported:
+def to_graph(
+    columns: Columns, edges: Integers, nodes: int, label: str | None, kind: str | None, where: Where
+) -> Imported:
     """Build a graph from its edges and what is known about its nodes."""
+    if kind not in (None, *KINDS):
+        raise UsageError(f"labels are {' or '.join(KINDS)}, not {short(kind)!r}")
     names = {name.lower(): name for name in columns}
     if label is not None and label not in columns:
         raise GraphError(f"there is no column {label!r} to take labels from; found {_listed(columns)}")
@@ -51,9 +58,9 @@ def to_graph(columns: Columns, edges: Integers, nodes: int, label: str | None, w
     if not features:
         notes.append("no column has numbers: a node's features are 1 and the logarithm of its edges")
         features = [_structure(edges, nodes)]
-    known = _labels(chosen, columns[chosen], where) if chosen else {}
-    if chosen:
-        notes.append(f"labels are from {chosen!r}")
+    if chosen is None and kind is not None:
+        raise GraphError(f"there is no column of labels to take for {kind}: name it with --label")
+    known = _labels(chosen, columns[chosen], kind, where, notes) if chosen else {}
     masks = split_masks(columns[split], where) if split else {}
     return Imported(Graph(np.concatenate(features, axis=1), edges, **known, **masks), notes)
 
@@ -100,10 +107,18 @@ def _about_empty(numbers: Mapping[str, Floats | None]) -> list[str]:
     return [f"empty cells became the number 0: {', '.join(empty[:NAMED])}{rest}"]
 
 
-def _labels(name: str, values: Sequence[Any], where: Where) -> dict[str, Any]:
-    """Numbers with a fraction are to come close to, NaN where unknown; all else is classes, there -1."""
+def _labels(
+    name: str, values: Sequence[Any], kind: str | None, where: Where, notes: list[str]
+) -> dict[str, Any]:
+    """Numbers to come close to, NaN where unknown, or classes, there -1.
+
+    Unless somebody says what they are, numbers are those of which one has a fraction.
+    """
     numbers = _numbers(name, values, where)
-    if numbers is not None and (numbers % 1 > 0).any():
+    if kind == NUMBERS and numbers is None:
+        raise GraphError(f"{name!r} has other labels than numbers: leave out --labels {NUMBERS}")
+    if numbers is not None and kind != CLASSES and (kind == NUMBERS or (numbers % 1 > 0).any()):
+        notes.append(f"labels are from {name!r}: numbers to come close to")
         return {"labels": numbers}
     words = ["" if value is None else _word(value) for value in values]
     whole = numbers is not None
@@ -112,6 +127,8 @@ def _labels(name: str, values: Sequence[Any], where: Where) -> dict[str, Any]:
     if whole and names and float(names[0]) == -1:  # already as we have it
         place, names = {word: number - 1 for number, word in enumerate(names)} | {"": -1}, names[1:]
     numbered = names == [str(number) for number in range(len(names))]
+    other = "; --labels numbers takes them for numbers" if whole and not numbered and kind is None else ""
+    notes.append(f"labels are from {name!r}: {len(names):,} classes{other}")
     return {
         "labels": np.array([place[word] for word in words], np.int64),
         "class_names": None if numbered else tuple(names),

@@ -25,7 +25,9 @@ class _Nodes(NamedTuple):
     hint: str
 
 
-def read(path: Path, table: Path | None = None, label: str | None = None) -> Imported:
+def read(
+    path: Path, table: Path | None = None, label: str | None = None, kind: str | None = None
+) -> Imported:
     """Read edges and, from `table`, the nodes: an id in the first column, what is known of it after."""
     given = _nodes(table) if table else None
     with reading(path):
@@ -37,7 +39,7 @@ def read(path: Path, table: Path | None = None, label: str | None = None) -> Imp
         notes.append("only the first two columns are read: an edge has no weight")
     with reading(table or path):
         imported = to_graph(
-            nodes.columns, edges, len(nodes.ids), label, where=lambda node: f"line {nodes.lines[node]}"
+            nodes.columns, edges, len(nodes.ids), label, kind, where=lambda node: f"line {nodes.lines[node]}"
         )
     return Imported(imported.graph, notes + imported.notes)
 
@@ -46,7 +48,8 @@ def _nodes(table: Path) -> _Nodes:
     with reading(table):
         (first, *names), rows = read_table(table, BLANKS, COMMENT)
         lines = [row.line for row in rows]
-        hint = f": the table's first column, {short(first)!r}, is taken for the ids; put those that edges use there"
+        column = f"the table's first column, {short(first)!r}"
+        hint = f": {column}, is taken for the ids; put those that edges use there"
         ids = number([row.cells[0].strip() for row in rows], lines, "node", hint)
     columns = {name: [row.cells[i] for row in rows] for i, name in enumerate(names, 1)}
     return _Nodes(ids, columns, lines, hint)
