@@ -72,6 +72,26 @@ def test_edges_and_nodes_become_a_graph_that_is_shown(adar, tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("labels", "told", "regression"),
+    [
+        (",label\na,0.5\nb,1.5", "1 number of each node", True),
+        (",label\na,red\nb,blue", "2 classes of each node", False),
+        (",label\na,red\nb,", "1 class of each node", False),
+        ("\na\nb", "nothing: no labels", False),
+    ],
+)
+def test_what_is_predicted_is_told_in_the_same_words(
+    adar, tmp_path: Path, labels: str, told: str, regression: bool
+) -> None:
+    (tmp_path / "e.csv").write_text("a,b\n")
+    (tmp_path / "n.csv").write_text(f"id{labels}\n")
+    converted = ("data", "convert", "e.csv", "g.npz", "--table", "n.csv")
+    for command in (converted, ("data", "show", "g.npz")):
+        assert f"predicts {told}" in " ".join(adar(*command)[1].split())
+        assert json.loads(adar(*command, "--json")[1])["regression"] == regression
+
+
 @pytest.mark.parametrize("width", [60, 140])
 def test_show_fits_the_window(adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr(console.out, "_width", width)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from adar_deploy.console import print_facts, print_next, print_note
+from adar_deploy.console import predicted, print_facts, print_next, print_note
 from adar_deploy.options import Json
 
 
@@ -54,6 +54,7 @@ def convert(
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
     from adar_runtime.formats import import_graph
+    from adar_runtime.graph import ALL
 
     check_writable(output)
     if output.exists() and source.exists() and output.samefile(source):
@@ -65,13 +66,16 @@ def convert(
         graph = replace(graph, edge_index=np.unique(edges, axis=1))
     write_graph(output, graph)
     if as_json:
-        size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width, "classes": graph.targets}
-        typer.echo(json.dumps({"graph": str(output)} | size | {"notes": imported.notes}))
+        size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width}
+        labels_are = {"classes": graph.targets, "regression": graph.regression}
+        typer.echo(json.dumps({"graph": str(output)} | size | labels_are | {"notes": imported.notes}))
         return
     facts = {
         "nodes, edges": f"{graph.nodes:,}, {graph.edges:,}",
         "features": f"{graph.width:,}",
-        "classes": graph.targets or "none: there are no labels",
+        "predicts": predicted(
+            0 if graph.labelled(ALL) is None else graph.targets, graph.level, regression=graph.regression
+        ),
         "graph": output,
     }
     print_facts("converted", facts)
