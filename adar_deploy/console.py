@@ -216,6 +216,15 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
+def predicted(count: int | None, level: str, *, regression: bool) -> str:
+    """What is predicted: "7 classes of each node", or "1 number"; None is any number of them."""
+    if count == 0:
+        return "nothing: no labels"
+    one, many = ("number", "numbers") if regression else ("class", "classes")
+    what = many if count is None else f"{count:,} {one if count == 1 else many}"
+    return f"{what} of each {level}"
+
+
 def megabytes(manifest: "Manifest") -> str:
     """The size of a bundle's graphs."""
     return f"{sum(file.bytes for file in manifest.graphs.values()) / 1e6:.1f} MB"

@@ -37,9 +37,9 @@ def change_graph(bundle: Path, copy: Path, name: str, change: Callable[[onnx.Mod
     return copy
 
 
-def change_weight(model: onnx.ModelProto) -> None:
+def change_weight(model: onnx.ModelProto, by: float = 1.0) -> None:
     """One number of the first weight matrix."""
     weight = next(w for w in model.graph.initializer if len(w.dims) == 2 and w.name != "no_message")
     array = onnx.numpy_helper.to_array(weight).copy()
-    array[0, 0] += 1.0
+    array[0, 0] += by
     weight.CopyFrom(onnx.numpy_helper.from_array(array, weight.name))

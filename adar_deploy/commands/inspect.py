@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from adar_deploy.console import megabytes, percent, print_facts, print_rows
+from adar_deploy.console import megabytes, percent, predicted, print_facts, print_rows
 from adar_deploy.options import BundleArgument, Json
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _about(
     scores = [f"{part} {100 * training[part]:.2f} %" for part in ("val", "test") if part in training]
     return {
         "folder": path,
-        "predicts": f"{'numbers' if manifest.regression else 'classes'} of each {manifest.level}",
+        "predicts": predicted(manifest.targets, manifest.level, regression=manifest.regression),
         "features, hidden, proxies": f"{manifest.features}, {manifest.hidden}, {manifest.proxies}",
         "targets": manifest.targets or "as the graph describes them",
         "opset, precision": f"{manifest.opset}, {manifest.precision}",

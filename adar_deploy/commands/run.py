@@ -42,7 +42,7 @@ def run(
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="Steps without a new peak before stopping.", show_default="the bundle's"),
+        typer.Option(help="Steps without a new peak before stopping.", show_default="the bundle's, or 10"),
     ] = None,
     within: Annotated[
         float | None,
@@ -56,7 +56,8 @@ def run(
         typer.Option(help="Cell calls for the whole time (ab2).", show_default="as the bundle was measured"),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Error of a step (adaptive).", show_default="0.001")
+        float | None,
+        typer.Option(help="Error of a step (adaptive).", show_default="as the bundle was measured"),
     ] = None,
     backend: Annotated[Backend, typer.Option(help="What to run on.")] = Backend.auto,
     threads: Threads = None,

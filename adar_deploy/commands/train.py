@@ -75,7 +75,12 @@ def train(
     ] = None,
     hidden: Annotated[
         int | None,
-        typer.Option(min=2, max=4096, help="Columns of every representation (d).", show_default="64, or 128"),
+        typer.Option(
+            min=2,
+            max=4096,
+            help="Columns of every representation (d).",
+            show_default="64, or 128 where classes are described",
+        ),
     ] = None,
     proxies: Annotated[int, typer.Option(min=1, max=4096, help="Proxies of nodes, and of targets (p).")] = 32,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=OURS)] = None,

@@ -8,7 +8,7 @@ import typer
 
 from adar_deploy.commands.inspect import show_checks
 from adar_deploy.commands.train import RUNS
-from adar_deploy.console import Bar, print_facts, print_note
+from adar_deploy.console import Bar, err, print_facts, print_note
 from adar_deploy.extras import require
 from adar_deploy.options import BundleArgument, Json
 from adar_deploy.places import graph_files
@@ -40,37 +40,43 @@ def validate(
     require("export")
     from adar_deploy.commands.evaluate import parse_budgets
     from adar_export.samples import shapes_for
+    from adar_export.twin import needs_twin, opened
     from adar_export.validate import Check, check_ports, compare, refuse
     from adar_export.writer import adar_of
-    from adar_runtime import load, read_graph
+    from adar_runtime import read_graph
     from adar_runtime.backends import available
     from adar_runtime.bundle import read_manifest
     from adar_runtime.errors import BackendError, BundleError
     from adar_train.runs import find_run
 
     budgets = parse_budgets(steps)
-    weights = read_manifest(bundle).training.get("weights")
+    manifest = read_manifest(bundle)
+    weights = manifest.training.get("weights")
     if not isinstance(weights, str):
         raise BundleError(f"{bundle} does not say which weights it was exported from: export the run again")
     model = adar_of(find_run(RUNS, weights, run))
     check_ports(bundle)
     files = graph_files(graphs or [])
     compared = {str(path): read_graph(path) for path in files} or shapes_for(model.config)
+    whole = len(compared) * len(budgets)
     reports, problems = [], dict[str, str]()
     for backend in available():
         try:
-            opened = load(bundle, backend, trust_engines=False)  # nobody asked for this one by name
-            with Bar("compare with PyTorch", len(compared) * len(budgets)) as bar:
+            with opened(bundle, backend) as side, Bar("compare with PyTorch", whole) as bar:
                 checks: list[Check] = []
 
                 def show(check: Check) -> None:
                     checks.append(check)  # noqa: B023
                     bar.update(len(checks), f"{check.steps} steps: {check.relative:.0e}")  # noqa: B023
 
-                reports.append(compare(model, opened, compared, budgets, show))
+                reports.append(compare(model, side, compared, budgets, show))
         except BackendError as error:  # a driver without what it needs, a precision or a shape that it lacks
             problems[backend] = str(error)
             continue
+        if needs_twin(manifest, backend):
+            print_note(
+                f"{backend} has no {manifest.precision} products: a twin in float32 was compared", to=err
+            )
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])
     if not reports:

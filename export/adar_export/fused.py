@@ -39,8 +39,7 @@ class FusedCell:
         config = model.config
         self.graph = GraphBuilder("adar_cell", opset, precision.real)
         self._precision = precision
-        self._small = precision.real if precision.rounded else precision.product
-        self._rounded: set[str] = set()  # values that are rounded already
+        self._small = precision.product
         self._cell = model.cell
         self._weights = {
             name: tensor.detach().cpu().numpy() for name, tensor in model.cell.state_dict().items()
@@ -258,11 +257,7 @@ class FusedCell:
 
     def _low(self, x: str) -> str:
         """A value as products take it."""
-        if not self._precision.rounded or x in self._rounded:
-            return self.graph.cast(x, self._small)
-        rounded = self.graph.cast(self.graph.cast(x, self._precision.product), self._small)
-        self._rounded.add(rounded)
-        return rounded
+        return self.graph.cast(x, self._small)
 
     def _full(self, x: str) -> str:
         return self.graph.cast(x, self.graph.real)

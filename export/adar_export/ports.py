@@ -1,10 +1,13 @@
-"""What an ONNX graph takes and gives, as a manifest says it."""
+"""What an ONNX graph takes and gives, and its file, as a manifest says it."""
+
+import hashlib
+from pathlib import Path
 
 import onnx
 
 from adar_export.builder import TYPES
 from adar_runtime.errors import BundleError, reason
-from adar_runtime.manifest import Port
+from adar_runtime.manifest import GraphFile, Port
 from adar_runtime.signature import Ports
 
 TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
@@ -13,6 +16,14 @@ TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
 def ports_of(model: onnx.ModelProto) -> Ports:
     """Names, types and shapes of all inputs and outputs."""
     return Ports(tuple(map(_port, model.graph.input)), tuple(map(_port, model.graph.output)))
+
+
+def write_graph(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
+    """The file of a bundle's graph: the same bytes for the same graph."""
+    content = proto.SerializeToString(deterministic=True)
+    file = f"{name}.onnx"
+    (folder / file).write_bytes(content)
+    return GraphFile(file, hashlib.sha256(content).hexdigest(), len(content), *ports_of(proto))
 
 
 def parsed(name: str, content: bytes) -> onnx.ModelProto:

@@ -7,7 +7,7 @@ products, and the messages on their way along the edges. int8 keeps the kernels 
 each, for a smaller file; they are float32 again before they are multiplied.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from adar_runtime.errors import UsageError
 
@@ -19,11 +19,6 @@ class Precision:
     real: str = "float32"  # of what has to be exact
     product: str = "float32"  # of the large products
     weights: str | None = None  # int8: kernels are kept so, with a scale a column
-    rounded: bool = False  # compute products in `real`, on numbers rounded to `product`: the same answer
-
-    def on_any_device(self) -> "Precision":
-        """The same numbers by operators of every device: ONNX Runtime has no bfloat16 products on CPU."""
-        return replace(self, rounded=True) if self.product == "bfloat16" else self
 
 
 PRECISIONS = {

@@ -1,9 +1,7 @@
 """A run -> a bundle: graphs, hashes, proof, manifest, one atomic move."""
 
-import hashlib
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,18 +15,16 @@ from adar_export.convergence import Trial
 from adar_export.graphs import build_graphs
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain import export_plain_cell
-from adar_export.ports import ports_of
-from adar_export.precision import Precision, precision_of
+from adar_export.ports import write_graph
+from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
+from adar_export.twin import opened
 from adar_export.validate import Check
 from adar_runtime import manifest as manifests
-from adar_runtime.backends import CPU
-from adar_runtime.bundle import Bundle
 from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
-from adar_runtime.manifest import EDGES, TABLES, GraphFile, Manifest
-from adar_runtime.temporaries import temporary_folder
+from adar_runtime.manifest import EDGES, TABLES, Manifest
 from adar_train.model import AdaR
 from adar_train.runs import Run
 
@@ -74,7 +70,7 @@ def export_bundle(
         part = part_of(graph)
         own = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
         graphs = {own: part} | shapes_for(model.config)
-        with _opened(folder, run, model, graph, wish) as bundle:
+        with opened(folder, threads=THREADS) as bundle:
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
             manifest = replace(manifest, parity=report.to_dict())
@@ -92,11 +88,9 @@ def adar_of(run: Run) -> AdaR:
     return run.model
 
 
-def _write(
-    folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish, precision: Precision | None = None
-) -> Manifest:
+def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Manifest:
     """The graphs, and a manifest that does not know yet how good they are."""
-    protos = build_graphs(model, wish.opset, precision or precision_of(wish.precision))
+    protos = build_graphs(model, wish.opset, precision_of(wish.precision))
     if wish.plain:
         protos["cell"] = export_plain_cell(model, wish.opset)
     for proto in protos.values():
@@ -115,7 +109,7 @@ def _write(
         unit_step=config.unit_step,
         alignment=config.alignment,
         exit=run.metrics.get("exit", EXIT),
-        graphs={name: _write_graph(folder, name, proto) for name, proto in protos.items()},
+        graphs={name: write_graph(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
         training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
         versions=_versions(),
@@ -129,25 +123,6 @@ def _public(data: str) -> str:
     return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 
-@contextmanager
-def _opened(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Iterator[Bundle]:
-    """The bundle as this machine can run it: of one that needs a GPU, a twin with the same rounding."""
-    here = precision_of(wish.precision).on_any_device()
-    if not here.rounded:
-        yield Bundle(folder, CPU, THREADS)
-        return
-    with temporary_folder(folder.parent) as twin:
-        _write(twin, run, model, graph, wish, here)
-        yield Bundle(twin, CPU, THREADS)
-
-
 def _versions() -> dict[str, str]:
     modules = {module.__name__: str(module.__version__) for module in (torch, onnx, onnxruntime)}
     return {"adar-deploy": version("adar-deploy"), "python": platform.python_version()} | modules
-
-
-def _write_graph(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
-    content = proto.SerializeToString(deterministic=True)
-    file = f"{name}.onnx"
-    (folder / file).write_bytes(content)
-    return GraphFile(file, hashlib.sha256(content).hexdigest(), len(content), *ports_of(proto))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.graph import EDGE, Floats, Graph, Integers, SparseRows
+from adar_runtime.graph import ALL, EDGE, Floats, Graph, Integers, SparseRows
 from adar_runtime.statistics import PARTS, Edges, class_sizes, count_of
 
 FEW = 10  # labels of a class to learn from
@@ -67,8 +67,10 @@ def _about_scale(values: Floats) -> list[str]:
 def _about_labels(graph: Graph, counts: Integers | None, split: int) -> list[str]:
     if graph.labels is None:
         return ["there are no labels: it can be run on, not trained or scored on"]
-    if counts is None or not counts.sum():
-        return [] if graph.regression else ["all labels are unknown (-1)"]
+    if graph.labelled(ALL) is None:
+        return [f"all labels are unknown ({'NaN' if graph.regression else '-1'})"]
+    if counts is None:
+        return []
     found = []
     if counts.max() > MOST * counts.sum():
         most = int(counts.argmax())

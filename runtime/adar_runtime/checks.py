@@ -37,13 +37,13 @@ def matrix(name: str, value: Any) -> Floats:
     return checked
 
 
-def floats(name: str, value: Any) -> Floats:
-    """Finite 32-bit numbers."""
+def floats(name: str, value: Any, *, unknown: bool = False) -> Floats:
+    """Finite 32-bit numbers; with `unknown`, also NaN, for what is not known."""
     given = array(name, value)
     require(given.dtype.kind in "fiub", f"{name} holds {short(given.dtype)}, not numbers")
     with np.errstate(over="ignore"):
         converted = np.require(given, np.float32, OWN)
-    finite = np.isfinite(converted)
+    finite = np.isfinite(converted) | np.isnan(converted) if unknown else np.isfinite(converted)
     if not finite.all():
         where = ", ".join(str(i) for i in np.argwhere(~finite)[0])
         raise GraphError(f"{name} has a value that is no finite 32-bit number, first at [{where}]")

@@ -72,7 +72,7 @@ class Graph:
     """A graph with features, and whatever else is known about it. Building one checks it.
 
     Numbers are brought to float32 and int64; a value that does not fit, an index beyond the graph or
-    a NaN is a GraphError that says where.
+    a NaN, but in a label that is a number, is a GraphError that says where.
 
     What is predicted is counted by `outputs` (k): each of the nodes, each of the `pairs` of nodes
     (level "edge"), or the graph itself (level "graph").
@@ -80,7 +80,8 @@ class Graph:
 
     features: Floats | SparseRows  # [n, f]
     edge_index: Integers  # [2, m], row 0 source, row 1 target
-    labels: Integers | Floats | None = None  # [k] classes, -1 where unknown; or [k, c] numbers (regression)
+    # [k] classes, -1 where unknown; or [k, c] numbers (regression), with a NaN where unknown
+    labels: Integers | Floats | None = None
     train_mask: Mask | None = None  # [splits, k], as are the other two
     val_mask: Mask | None = None
     test_mask: Mask | None = None
@@ -187,7 +188,8 @@ class Graph:
             return None
         if not 0 <= split < len(masks):
             raise GraphError(f"there is no split {split}: the graph has splits 0 to {len(masks) - 1}")
-        chosen: Mask = masks[split] if self.regression else masks[split] & (self.labels >= 0)
+        known = ~np.isnan(self.labels).any(axis=1) if self.regression else self.labels >= 0
+        chosen: Mask = masks[split] & known
         return chosen if chosen.any() else None
 
     def _node_pairs(self, name: str, value: Any) -> Integers:
@@ -198,7 +200,8 @@ class Graph:
 
     def _labels(self, value: Any) -> Integers | Floats:
         value, what = checks.array("y", value), {NODE: "nodes", EDGE: "pairs", GRAPH: "graph"}[self.level]
-        labels = checks.floats("y", value) if value.dtype.kind == "f" else checks.integers("y", value)
+        numbers = value.dtype.kind == "f"
+        labels = checks.floats("y", value, unknown=True) if numbers else checks.integers("y", value)
         require(
             labels.ndim in (1, 2) and len(labels) == self.outputs and labels.size > 0,
             f"y has shape {list(labels.shape)}, not one label for each of {self.outputs} {what}",

@@ -38,6 +38,7 @@ class Statistics:
     largest_component: int
     degrees: Degrees
     classes: int
+    regression: bool  # whether labels are numbers, so many as there are classes
     labelled: int
     class_sizes: list[int] | None
     class_names: list[str] | None
@@ -75,6 +76,7 @@ def statistics(graph: Graph, split: int = 0) -> Statistics:
         largest_component=int(sizes.max()),
         degrees=Degrees(int(heard.min()), float(np.median(heard)), float(heard.mean()), int(heard.max())),
         classes=graph.targets,
+        regression=graph.regression,
         labelled=0 if known is None else int(known.sum()),
         class_sizes=None if counts is None else counts.tolist(),
         class_names=None if graph.class_names is None else list(graph.class_names),

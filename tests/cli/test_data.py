@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from adar_deploy import console
+from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
 from adar_runtime import Graph, read_graph, write_graph
+from adar_runtime.formats.columns import KINDS
 from adar_runtime.generated import FAMILIES
 from adar_train import ModelConfig, TrainConfig, fit
 from adar_train.data.pyg import SETS
@@ -28,8 +30,9 @@ def test_list_has_every_set_there_is(adar) -> None:
 
 
 def test_the_command_offers_what_the_runtime_has() -> None:
-    """The list is written twice, so that `--help` need not load the runtime."""
+    """The lists are written twice, so that `--help` need not load the runtime."""
     assert [name.value for name in FamilyName] == list(FAMILIES)
+    assert tuple(Labels) == KINDS
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -67,6 +70,26 @@ def test_edges_and_nodes_become_a_graph_that_is_shown(adar, tmp_path: Path) -> N
     assert shown["warnings"] == [
         "there is no split: training draws a random one of 60/20/20",
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "told", "regression"),
+    [
+        (",label\na,0.5\nb,1.5", "1 number of each node", True),
+        (",label\na,red\nb,blue", "2 classes of each node", False),
+        (",label\na,red\nb,", "1 class of each node", False),
+        ("\na\nb", "nothing: no labels", False),
+    ],
+)
+def test_what_is_predicted_is_told_in_the_same_words(
+    adar, tmp_path: Path, labels: str, told: str, regression: bool
+) -> None:
+    (tmp_path / "e.csv").write_text("a,b\n")
+    (tmp_path / "n.csv").write_text(f"id{labels}\n")
+    converted = ("data", "convert", "e.csv", "g.npz", "--table", "n.csv")
+    for command in (converted, ("data", "show", "g.npz")):
+        assert f"predicts {told}" in " ".join(adar(*command)[1].split())
+        assert json.loads(adar(*command, "--json")[1])["regression"] == regression
 
 
 @pytest.mark.parametrize("width", [60, 140])
@@ -112,7 +135,9 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
         ("make chain -o g.xlsx", "written as .npz or .pt"),
         ("make chain -o made", "is a folder"),
         ("convert g.npz g.npz", "is the graph itself"),
-        ("convert g.npz h.npz --label z", "leave --label out"),
+        ("convert g.npz h.npz --label z", "leave --label and --labels out"),
+        ("convert g.npz h.npz --labels numbers", "leave --label and --labels out"),
+        ("convert e.csv h.npz --labels classes", "name it with --label"),
         ("convert g.npz h.npz --table g.npz", "goes with edges as text"),
         ("convert e.csv h.npz --table none.csv", "none.csv: there is no such file"),
         ("convert none.csv h.npz", "there is no such file"),

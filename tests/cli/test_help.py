@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 import typer
@@ -9,6 +11,8 @@ import typer
 from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
 from adar_deploy.defaults import parameters_of
+from adar_runtime import Converged, Peak, load
+from tests.bundles import edit
 
 GROUP = typer.main.get_command(app)
 PARAMETERS = list(parameters_of(GROUP))
@@ -79,3 +83,18 @@ def test_no_option_hears_a_variable_that_means_something_else() -> None:
     assert not heard & TAKEN
     assert "ADAR_RUN_MAX_STEPS" in heard
     assert "ADAR_DATA_MAKE_SEED" in heard
+
+
+def test_a_default_that_the_runtime_chooses_is_shown_as_it_chooses_it(
+    bundle_folder: Path, tmp_path: Path
+) -> None:
+    shown = {one.name: one.show_default for one in command_of(("run",)).params}
+    assert float(shown["within"]) == Converged().tolerance
+    assert int(shown["patience"].removeprefix("the bundle's, or ")) == Peak().patience
+    assert shown["calls"] == shown["tolerance"] == "as the bundle was measured"
+    measured = {"ab2": 17, "adaptive": 23}
+    trials = [{"solver": "adaptive", "calls": 23, "tolerance": 0.0625}]
+    folder = shutil.copytree(bundle_folder, tmp_path / "bundle")
+    edit(folder, lambda m: m["convergence"].update(order=1.0, calls=measured, trials=trials))
+    bundle = load(folder)
+    assert (bundle.solver("ab2").calls, bundle.solver("adaptive").tolerance) == (17, 0.0625)

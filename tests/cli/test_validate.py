@@ -2,12 +2,16 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
+from adar_export import export_bundle
 from adar_runtime import write_graph
-from adar_train import Fitted, ModelConfig, TrainConfig, save_run
+from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.bundles import change_graph, change_weight, edit
 from tests.helpers import awake, random_graph
 
@@ -55,6 +59,36 @@ def test_one_weight_changed_is_found(adar, described_bundle: Path, tmp_path: Pat
     assert "would pass" in err
     assert err.count(" after 1 steps") >= 2  # every graph that shows it
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_bf16_bundle_is_compared_by_a_twin_of_its_own_files(adar, tmp_path: Path) -> None:
+    run = load_run(tmp_path / "runs" / "mine")
+    manifest = export_bundle(run, tmp_path / "b", precision="bf16", steps=(1, 5))
+    code, out, err = adar("validate", "b", "--steps", "1,5", "--json")
+    assert code == 0
+    (report,) = json.loads(out)
+    exported = {(c["graph"], c["steps"]): c["relative"] for c in manifest.parity["checks"]}
+    assert report["checks"]
+    for check in report["checks"]:
+        assert check["relative"] == exported[check["graph"], check["steps"]]
+    assert "a twin in float32 was compared" in err
+    bundle = change_graph(tmp_path / "b", tmp_path / "changed", "cell", partial(change_weight, by=100.0))
+    code, _, err = adar("validate", bundle, "--steps", "1,5")
+    assert code == 2
+    assert "disagree by more than the tolerance of 1e-01" in err
+    bundle = change_graph(tmp_path / "b", tmp_path / "mixed", "cell", mix_types)
+    code, _, err = adar("validate", bundle, "--steps", "1")
+    assert code == 2
+    assert "the bundle's cell has no twin in float32" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def mix_types(model: onnx.ModelProto) -> None:
+    """A product of two types, which ONNX has none of."""
+    weight = next(w for w in model.graph.initializer if w.data_type == onnx.TensorProto.BFLOAT16)
+    array = onnx.numpy_helper.to_array(weight).astype(np.float32)
+    weight.CopyFrom(onnx.numpy_helper.from_array(array, weight.name))
 
 
 def other_run(folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """docs/bundle.md and its schema say what is true."""
 
+import inspect
 import json
 import re
 import shutil
@@ -13,8 +14,10 @@ from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import load
 from adar_runtime.convergence import LEAST_ORDER
+from adar_runtime.curves import Curve, calibrate
 from adar_runtime.manifest import AGGREGATIONS, LEVELS, SCHEMA
 from adar_runtime.signature import expected
+from adar_runtime.stopping import RULES
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
 from tests.bundles import edit
@@ -38,6 +41,38 @@ def test_the_schema_is_one() -> None:
     assert properties["aggregation"]["enum"] == [*AGGREGATIONS]
     assert properties["level"]["enum"] == [*LEVELS]
     assert set(properties["alignment"]["enum"]) == set(ALIGNMENTS)
+
+
+def test_exits_are_those_that_the_runtime_has() -> None:
+    described = {
+        one["properties"]["rule"]["const"]: one for one in SCHEMA_FILE["properties"]["exit"]["oneOf"]
+    }
+    assert {name: set(one["properties"]) - {"rule"} for name, one in described.items()} == {
+        name: set(inspect.signature(rule).parameters) for name, rule in RULES.items()
+    }
+
+
+@pytest.mark.parametrize(("rule", "best"), [("time", (1, 1)), ("peak", (1, 2))])
+def test_what_calibration_writes_is_valid_and_in_the_document(
+    bundle_folder: Path, rule: str, best: tuple[int, int]
+) -> None:
+    """Two graphs whose alignment peaks where they are best: at one time, or each at its own."""
+    steps = range(4)
+    curves = [
+        Curve(
+            3,
+            [s / 3 for s in steps],
+            [-abs(s - peak) for s in steps],
+            [{"val": float(s == peak)} for s in steps],
+        )
+        for peak in best
+    ]
+    found = calibrate([curves]).rule
+    assert found["rule"] == rule
+    VALIDATOR.validate(manifest_of(bundle_folder) | {"exit": found})
+    (row,) = [line for line in TEXT.splitlines() if line.startswith("| `exit` |")]
+    written = row.split(";")[0]
+    assert f"`{rule}` with {' and '.join(f'`{name}`' for name in found if name != 'rule')}" in written
 
 
 def test_real_manifests_are_valid(bundle_folder: Path, described_bundle: Path) -> None:
@@ -71,6 +106,10 @@ def test_manifests_of_other_kinds_are_valid(settings: dict, options: dict, tmp_p
         lambda m: m.pop("parity"),
         lambda m: m.update(schema=1),
         lambda m: m.update(hidden=0),
+        lambda m: m.update(exit={"rule": "never"}),
+        lambda m: m.update(exit={"rule": "time"}),
+        lambda m: m.update(exit={"rule": "time", "t": 0.5, "patience": 3}),
+        lambda m: m.update(exit={"rule": "peak", "fallback": 0}),
         lambda m: m.update(precision="fp8"),
         lambda m: m["graphs"].update(tail={}),
         lambda m: m["graphs"]["cell"].update(file="../cell.onnx"),

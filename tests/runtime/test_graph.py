@@ -76,6 +76,16 @@ def test_labelled_nodes_of_a_split() -> None:
         graph.labelled("test", 2)
 
 
+def test_a_number_that_is_unknown_is_in_no_part() -> None:
+    numbers = np.array([[0.5, 1], [np.nan, 2], [3, 4]])
+    graph = Graph(X, EDGES, labels=numbers, train_mask=[True, True, False], test_mask=[False, True, False])
+    assert graph.labelled("train").tolist() == [True, False, False]
+    assert graph.labelled("all").tolist() == [True, False, True]
+    assert graph.labelled("test") is None
+    with pytest.raises(GraphError, match=r"y has .* first at \[2\]"):
+        Graph(X, EDGES, labels=np.array([0.5, np.nan, np.inf]))
+
+
 def sparse(dense: np.ndarray) -> SparseRows:
     rows, columns = np.nonzero(dense)
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(dense)))])

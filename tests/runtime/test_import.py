@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from adar_runtime import write_graph
-from adar_runtime.errors import AdarError, GraphError
+from adar_runtime.errors import AdarError, GraphError, UsageError
 from adar_runtime.formats import import_graph, read_graph
 from adar_runtime.formats.graphml import from_networkx
 from adar_runtime.formats.texts import read_texts
 from adar_runtime.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
+NO_IDS = ": the table's first column, 'f1', is taken for the ids; put those that edges use there"
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
 
 
@@ -85,6 +86,26 @@ def test_files_of_networkx(tmp_path: Path, suffix: str, write) -> None:
     }
 
 
+def test_an_empty_cell_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("a,b\nb,c\n")
+    (tmp_path / "n.csv").write_text("id,v,w,label\na,0.5,1,3.7\nb,, ,\nc,.1,,2.1\n")
+    imported = import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+    graph = imported.graph
+    assert graph.labels[:, 0] == pytest.approx([3.7, np.nan, 2.1], nan_ok=True)
+    assert graph.labelled("all").tolist() == [True, False, True]
+    assert graph.features == pytest.approx(np.array([[0.5, 1], [0, 0], [0.1, 0]]))
+    assert "empty cells became the number 0: 1 of 'v', 2 of 'w'" in imported.notes
+    write_graph(tmp_path / "g.npz", graph)
+    assert np.isnan(read_graph(tmp_path / "g.npz").labels[1, 0])
+
+
+def test_only_a_few_columns_with_empty_cells_are_named(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("a,a\n")
+    (tmp_path / "n.csv").write_text(f"id,{','.join('abcdefg')}\na{',' * 7}\n")
+    (note,) = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").notes[:1]
+    assert note.endswith("1 of 'e', …: 7 columns in all")
+
+
 def test_directed_graphs_stay_directed_and_numbers_stay_numbers() -> None:
     directed = nx.DiGraph([("a", "b"), ("b", "c")])
     nx.set_node_attributes(directed, {"a": 0.5, "b": 1.5, "c": 2.0}, "y")
@@ -104,6 +125,35 @@ def test_classes_by_number(values: list) -> None:
     else:
         assert graph.labels.tolist() == [0, 1, 2]
     assert graph.class_names == (("1", "2", "7") if 7 in values else None)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "labels"),
+    [
+        ([1999, 2004, 1999], None, [0, 1, 0]),
+        ([1999, 2004, 1999], "classes", [0, 1, 0]),
+        ([1999, 2004, 1999], "numbers", [[1999], [2004], [1999]]),
+        ([1.5, 2, 1.5], None, [[1.5], [2], [1.5]]),
+        ([1.5, 2, 1.5], "classes", [0, 1, 0]),
+        ([1, None, 2], "numbers", [[1], [np.nan], [2]]),
+    ],
+)
+def test_who_converts_may_say_what_labels_are(values: list, kind: str | None, labels: list) -> None:
+    path = nx.path_graph(3)
+    nx.set_node_attributes(path, dict(enumerate(values)), "year")
+    imported = from_networkx(path, "year", kind)
+    assert np.array_equal(imported.graph.labels, labels, equal_nan=imported.graph.regression)
+    guessed_classes = kind is None and values[0] == 1999
+    assert any("--labels numbers" in note for note in imported.notes) == guessed_classes
+
+
+def test_words_are_no_numbers() -> None:
+    path = nx.path_graph(2)
+    nx.set_node_attributes(path, {0: "red", 1: "blue"}, "y")
+    with pytest.raises(GraphError, match="'y' has other labels than numbers"):
+        from_networkx(path, kind="numbers")
+    with pytest.raises(UsageError, match="labels are classes or numbers, not 'words'"):
+        from_networkx(path, kind="words")
 
 
 def test_text_is_left_out_and_said() -> None:
@@ -127,6 +177,12 @@ def test_own_formats_go_through(tmp_path: Path) -> None:
         ("a,b\nc\n", None, "e.csv: line 2 has no two ends"),
         ("a,b\nc\n", NODES, "e.csv: line 2 has no two ends"),
         ("a,b\na,z\n", NODES, "e.csv: line 2: n.csv has no node 'z'"),
+        ("0,1\n", "f1,y\n0.5,1\n0.1,0\n", f"e.csv: line 1: n.csv has no node '0'{NO_IDS}"),
+        (
+            "0,1\n",
+            "f1,y\n0.5,1\n0.5,0\n",
+            f"n.csv: line 3: the node '0.5' is there already, in line 2{NO_IDS}",
+        ),
         ("a,b\n", "id,x\na,1\na,2\n", "n.csv: line 3: the node 'a' is there already, in line 2"),
         ("a,b\n", "id,x\n,1\n", "n.csv: line 2: the node has no name"),
         ("a,b\n", "id,x\na,1,2\n", "n.csv: line 2 has 3 cells, and the heading 2"),

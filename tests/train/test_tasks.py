@@ -76,6 +76,23 @@ def test_a_task_is_trained_exported_and_run(
         assert np.array_equal(result.predictions, result.scores)
 
 
+def test_numbers_that_are_unknown_teach_nothing() -> None:
+    """They are in a part of the split, and all is as if they were in none."""
+    (whole,) = node_numbers()
+    unknown = np.arange(whole.nodes) % 3 == 0
+    masks = ("train_mask", "val_mask", "test_mask")
+    holes = replace(whole, labels=np.where(unknown[:, None], np.nan, whole.labels))
+    outside = replace(whole, **{name: getattr(whole, name) & ~unknown for name in masks})
+    brief = replace(SHORT, epochs=3)
+    told = [
+        fit([one], model_config([one], hidden=8, proxies=2), brief).metrics["val"] for one in (holes, outside)
+    ]
+    assert np.isfinite(told[0])
+    assert told[0] == told[1]
+    drawn = with_split(replace(holes, train_mask=None, val_mask=None, test_mask=None))
+    assert not any((getattr(drawn, name) & unknown).any() for name in masks)
+
+
 def test_links_to_judge_cannot_be_read_off_the_graph() -> None:
     (graph,) = links()
     kept = {tuple(sorted(edge)) for edge in graph.edge_index.T.tolist()}

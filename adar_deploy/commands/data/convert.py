@@ -2,13 +2,19 @@
 
 import json
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adar_deploy.console import print_facts, print_next, print_note
+from adar_deploy.console import predicted, print_facts, print_next, print_note
 from adar_deploy.options import Json
+
+
+class Labels(StrEnum):
+    classes = "classes"
+    numbers = "numbers"
 
 
 def convert(
@@ -24,6 +30,10 @@ def convert(
         str | None,
         typer.Option(help="Attribute or column of the labels.", show_default="y, label, class or target"),
     ] = None,
+    labels: Annotated[
+        Labels | None,
+        typer.Option(help="What the labels are.", show_default="numbers if one has a fraction"),
+    ] = None,
     both_ways: Annotated[bool, typer.Option("--both-ways", help="Add the way back of every edge.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -35,6 +45,8 @@ def convert(
     Example: adar-deploy data convert karate.graphml karate.npz --label club
 
     Example: adar-deploy data convert edges.csv graph.npz --table nodes.csv --both-ways
+
+    Example: adar-deploy data convert papers.gml papers.npz --label year --labels numbers
     """
     import numpy as np
 
@@ -42,24 +54,28 @@ def convert(
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
     from adar_runtime.formats import import_graph
+    from adar_runtime.graph import ALL
 
     check_writable(output)
     if output.exists() and source.exists() and output.samefile(source):
         raise UsageError(f"{output} is the graph itself: name another file to write")
-    imported = import_graph(source, table, label)
+    imported = import_graph(source, table, label, labels.value if labels else None)
     graph = imported.graph
     if both_ways:
         edges = np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)
         graph = replace(graph, edge_index=np.unique(edges, axis=1))
     write_graph(output, graph)
     if as_json:
-        size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width, "classes": graph.targets}
-        typer.echo(json.dumps({"graph": str(output)} | size | {"notes": imported.notes}))
+        size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width}
+        labels_are = {"classes": graph.targets, "regression": graph.regression}
+        typer.echo(json.dumps({"graph": str(output)} | size | labels_are | {"notes": imported.notes}))
         return
     facts = {
         "nodes, edges": f"{graph.nodes:,}, {graph.edges:,}",
         "features": f"{graph.width:,}",
-        "classes": graph.targets or "none: there are no labels",
+        "predicts": predicted(
+            0 if graph.labelled(ALL) is None else graph.targets, graph.level, regression=graph.regression
+        ),
         "graph": output,
     }
     print_facts("converted", facts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import percent, print_error, print_facts, print_rows, print_warning
+from adar_deploy.console import percent, predicted, print_error, print_facts, print_rows, print_warning
 from adar_deploy.options import Json, Split
 from adar_deploy.signals import EXIT_USER_ERROR
 
@@ -68,7 +68,9 @@ def _facts(found: "Statistics") -> dict[str, Any]:
         "of the edges": f"{found.one_way:,} one way, {found.loops:,} loops, {found.repeated:,} repeated",
         "nodes without neighbours": f"{found.isolated:,}",
         "connected parts": f"{found.components:,}, the largest with {found.largest_component:,} nodes",
-        "predicts": f"{_what(found)} of each {found.level}" if found.labelled else "nothing: no labels",
+        "predicts": predicted(
+            found.classes if found.labelled else 0, found.level, regression=found.regression
+        ),
     }
     if found.labelled:
         facts["labels"] = f"{found.labelled:,} of {found.outputs:,}"
@@ -79,10 +81,6 @@ def _facts(found: "Statistics") -> dict[str, Any]:
     parts = ", ".join(f"{part} {count:,}" for part, count in found.parts.items() if count)
     facts["splits"] = f"{found.splits}: {parts}" if found.splits else "none"
     return facts
-
-
-def _what(found: "Statistics") -> str:
-    return f"{found.classes:,} {'numbers' if found.class_sizes is None else 'classes'}"
 
 
 def _class_rows(found: "Statistics") -> list[tuple[str, str, str]]:

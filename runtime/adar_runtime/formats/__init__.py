@@ -33,26 +33,29 @@ def read_graph(path: str | Path) -> Graph:
         return FORMATS[path.suffix].read(path)
 
 
-def import_graph(path: str | Path, table: str | Path | None = None, label: str | None = None) -> Imported:
+def import_graph(
+    path: str | Path, table: str | Path | None = None, label: str | None = None, kind: str | None = None
+) -> Imported:
     """Read a graph of any kind: also edges as text, with a `table` of nodes, and what NetworkX writes.
 
-    `label` names the attribute or column that the labels are in.
+    `label` names the attribute or column that the labels are in; `kind` says whether they are "classes" or
+    "numbers" to come close to. Without it, numbers are those of which one has a fraction.
     """
     path, table = Path(path), None if table is None else Path(table)
     if table is not None and path.suffix not in TEXT:
         raise UsageError(f"a table of nodes goes with edges as text ({', '.join(TEXT)}), not with {path}")
     if path.suffix in FORMATS:
-        if label is not None:
-            raise UsageError(f"{path} has its labels in y: leave --label out")
+        if label is not None or kind is not None:
+            raise UsageError(f"{path} has its labels in y: leave --label and --labels out")
         return Imported(read_graph(path), [])
     if path.suffix not in (*TEXT, *NETWORKX):
         known = ", ".join([*FORMATS, *NETWORKX, *TEXT])
         raise GraphError(f"{path}: a file to convert ends in {known}, not {path.suffix or 'nothing'!r}")
     if path.suffix in TEXT:
-        return edge_list.read(path, table, label)
+        return edge_list.read(path, table, label, kind)
     with reading(path):
         check_size(path)
-        return graphml.read(path, label)
+        return graphml.read(path, label, kind)
 
 
 def write_graph(path: str | Path, graph: Graph) -> None:

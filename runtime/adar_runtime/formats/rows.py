@@ -55,15 +55,16 @@ def read_table(path: Path, otherwise: str, comments: tuple[str, ...] = ()) -> tu
     return heading, rows[1:]
 
 
-def number(names: Sequence[str], lines: Sequence[int], what: str) -> dict[str, int]:
-    """The place of each name; they have to differ."""
+def number(names: Sequence[str], lines: Sequence[int], what: str, hint: str = "") -> dict[str, int]:
+    """The place of each name; they have to differ. The `hint` is for whoever reads that they do not."""
     found: dict[str, int] = {}
     for line, name in zip(lines, names, strict=True):
         if not name:
-            raise GraphError(f"line {line}: the {what} has no name")
+            raise GraphError(f"line {line}: the {what} has no name{hint}")
         if name in found:
             already = lines[found[name]]
-            raise GraphError(f"line {line}: the {what} {short(name)!r} is there already, in line {already}")
+            twice = f"the {what} {short(name)!r} is there already, in line {already}"
+            raise GraphError(f"line {line}: {twice}{hint}")
         found[name] = len(found)
     return found
 
