@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, percent, print_facts, print_next
+from adar_deploy.console import Bar, err, percent, print_facts, print_next, print_note
 from adar_deploy.extras import require
 from adar_deploy.options import Seed, Split
 
@@ -143,8 +143,9 @@ def train(
     from adar_train.runs import free_name
 
     names = data or ["minesweeper"]
+    first = distributed.rank() == 0
     left_out = set(without or ())
-    graphs = prepare(names, task, seed)
+    graphs = prepare(names, task, seed, lambda text: print_note(text, to=err) if first else None)
     ours = preset is None and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
@@ -190,7 +191,7 @@ def train(
     )
     with (
         distributed.process_group(distributed.choose_device(device)),
-        Bar("train", job.training.epochs, shown=distributed.rank() == 0) as bar,
+        Bar("train", job.training.epochs, shown=first) as bar,
     ):
 
         def show(epoch: Any) -> None:
@@ -202,7 +203,7 @@ def train(
             metrics = job.search(SEARCH, device, show)
         else:
             metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
-    if distributed.rank() == 0:
+    if first:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 
 
