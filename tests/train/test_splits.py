@@ -91,7 +91,7 @@ def test_what_was_drawn_is_told(tmp_path) -> None:
     told: list[str] = []
     prepare([str(tmp_path / "g.npz")], on_note=told.append)
     assert told == [
-        f"{tmp_path / 'g.npz'}: no train_mask and no val_mask, so drawn: 30 train, 10 val, 20 test"
+        f"{tmp_path / 'g.npz'}: train_mask, val_mask not given, and drawn: 30 train, 10 val, 20 test"
     ]
     write_graph(tmp_path / "g.npz", masked(train=slice(20), val=slice(20, 40), test=slice(40, 60)))
     prepare([str(tmp_path / "g.npz")], on_note=told.append)

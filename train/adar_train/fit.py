@@ -247,14 +247,15 @@ def fit(
 ) -> Fitted:
     """Build AdaR, start it by a look at the graphs, and train it."""
     check_trainable(graphs, config.split)
-    return Trainer(graphs, build(graphs, model_config, config.seed), config, device).run(on_epoch)
+    model = build(graphs, model_config, config.seed, config.split)
+    return Trainer(graphs, model, config, device).run(on_epoch)
 
 
-def build(graphs: Sequence[Graph], config: ModelConfig, seed: int) -> AdaR:
-    """A new model, the same for the same seed."""
+def build(graphs: Sequence[Graph], config: ModelConfig, seed: int, split: int = 0) -> AdaR:
+    """A new model, the same for the same seed, started by a look at the graphs to learn from."""
     torch.manual_seed(seed)
     model = AdaR(config)
-    start(model, graphs)
+    start(model, [graph for graph in graphs if graph.labelled("train", split) is not None])
     return model
 
 

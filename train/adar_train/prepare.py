@@ -54,7 +54,7 @@ def _tell_drawn(
             for mask, group in masks.items()
             if group[0] is not None
         ]
-        on_note(f"{name}: no {' and no '.join(drawn)}, so drawn: {', '.join(counts)}")
+        on_note(f"{name}: {', '.join(drawn)} not given, and drawn: {', '.join(counts)}")
 
 
 def model_config(graphs: Sequence[Graph], **settings: Any) -> ModelConfig:
