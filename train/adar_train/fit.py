@@ -27,7 +27,7 @@ from adar_train.grids import GRIDS
 from adar_train.interrupts import held_back
 from adar_train.losses import full_loss, step_loss, task_loss
 from adar_train.model import AdaR, Model
-from adar_train.start import start
+from adar_train.start import scale_labels, start
 from adar_train.tensors import GraphTensors
 
 
@@ -83,6 +83,11 @@ class Trainer:
         self.tensors = [GraphTensors.of(graph, device) for graph in graphs]
         train = [i for i, graph in enumerate(graphs) if graph.labelled("train", config.split) is not None]
         self.whole = [(self.tensors[i], self._labelled(i)) for i in train]
+        if model.config.regression:
+            scale_labels(
+                model,
+                [np.asarray(graphs[i].labels)[graphs[i].labelled("train", config.split)] for i in train],
+            )
         self.sources = [EpisodeSource.of(graphs[i], config.split) for i in train if config.episodes]
         if len(train) < distributed.world_size():
             raise UsageError(f"{distributed.world_size()} processes for {len(train)} graphs: each needs one")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from adar_runtime.graph import Graph, SparseRows
 from adar_train.cell import Velocity
-from adar_train.model import AdaR
+from adar_train.model import AdaR, Model
 from adar_train.tensors import GraphTensors
 
 LONGEST_ROW = 16.0  # root mean square length of a row of features; longer ones make Adam's steps too coarse
@@ -26,6 +26,16 @@ def start(model: AdaR, graphs: Sequence[Graph]) -> None:
         _scale_features(model, graphs)
         _centre_input(model, graphs)
         _balance_velocities(model, GraphTensors.of(max(graphs, key=lambda graph: graph.nodes)))
+
+
+def scale_labels(model: Model, labels: Sequence[NDArray[np.float32]]) -> None:
+    """Let scores be in the unit of these labels [k, c], and around their mean; a constant one has none."""
+    values = np.concatenate(labels).astype(np.float64)
+    if model.config.targets is None:  # any number of described attributes, and one scale for them all
+        values = values.reshape(-1, 1)
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    model.label_offset.copy_(torch.from_numpy(mean))
+    model.label_scale.copy_(torch.from_numpy(np.where(spread > 1e-6 * np.abs(mean), spread, 1)))
 
 
 def _start_isotropic(model: AdaR, graphs: Sequence[Graph]) -> None:
