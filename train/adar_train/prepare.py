@@ -5,6 +5,7 @@ from typing import Any
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
+from adar_runtime.statistics import Edges
 from adar_train.cell import ModelConfig
 from adar_train.data import load
 from adar_train.data.splits import link_graph, split_graphs, with_split
@@ -18,11 +19,14 @@ def prepare(
 ) -> list[Graph]:
     """Load the graphs, give them splits and, for links, pairs to judge, and check that they go together.
 
-    What is made up on the way is told: a split that was drawn.
+    What is made up on the way is told: a split that was drawn, edges that links changed.
     """
     graphs = [load(name) for name in names]
     if task == EDGE:
-        graphs = [graph if graph.pairs is not None else link_graph(graph, seed) for graph in graphs]
+        given = graphs
+        graphs = [graph if graph.pairs is not None else link_graph(graph, seed) for graph in given]
+        for name, before, after in zip(names, given, graphs, strict=True):
+            _tell_edges(name, before, after, on_note)
     elif task is not None:
         wrong = next((name for name, graph in zip(names, graphs, strict=True) if graph.level != task), None)
         if wrong is not None:
@@ -36,6 +40,16 @@ def prepare(
     for name, before, after in zip(names, graphs, split, strict=True):
         _tell_drawn(name, [before], [after], on_note)
     return split
+
+
+def _tell_edges(name: str, before: Graph, after: Graph, on_note: Callable[[str], None]) -> None:
+    """Say where links made another graph of it than leaving those of val and test out does."""
+    edges = Edges.of(before)
+    if after is not before and (edges.one_way or edges.loops):
+        on_note(
+            f"{name}: links have no direction, so {edges.one_way:,} one-way edges lead both ways and "
+            f"{edges.loops:,} self-loops are left out; run the model on graphs of that form"
+        )
 
 
 def _tell_drawn(
