@@ -10,6 +10,7 @@ from adar_deploy.console import Bar, percent, print_facts, print_note, print_row
 from adar_deploy.extras import require
 from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Json, Split
+from adar_deploy.places import graph_files
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation import Evaluation, Subject
@@ -21,7 +22,7 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
     graphs: Annotated[
         list[Path],
-        typer.Argument(help="Graphs with labels (.npz or .pt), seen before or not.", readable=False),
+        typer.Argument(help="Graphs with labels (.npz or .pt), or folders of them.", readable=False),
     ],
     budgets: Annotated[str, typer.Option(help="Budgets to try, with commas between.")] = BUDGETS,
     split: Split = 0,
@@ -51,9 +52,9 @@ def evaluate(
         check_drawable(plot)
     subject = open_subject(model)
     done: list[Evaluation] = []
-    loaded = {str(path): [read_graph(path)] for path in graphs}
+    loaded = {str(path): [read_graph(path)] for path in graph_files(graphs)}
     if subject.level == GRAPH:  # labelled as wholes, they are scored together
-        loaded = {", ".join(loaded): [graph for group in loaded.values() for graph in group]}
+        loaded = {", ".join(map(str, graphs)): [graph for group in loaded.values() for graph in group]}
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             spent = 0

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, percent, print_facts, print_next
+from adar_deploy.console import Bar, err, percent, print_facts, print_next, print_note
 from adar_deploy.extras import require
 from adar_deploy.options import Seed, Split
+from adar_deploy.places import graph_files
 
 RUNS = Path("runs")
 SPLITS = ("train", "val", "test")
@@ -52,7 +53,8 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Graphs: minesweeper (embedded), pyg:CLASS/NAME, or .npz and .pt files.",
+            help="Graphs: minesweeper, chain, tree or blocks (generated), pyg:CLASS/NAME, .npz and .pt "
+            "files, or folders of them.",
             show_default="minesweeper",
         ),
     ] = None,
@@ -147,9 +149,11 @@ def train(
     from adar_train.prepare import model_config, prepare
     from adar_train.runs import free_name
 
-    names = data or ["minesweeper"]
+    given = data or ["minesweeper"]
+    names = [name for one in given for name in _meant(one)]
+    first = distributed.rank() == 0
     left_out = set(without or ())
-    graphs = prepare(names, task, seed)
+    graphs = prepare(names, task, seed, lambda text: print_note(text, to=err) if first else None)
     ours = preset is None and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
@@ -191,11 +195,11 @@ def train(
             **({"full_weight": 0.0} if Ablation.full_loss in left_out else {}),
         ),
         baseline=baseline,
-        out=out or free_name(RUNS, Path(names[0]).stem),
+        out=out or free_name(RUNS, Path(given[0]).stem),
     )
     with (
         distributed.process_group(distributed.choose_device(device)),
-        Bar("train", job.training.epochs, shown=distributed.rank() == 0) as bar,
+        Bar("train", job.training.epochs, shown=first) as bar,
     ):
 
         def show(epoch: Any) -> None:
@@ -207,8 +211,17 @@ def train(
             metrics = job.search(SEARCH, device, show)
         else:
             metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
-    if distributed.rank() == 0:
+    if first:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
+
+
+def _meant(name: str) -> list[str]:
+    """The graph files of a folder; whatever else it names as it is."""
+    from adar_runtime.generated import FAMILIES
+
+    if name in FAMILIES or not Path(name).is_dir():
+        return [name]
+    return [str(file) for file in graph_files([Path(name)])]
 
 
 def _check_ablations(left_out: set[Ablation], preset: Preset | None, described: bool) -> None:

@@ -15,7 +15,6 @@ from adar_export.placing import placed
 from adar_export.precision import PRECISIONS, Precision
 from adar_export.rows import alignment, mean_row
 from adar_runtime.graph import EDGE, GRAPH, NODE
-from adar_train.cell import ModelConfig
 from adar_train.model import AdaR
 
 
@@ -27,7 +26,7 @@ def build_graphs(
     graphs = {
         "encoder": _encoder(model, opset, real),
         "cell": FusedCell(model, opset, precision).graph,
-        "head": _head(config, opset, real),
+        "head": _head(model, opset, real),
     }
     metadata = {
         "adar.hidden": str(config.hidden),
@@ -61,13 +60,17 @@ def _encoder(model: AdaR, opset: int, real: str) -> GraphBuilder:
     return g
 
 
-def _head(config: ModelConfig, opset: int, real: str) -> GraphBuilder:
+def _head(model: AdaR, opset: int, real: str) -> GraphBuilder:
     """Nodes and targets -> the scores Z Cᵀ before softmax, and the alignment of the state."""
+    config = model.config
     g, d, c = GraphBuilder("adar_head", opset, real), config.hidden, config.targets or "c"
     nodes, targets = g.input("nodes", ["n", d]), g.input("targets", [c, d])
     outputs: dict[str, int | str] = {NODE: "n", EDGE: "k", GRAPH: 1}
     scale = d**-0.5 if config.isotropic else 1.0
     scores = g.op("Gemm", _readout(g, nodes, config.level), targets, transB=1, alpha=scale)
+    if config.regression:  # in the labels' own units
+        for kind, name in (("Mul", "label_scale"), ("Add", "label_offset")):
+            scores = g.op(kind, scores, g.weight(name, model.get_buffer(name).cpu().numpy()))
     g.output("scores", scores, [outputs[config.level], c])
     g.output("alignment", alignment(g, config.alignment, nodes, targets), [])
     return g

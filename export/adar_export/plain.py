@@ -135,8 +135,9 @@ class PlainAdaR(Model):
     """The whole model around it. Do not train both: some of their layers are the same objects."""
 
     def __init__(self, ours: AdaR, *, per_edge: bool = False) -> None:
-        super().__init__()
-        self.config: ModelConfig = ours.config
+        super().__init__(ours.config)
+        if ours.config.regression:
+            self.label_offset, self.label_scale = ours.label_offset, ours.label_scale
         self.start = ours  # for its input transformation, which both do alike
         self.cell = PlainCell(ours, per_edge=per_edge)
 

@@ -11,6 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from adar_runtime import Graph, SparseRows, write_graph
+from adar_train.data.splits import with_split
 from tests.helpers import random_graph
 
 
@@ -234,7 +235,7 @@ def test_sparse_features_train_without_a_warning(tmp_path: Path) -> None:
         np.stack([np.arange(29), np.arange(1, 30)]),
         labels=np.arange(30) % 3,
     )
-    write_graph(tmp_path / "g.npz", graph)
+    write_graph(tmp_path / "g.npz", with_split(graph))
     options = ["--epochs", "1", "--hidden", "4", "--proxies", "2", "--train-steps", "1", "--json"]
     command = [sys.executable, "-m", "adar_deploy", "train", "g.npz", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

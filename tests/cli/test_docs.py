@@ -35,6 +35,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
+DRAWN = r"note: .+ not given, and drawn: .+"  # that train says of a graph without a split
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
     r"adar-deploy (bench|build|doctor)|.*--plain"  # slow, and with tests of their own
@@ -116,7 +117,8 @@ def test_commands_and_examples_run_in_order(
             if "--resume" in words:
                 interrupted(adar, words, monkeypatch)
             code, _, err = adar(*words)
-            assert (code, err) == (0, ""), command
+            told = [line for line in err.splitlines() if not re.fullmatch(DRAWN, line)]
+            assert (code, told) == (0, []), command
             ran += 1
     assert ran >= 7
 

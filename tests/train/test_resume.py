@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 from adar_runtime import Graph, write_graph
 from adar_runtime.errors import RunFolderError
 from adar_train import ModelConfig, TrainConfig, Trainer
+from adar_train.baselines import BASELINES
+from adar_train.checkpoints import save_checkpoint
 from adar_train.fit import build
 
 CONFIG = TrainConfig(epochs=12, train_steps=2, evaluate_every=3, select_budgets=(2,), exit_budgets=(2,))
@@ -74,11 +76,45 @@ def test_other_settings_are_not_resumed(board: Graph, tmp_path: Path) -> None:
         other.resume(tmp_path / "checkpoint")
 
 
-def test_a_checkpoint_of_another_model_is_refused(board: Graph, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden": 16}, "another hidden:"),
+        ({"dropout": 0.5, "alignment": "mean-inner-product"}, "another dropout, another alignment:"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused(
+    board: Graph, tmp_path: Path, settings: dict, message: str
+) -> None:
     trainer(board).save(tmp_path / "checkpoint")
-    other = Trainer([board], build([board], ModelConfig(board.width, 2, 16, 4), 0), CONFIG)
-    with pytest.raises(RunFolderError, match="cannot be resumed"):
+    config = replace(ModelConfig(board.width, 2, 8, 4), **settings)
+    other = Trainer([board], build([board], config, 0), CONFIG)
+    with pytest.raises(RunFolderError, match=message):
         other.resume(tmp_path / "checkpoint")
+
+
+def test_a_checkpoint_of_another_baseline_is_refused(board: Graph, tmp_path: Path) -> None:
+    config = ModelConfig(board.width, 2, 8, 4)
+    Trainer([board], BASELINES["gcn"](config), CONFIG).save(tmp_path / "checkpoint")
+    with pytest.raises(RunFolderError, match="another model:"):
+        Trainer([board], BASELINES["sage"](config), CONFIG).resume(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("part", ["features", "edge_index", "labels", "train_mask"])
+def test_a_checkpoint_of_other_data_is_refused(board: Graph, tmp_path: Path, part: str) -> None:
+    """Though it has as many nodes, and as many of everything else."""
+    trainer(board).save(tmp_path / "checkpoint")
+    changed = getattr(board, part).copy()
+    changed.flat[0] = not changed.flat[0] if changed.dtype == bool else 1 - changed.flat[0]
+    with pytest.raises(RunFolderError, match="another data:"):
+        trainer(replace(board, **{part: changed})).resume(tmp_path / "checkpoint")
+
+
+def test_what_is_no_checkpoint_of_this_version_is_refused(board: Graph, tmp_path: Path) -> None:
+    one = trainer(board)
+    save_checkpoint(tmp_path / "checkpoint", one.model, one.best, one.optimizer, one.random, {"history": []})
+    with pytest.raises(RunFolderError, match="another version"):
+        one.resume(tmp_path / "checkpoint")
     (tmp_path / "checkpoint").write_bytes(b"nonsense")
     with pytest.raises(RunFolderError, match="cannot be resumed"):
         trainer(board).resume(tmp_path / "checkpoint")

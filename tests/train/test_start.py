@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -6,8 +7,10 @@ import torch
 from torch.nn import functional
 
 from adar_runtime import Graph
-from adar_train import AdaR, GraphTensors, ModelConfig
+from adar_train import AdaR, GraphTensors, ModelConfig, TrainConfig, fit
 from adar_train.cell import Velocity
+from adar_train.data.splits import split_graphs
+from adar_train.prepare import model_config
 from adar_train.start import start
 from tests.helpers import random_graph
 from tests.runtime.test_graph import sparse
@@ -76,3 +79,56 @@ def test_an_isotropic_model_starts_as_the_cosine_of_what_is_placed() -> None:
         "cell.velocity.rates",
         "log_length",
     ]
+
+
+def test_whole_graphs_that_one_constant_column_tells_apart_are_learned() -> None:
+    random = np.random.default_rng(0)
+    graphs = []
+    for index in range(24):
+        features = random.normal(size=(1 if index == 0 else 6, 3))
+        features[:, 0] = index % 2
+        edges = np.zeros((2, 1), np.int64)
+        graphs.append(Graph(features, edges, labels=np.array([index % 2]), level="graph"))
+    graphs = split_graphs(graphs)
+    short = TrainConfig(epochs=40, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
+    fitted = fit(graphs, model_config(graphs, hidden=8, proxies=2, dropout=0.0), short)
+    assert fitted.metrics["test"] > 0.9
+
+
+def several(wrap: Callable) -> AdaR:
+    """Started on three parts of one graph, cut by their first column, so that it is constant within each."""
+    torch.manual_seed(0)
+    whole = labelled_by_graph()
+    parts = [whole[:1], whole[1:151], whole[151:]]
+    model = AdaR(ModelConfig(whole.shape[1], 3, 8, 4))
+    start(model, [Graph(wrap(rows), np.zeros((2, 1), np.int64)) for rows in parts])
+    return model.eval()
+
+
+def labelled_by_graph() -> np.ndarray:
+    features = random_graph(301, 900).features.copy()
+    features[:, 0] = np.repeat([0, 0, 1], [1, 150, 150])
+    return features
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, sparse], ids=["dense", "sparse"])
+def test_features_are_scaled_by_all_graphs_whatever_the_first_is_like(wrap) -> None:
+    whole = labelled_by_graph()
+    model, (together, _) = several(wrap=wrap), started(Graph(wrap(whole), np.zeros((2, 1), np.int64)))
+    assert model.feature_scale[0] > 0  # constant within each graph, and yet what tells them apart
+    assert torch.allclose(model.feature_offset, together.feature_offset, atol=1e-6)
+    assert torch.allclose(model.feature_scale, together.feature_scale, rtol=1e-5)
+    nodes = model.encode(torch.from_numpy(whole)).nodes
+    assert nodes.std(dim=0).mean().item() == pytest.approx(1, abs=1e-2)
+    assert nodes.mean(dim=0).abs().max() < 1e-3
+
+
+def test_one_graph_starts_with_the_very_numbers_of_its_own_columns() -> None:
+    graph = random_graph(300, 900)
+    model, _ = started(graph)
+    mean = graph.features.mean(axis=0, dtype=np.float64)
+    variance = graph.features.var(axis=0, dtype=np.float64)
+    scale = 1 / np.sqrt(variance)
+    scale *= np.sqrt(graph.width) / np.sqrt((variance * scale**2).sum())
+    assert np.array_equal(model.feature_offset.numpy(), mean.astype(np.float32))
+    assert np.array_equal(model.feature_scale.numpy(), scale.astype(np.float32))

@@ -106,6 +106,17 @@ def test_links_to_judge_cannot_be_read_off_the_graph() -> None:
     assert both == {edge[::-1] for edge in both}
 
 
+def test_edges_that_links_change_are_told(tmp_path: Path) -> None:
+    one_way = np.stack([np.arange(29), np.arange(1, 30)])
+    both = np.concatenate([one_way, one_way[::-1]], axis=1)
+    told: list[str] = []
+    for edges in (np.concatenate([one_way, [[3], [3]]], axis=1), both):
+        write_graph(tmp_path / "g.npz", Graph(np.eye(30), edges))
+        prepare([str(tmp_path / "g.npz")], "edge", on_note=told.append)
+    assert len(told) == 1
+    assert "29 one-way edges lead both ways and 1 self-loops are left out" in told[0]
+
+
 def test_a_bundle_for_links_wants_pairs(tmp_path: Path) -> None:
     graphs = links()
     quick = replace(SHORT, epochs=1)

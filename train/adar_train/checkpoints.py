@@ -1,7 +1,8 @@
 """A training that was cut short, in one file, from which it goes on as if it had not been."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,17 @@ def save_checkpoint(
     write_file(path, save(content, metadata=meta))
 
 
+def read_progress(path: Path) -> dict[str, Any]:
+    """What was written beside the tensors, to see whether they are worth loading."""
+    with _reading(path), safe_open(path, framework="pt") as file:
+        return dict(json.loads(file.metadata()["progress"]))
+
+
 def load_checkpoint(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, random: np.random.Generator
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Put everything back where it was; the best weights and the progress are returned."""
-    try:
+) -> dict[str, Tensor]:
+    """Put everything back where it was; the best weights are returned."""
+    with _reading(path):
         with safe_open(path, framework="pt") as file:
             meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model.load_state_dict(_part(tensors, "model"))
@@ -51,7 +58,13 @@ def load_checkpoint(
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         torch.set_rng_state(tensors["random.torch"])
         random.bit_generator.state = json.loads(meta["random.numpy"])
-        return _part(tensors, "best"), json.loads(meta["progress"])
+        return _part(tensors, "best")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise RunFolderError(f"{path} does not fit this training and cannot be resumed: {reason}") from error

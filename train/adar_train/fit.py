@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.metrics import SPLITS, metric_name, pooled_metrics
 from adar_train import distributed
 from adar_train.cell import ModelConfig
-from adar_train.checkpoints import load_checkpoint, save_checkpoint
+from adar_train.checkpoints import load_checkpoint, read_progress, save_checkpoint
 from adar_train.config import TrainConfig
 from adar_train.data.episodes import EpisodeSource
+from adar_train.data.fingerprint import fingerprint
 from adar_train.evaluate import curves, final_metrics
 from adar_train.grids import GRIDS
 from adar_train.interrupts import held_back
 from adar_train.losses import full_loss, step_loss, task_loss
 from adar_train.model import AdaR, Model
-from adar_train.start import start
+from adar_train.start import scale_labels, start
 from adar_train.tensors import GraphTensors
 
 
@@ -83,6 +85,11 @@ class Trainer:
         self.tensors = [GraphTensors.of(graph, device) for graph in graphs]
         train = [i for i, graph in enumerate(graphs) if graph.labelled("train", config.split) is not None]
         self.whole = [(self.tensors[i], self._labelled(i)) for i in train]
+        if model.config.regression:
+            scale_labels(
+                model,
+                [np.asarray(graphs[i].labels)[graphs[i].labelled("train", config.split)] for i in train],
+            )
         self.sources = [EpisodeSource.of(graphs[i], config.split) for i in train if config.episodes]
         if len(train) < distributed.world_size():
             raise UsageError(f"{distributed.world_size()} processes for {len(train)} graphs: each needs one")
@@ -127,8 +134,7 @@ class Trainer:
         """Write all that is needed to go on from the last whole epoch."""
         if distributed.rank() == 0:
             progress = {
-                "training": json.loads(json.dumps(asdict(self.config))),
-                "nodes": [graph.nodes for graph in self.graphs],
+                "settings": self._settings,
                 "history": self.history,
                 "best_val": self.best_val,
                 "seconds": self.seconds,
@@ -137,14 +143,32 @@ class Trainer:
 
     def resume(self, path: Path) -> None:
         """Go on from there."""
-        self.best, progress = load_checkpoint(path, self.model, self.optimizer, self.random)
-        now = json.loads(json.dumps(asdict(self.config)))
-        changed = [name for name, value in now.items() if progress["training"].get(name) != value]
-        if changed or progress["nodes"] != [graph.nodes for graph in self.graphs]:
-            what = ", ".join(changed) or "data"
-            raise RunFolderError(f"{path} is of a training with another {what}: resume with the same options")
+        progress = read_progress(path)
+        before = progress.get("settings")
+        if before is None:
+            raise RunFolderError(
+                f"{path} is of another version of this program: train again without --resume"
+            )
+        changed = [name for name, value in self._settings.items() if before.get(name) != value]
+        if changed:
+            what = ", another ".join(changed)
+            raise RunFolderError(
+                f"{path} is of a training with another {what}: resume with the same options and data"
+            )
+        self.best = load_checkpoint(path, self.model, self.optimizer, self.random)
         self.history, self.best_val = progress["history"], progress["best_val"]
         self.seconds = progress["seconds"]
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        """All that has to be the same for one training to be the other's beginning, as JSON has it."""
+        settings = {
+            "model": type(self.model).__name__,
+            **asdict(self.model.config),
+            **asdict(self.config),
+            "data": fingerprint(self.graphs),
+        }
+        return dict(json.loads(json.dumps(settings)))
 
     def _epoch(self) -> None:
         started, number = time.perf_counter(), len(self.history)
@@ -247,14 +271,15 @@ def fit(
 ) -> Fitted:
     """Build AdaR, start it by a look at the graphs, and train it."""
     check_trainable(graphs, config.split)
-    return Trainer(graphs, build(graphs, model_config, config.seed), config, device).run(on_epoch)
+    model = build(graphs, model_config, config.seed, config.split)
+    return Trainer(graphs, model, config, device).run(on_epoch)
 
 
-def build(graphs: Sequence[Graph], config: ModelConfig, seed: int) -> AdaR:
-    """A new model, the same for the same seed."""
+def build(graphs: Sequence[Graph], config: ModelConfig, seed: int, split: int = 0) -> AdaR:
+    """A new model, the same for the same seed, started by a look at the graphs to learn from."""
     torch.manual_seed(seed)
     model = AdaR(config)
-    start(model, graphs)
+    start(model, [graph for graph in graphs if graph.labelled("train", split) is not None])
     return model
 
 

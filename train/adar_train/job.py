@@ -101,7 +101,7 @@ class Job:
 
     def _build(self) -> Model:
         if self.baseline is None:
-            return build(self.graphs, self.model, self.training.seed)
+            return build(self.graphs, self.model, self.training.seed, self.training.split)
         if self.baseline not in BASELINES:
             raise UsageError(f"there is no baseline {self.baseline!r}: choose {', '.join(BASELINES)}")
         torch.manual_seed(self.training.seed)

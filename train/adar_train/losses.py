@@ -21,12 +21,16 @@ def task_loss(
     reduction: str = "mean",
     smoothing: float = 0.0,
 ) -> Tensor:
-    """L_task of the outputs with index `chosen`: cross-entropy with classes, squared distance to numbers."""
+    """L_task of the outputs with index `chosen`: cross-entropy with classes, squared distance to numbers.
+
+    Numbers are standardised, so that neither their mean nor their unit matters.
+    """
     assert graph.labels is not None
-    scores, labels = model.score(graph.readout(state.nodes, chosen), state.targets), graph.labels[chosen]
+    z, labels = graph.readout(state.nodes, chosen), graph.labels[chosen]
+    products = model.products(z, state.targets)
     if labels.is_floating_point():
-        return functional.mse_loss(scores, labels, reduction=reduction)
-    return functional.cross_entropy(scores, labels, reduction=reduction, label_smoothing=smoothing)
+        return functional.mse_loss(products, model.standardised(labels), reduction=reduction)
+    return functional.cross_entropy(products, labels, reduction=reduction, label_smoothing=smoothing)
 
 
 def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:

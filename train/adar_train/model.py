@@ -25,6 +25,15 @@ class Model(nn.Module, ABC):
     config: ModelConfig
     any_budget = True  # whether the caller says how many steps there are; a baseline's depth is its own
     gradient_checkpoints = False  # keep one state a step and compute the rest again: less memory
+    label_offset: Tensor  # of regression, [c], or [1] where targets are described, and
+    label_scale: Tensor  # the same: what products become before they are scores; the trainer finds them
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        if config.regression:
+            self.register_buffer("label_offset", torch.zeros(config.targets or 1))
+            self.register_buffer("label_scale", torch.ones(config.targets or 1))
 
     @abstractmethod
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
@@ -35,8 +44,17 @@ class Model(nn.Module, ABC):
         return self.score(graph.readout(state.nodes), state.targets)
 
     def score(self, z: Tensor, targets: Tensor) -> Tensor:
-        """Inner products; scaled where rows are long by design, so that softmax stays calibrated."""
+        """Inner products; of regression, in the labels' own units."""
+        products = self.products(z, targets)
+        return products * self.label_scale + self.label_offset if self.config.regression else products
+
+    def products(self, z: Tensor, targets: Tensor) -> Tensor:
+        """Scaled where rows are long by design, so that softmax stays calibrated."""
         return inner(z, targets) if self.config.isotropic else z @ targets.T
+
+    def standardised(self, labels: Tensor) -> Tensor:
+        """Numbers to come close to as products have them: with mean 0 and spread 1."""
+        return (labels - self.label_offset) / self.label_scale
 
     def alignment(self, state: State) -> Tensor:
         """The scalar that an exit watches."""
@@ -50,8 +68,7 @@ class AdaR(Model):
     feature_scale: Tensor  # [f]: what is done to the features before all else; `start` finds them
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         d, p, f = config.hidden, config.proxies, config.features
         self.register_buffer("feature_offset", torch.zeros(f))
         self.register_buffer("feature_scale", torch.ones(f))

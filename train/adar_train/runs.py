@@ -113,7 +113,12 @@ def load_run(path: Path) -> Run:
             )
         with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
             model = MODELS[config["kind"]](ModelConfig(**config["model"]))
-        model.load_state_dict(load(content), assign=True)
+        weights = load(content)
+        if model.config.regression:  # runs of before have none: their scores are the products themselves
+            shape = model.label_offset.shape
+            none = {"label_offset": torch.zeros(1).expand(shape), "label_scale": torch.ones(1).expand(shape)}
+            weights = none | weights
+        model.load_state_dict(weights, assign=True)
     except FileNotFoundError as error:
         missing = Path(error.filename or path).name
         raise RunFolderError(

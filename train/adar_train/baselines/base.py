@@ -22,10 +22,9 @@ class Baseline(Model):
     any_budget = False
 
     def __init__(self, config: ModelConfig, layers: int) -> None:
-        super().__init__()
+        super().__init__(config)
         if layers < 1:
             raise UsageError(f"layers is {layers}: a baseline needs at least 1")
-        self.config = config
         d = config.hidden
         self.input = nn.Linear(config.features, d)
         self.dropout = nn.Dropout(config.dropout)

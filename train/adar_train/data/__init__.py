@@ -18,6 +18,6 @@ def load(name: str) -> Graph:
     if not Path(name).suffix:
         raise GraphError(
             f"there is no data set {name!r}: choose {', '.join(FAMILIES)}, one of PyG's, "
-            f"such as {PREFIX}Planetoid/Cora, or a .npz or .pt file"
+            f"such as {PREFIX}Planetoid/Cora, a .npz or .pt file, or a folder of them"
         )
     return read_graph(name)
