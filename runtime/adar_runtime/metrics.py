@@ -52,9 +52,14 @@ def metric(scores: Floats, labels: Integers | Floats) -> float:
 
 
 def r_squared(scores: Floats, values: Floats) -> float:
-    """Share of the variance that is explained, of all columns together."""
-    spread = float(((values - values.mean(axis=0)) ** 2).sum())
-    return 1 - float(((scores - values) ** 2).sum()) / spread if spread else float("nan")
+    """Share of the variance that is explained, of all columns together.
+
+    Summed in float64: numpy adds the rows of float32 one after the other, and a million of them are lost in
+    the rounding.
+    """
+    true = values.astype(np.float64)
+    spread = float(((true - true.mean(axis=0)) ** 2).sum())
+    return 1 - float(((scores - true) ** 2).sum()) / spread if spread else float("nan")
 
 
 def roc_auc(score: Floats, positive: Mask) -> float:
