@@ -39,7 +39,5 @@ def test_r_squared_of_a_million_large_numbers(columns: int) -> None:
     random = np.random.default_rng(0)
     values = random.normal(2000, 5, (1_000_000, columns)).astype(np.float32)
     scores = (values + random.normal(0, 10, values.shape)).astype(np.float32)
-    expected = r2_score(
-        values.astype(np.float64), scores.astype(np.float64), multioutput="variance_weighted"
-    )
+    expected = r2_score(values.astype(np.float64), scores.astype(np.float64), multioutput="variance_weighted")
     assert r_squared(scores, values) == pytest.approx(expected, abs=1e-6)
