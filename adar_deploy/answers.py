@@ -33,6 +33,7 @@ class Answer:
             "graph": str(self.path),
             "nodes": self.nodes,
             "classes": result.scores.shape[1],
+            "class_names": result.class_names,
             "max_steps": result.budget,
             "steps": result.steps,
             "cell_calls": result.cell_calls,
@@ -152,7 +153,7 @@ class Saver:
 
         result, predictions, plot = answer.result, self.predictions[index], self.plots[index]
         if predictions and self.write:
-            write_file(predictions, self.write(result.predictions, result.probabilities))
+            write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
         if plot:
             from adar_runtime.plots import plot_run
 

@@ -61,10 +61,10 @@ def named(names: Sequence[str] | None, count: int) -> list[str]:
     return given + [str(number) for number in range(len(given), count)]
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = NAMED) -> str:
     """A few of them, for a message of one line."""
-    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(short(name, 30) for name in names[:NAMED]) + rest
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(short(name, 30) for name in names[:most]) + rest
 
 
 def _names(model: Model, graph: Graph, count: int) -> tuple[str, ...] | None:
