@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.graph import Graph, Integers
+from adar_runtime.graph import EDGE, GRAPH, NODE, Graph, Integers
 from adar_runtime.manifest import EDGES, TABLES
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.tables import Tables
@@ -24,6 +24,11 @@ def encoder_rows(graph: Graph, *, by_row: bool) -> int:
         return graph.nodes
     rows = min(ENCODER_ROWS, ENCODER_NUMBERS // graph.width)
     return max(ENCODER_STEP, rows // ENCODER_STEP * ENCODER_STEP)
+
+
+def outputs_of(graph: Graph, level: str) -> int:
+    """k, as many as a model of this level predicts, whatever the graph's own labels are of."""
+    return {NODE: graph.nodes, EDGE: 0 if graph.pairs is None else graph.pairs.shape[1], GRAPH: 1}[level]
 
 
 def pairs_at_once(graph: Graph) -> int:

@@ -12,8 +12,8 @@ import onnxruntime as ort
 
 from adar_runtime.backends.sessions import open_sessions, ports_of, told
 from adar_runtime.errors import BackendError
-from adar_runtime.graph import Floats, Graph
-from adar_runtime.layouts import LAYOUTS, Arrays, encoder_rows, pair_blocks
+from adar_runtime.graph import EDGE, Floats, Graph
+from adar_runtime.layouts import LAYOUTS, Arrays, encoder_rows, outputs_of, pair_blocks
 from adar_runtime.manifest import Manifest
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import SCALARS, STATE, STEP, Ports
@@ -34,7 +34,7 @@ class OnnxBackend:
     ) -> None:
         self.name = name
         self._device = device
-        self._layout = LAYOUTS[manifest.aggregation]
+        self._layout, self._level = LAYOUTS[manifest.aggregation], manifest.level
         self._sessions = open_sessions(graphs, manifest, provider, threads)
 
     @property
@@ -43,7 +43,7 @@ class OnnxBackend:
 
     def start(self, graph: Graph) -> "OnnxRecurrence":
         with told():
-            return OnnxRecurrence(self.name, self._device, self._sessions, graph, self._layout)
+            return OnnxRecurrence(self.name, self._device, self._sessions, graph, self._layout, self._level)
 
 
 class OnnxRecurrence:
@@ -56,11 +56,12 @@ class OnnxRecurrence:
         sessions: Mapping[str, ort.InferenceSession],
         graph: Graph,
         layout: Callable[[Neighbours], Arrays],
+        level: str,
     ) -> None:
         self.name = name
         self._device = device
         self._cell, self._head = sessions["cell"], sessions["head"]
-        self._outputs = graph.outputs
+        self._outputs = outputs_of(graph, level)
         first = _encode(sessions["encoder"], graph)
         self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
         self._current = 0
@@ -73,7 +74,7 @@ class OnnxRecurrence:
         neighbours = Neighbours.of(graph.edge_index, graph.nodes)
         self._structure = {key: self._on_device(value) for key, value in layout(neighbours).items()}
         self._bindings: dict[tuple[int, int, int], Any] = {}
-        self._pairs = [self._on_device(block) for block in pair_blocks(graph)]
+        self._pairs = [self._on_device(block) for block in pair_blocks(graph)] if level == EDGE else []
         self._measure()
 
     @property
@@ -101,7 +102,7 @@ class OnnxRecurrence:
 
     def scores(self, *, kept: bool) -> Floats:
         slot = self._kept if kept and self._kept is not None else self._current
-        if not self._judges_pairs:
+        if not self._pairs:
             return self._score(slot, None, self._outputs)
         scores = np.empty((self._outputs, self._targets(slot)), np.float32)
         start = 0
@@ -125,10 +126,6 @@ class OnnxRecurrence:
         count: int = self._buffers[slot][1].shape()[0]
         return count
 
-    @property
-    def _judges_pairs(self) -> bool:
-        return any(port.name == "pairs" for port in self._head.get_inputs())
-
     def state(self) -> dict[str, Floats]:
         return {
             name: np.array(value.numpy())
@@ -137,7 +134,7 @@ class OnnxRecurrence:
 
     def _measure(self) -> None:
         """The alignment of the state at t = 0, whatever the pairs; later ones come out of the cell."""
-        binding = self._head_binding(0, self._pairs[0] if self._judges_pairs else None)
+        binding = self._head_binding(0, self._pairs[0] if self._pairs else None)
         binding.bind_ortvalue_output("alignment", self._scalars["alignment"])
         self._head.run_with_iobinding(binding)
 
