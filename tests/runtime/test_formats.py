@@ -188,6 +188,16 @@ def test_predicted_classes_have_their_names(tmp_path: Path) -> None:
     assert json.loads(prediction_writer(Path("p.json"))(*answers))["class"] == ["mine", "safe"]
 
 
+def test_many_rows_are_written_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    answers = random.integers(0, 2, 50), random.random((50, 2)).astype(np.float32), ("safe", "mine")
+    write = prediction_writer(Path("p.csv"))
+    whole = write(*answers)
+    monkeypatch.setattr(predictions, "ROWS", 7)
+    assert write(*answers) == whole
+    assert len(whole.splitlines()) == 51
+
+
 HOSTILE = ("=1+1", "@x", "-cmd", "a\x1b[2J", "two\nlines", 'quo"te,comma', "\ud800", "-1.5", "日本")
 
 

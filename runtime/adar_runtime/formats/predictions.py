@@ -14,6 +14,7 @@ from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.graph import Floats, Integers
 
 FORMULA = ("=", "+", "-", "@")  # what a spreadsheet takes for the beginning of one
+ROWS = 65_536  # that are made text at once: a number takes a hundred bytes on its way
 Names = Sequence[str] | None
 Writer = Callable[[Integers | Floats, Floats | None, Names], bytes]
 
@@ -48,15 +49,21 @@ def _predictions_npz(prediction: Integers | Floats, probability: Floats | None, 
 
 
 def _predictions_csv(prediction: Integers | Floats, probability: Floats | None, names: Names) -> bytes:
-    columns = {key: column.astype(str).tolist() for key, column in _columns(prediction, probability).items()}
+    columns, cells = _columns(prediction, probability), [_cell(name) for name in names or ()]
     if names is not None:
-        cells = [_cell(name) for name in names]
-        columns = _with_class(columns, [cells[number] for number in prediction.tolist()])
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return buffer.getvalue().encode()
+        columns = _with_class(columns, prediction)
+    buffer = io.BytesIO()
+    with io.TextIOWrapper(buffer, "utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for start in range(0, len(prediction), ROWS):
+            block = {key: column[start : start + ROWS] for key, column in columns.items()}
+            words = {key: column.astype(str).tolist() for key, column in block.items()}
+            if names is not None:
+                words["class"] = [cells[number] for number in block["class"].tolist()]
+            writer.writerows(zip(*words.values(), strict=True))
+        file.flush()
+        return buffer.getvalue()
 
 
 def _cell(name: str) -> str:
