@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.console import percent, print_facts, print_rows
+from adar_deploy.console import percent, print_facts, print_note, print_rows, printable
 from adar_deploy.places import places
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ class Answer:
     nodes: int
     edges: int
     metric: str
-    metrics: dict[str, float]  # of each part of the graph's split, where it has labels
+    metrics: dict[str, float]  # of each part of the graph's split or of all labels, where it has any
     result: "Result"
+    unscored: str = ""  # why there is no metric, though there are labels
     written: tuple[Path, ...] = ()
 
     def summary(self) -> dict[str, Any]:
@@ -32,6 +33,7 @@ class Answer:
             "graph": str(self.path),
             "nodes": self.nodes,
             "classes": result.scores.shape[1],
+            "class_names": result.class_names,
             "max_steps": result.budget,
             "steps": result.steps,
             "cell_calls": result.cell_calls,
@@ -44,6 +46,7 @@ class Answer:
             "alignment": result.alignment,
             "times": result.times,
             "metrics": {"metric": self.metric, **self.metrics} if self.metrics else {},
+            **({"unscored": self.unscored} if self.unscored else {}),
         }
 
 
@@ -82,19 +85,34 @@ class Job:
     def answer(self, path: Path, graph: "Graph | AdarError", on_step: "Callable[[Step], None]") -> Answer:
         """Run a graph; one that could not be read raises what was wrong with it."""
         from adar_runtime.errors import AdarError
-        from adar_runtime.metrics import metric_name, split_metrics
+        from adar_runtime.metrics import metric_name
 
         if isinstance(graph, AdarError):
             raise graph
         result = self._run(graph, on_step)
+        metrics, unscored = self._score(graph, result)
         return Answer(
             path=path,
             nodes=graph.nodes,
             edges=graph.edges,
             metric=metric_name(result.scores.shape[1], regression=result.regression),
-            metrics=split_metrics(graph, result.scores, self.bundle.split_for(graph)),
+            metrics=metrics,
             result=result,
+            unscored=unscored,
         )
+
+    def _score(self, graph: "Graph", result: "Result") -> tuple[dict[str, float], str]:
+        """The metrics or, where the labels are no classes of the model's, why there are none."""
+        from adar_runtime.errors import LabelsError
+        from adar_runtime.labels import numbered_as
+        from adar_runtime.metrics import SPLITS, scored_part, split_metrics
+
+        try:
+            graph = numbered_as(self.bundle.manifest, graph)
+        except LabelsError as error:
+            return {}, f"not scored: {error}"
+        parts = list(dict.fromkeys([*SPLITS, scored_part([graph])]))
+        return split_metrics(graph, result.scores, self.bundle.split_for(graph), parts), ""
 
     def _run(self, graph: "Graph", on_step: "Callable[[Step], None]") -> "Result":
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
@@ -135,7 +153,7 @@ class Saver:
 
         result, predictions, plot = answer.result, self.predictions[index], self.plots[index]
         if predictions and self.write:
-            write_file(predictions, self.write(result.predictions, result.probabilities))
+            write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
         if plot:
             from adar_runtime.plots import plot_run
 
@@ -156,11 +174,18 @@ def _show_one(answer: Answer) -> None:
         "time": f"{result.seconds:.2f} s ("
         + ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.timings.items())
         + ")",
-        **{f"{part} {answer.metric}": percent(value) for part, value in answer.metrics.items()},
+        **{_measured(part, answer.metric): percent(value) for part, value in answer.metrics.items()},
     }
     if answer.written:
         facts["written"] = ", ".join(map(str, answer.written))
     print_facts("answered", facts)
+    if answer.unscored:
+        print_note(printable(answer.unscored))
+
+
+def _measured(part: str, metric: str) -> str:
+    """What a figure is of."""
+    return f"{metric}, all labels" if part == "all" else f"{part} {metric}"
 
 
 def show_answers(answers: Sequence[Answer | Failure], *, several: bool) -> None:
@@ -177,11 +202,14 @@ def show_answers(answers: Sequence[Answer | Failure], *, several: bool) -> None:
     if written:
         facts["written"] = f"{len(written)} files, the first {written[0]}"
     print_facts("", facts)
+    for one in given:
+        if one.unscored:
+            print_note(printable(f"{one.path}: {one.unscored}"))
 
 
 def _row(answer: Answer) -> tuple[str, ...]:
     result = answer.result
-    part = next((part for part in ("test", "val", "train") if part in answer.metrics), None)
+    part = next((part for part in ("test", "all", "val", "train") if part in answer.metrics), None)
     return (
         answer.path.name,
         f"{answer.nodes:,}",

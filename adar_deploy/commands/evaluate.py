@@ -37,7 +37,8 @@ def evaluate(
     """Score a model on graphs at every step of every budget.
 
     The exit is the model's own. Labels are used for the score and nothing else. Where a graph has a
-    test mask, its test part is scored, otherwise all of its labels.
+    test mask, its test part is scored, otherwise all of its labels. Where graph and model both have names
+    of their classes, labels are compared by name.
 
     Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
     """
@@ -104,6 +105,8 @@ def open_subject(path: Path) -> "Subject":
             features=manifest.features,
             level=manifest.level,
             regression=manifest.regression,
+            targets=manifest.targets,
+            class_names=manifest.class_names,
         )
     require("train")
     from adar_train.evaluate import moments
@@ -118,6 +121,8 @@ def open_subject(path: Path) -> "Subject":
         features=config.features,
         level=config.level,
         regression=config.regression,
+        targets=config.targets,
+        class_names=run.class_names(),
         any_budget=run.model.any_budget,
     )
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from adar_runtime.manifest import GraphFile, Manifest, Port
     from adar_runtime.onnx_facts import GraphFacts
 
+CLASSES = 20  # whose names are shown; all are in --json
+
 
 def inspect(
     bundle: BundleArgument = Path("bundle"),
@@ -91,6 +93,8 @@ def _kind(port: "Port", *, numbered: bool) -> str:
 def _about(
     path: Path, manifest: "Manifest", facts: "dict[str, GraphFacts]", engines: "Sequence[Sidecar]"
 ) -> dict[str, Any]:
+    from adar_runtime.labels import listed
+
     training = manifest.training
     scores = [f"{part} {100 * training[part]:.2f} %" for part in ("val", "test") if part in training]
     return {
@@ -98,6 +102,7 @@ def _about(
         "predicts": predicted(manifest.targets, manifest.level, regression=manifest.regression),
         "features, hidden, proxies": f"{manifest.features}, {manifest.hidden}, {manifest.proxies}",
         "targets": manifest.targets or "as the graph describes them",
+        **({"classes": listed(manifest.class_names, CLASSES)} if manifest.class_names else {}),
         "opset, precision": f"{manifest.opset}, {manifest.precision}",
         "size": f"{megabytes(manifest)}, {sum(f.parameters for f in facts.values()):,} parameters",
         "exit": " ".join(f"{name} {value}" for name, value in manifest.exit.items()),

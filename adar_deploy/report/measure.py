@@ -88,6 +88,7 @@ def _scored(
     on_progress: Progress,
 ) -> dict[str, Any]:
     from adar_runtime.evaluation import evaluate
+    from adar_runtime.labels import named
 
     done = evaluate(
         name, [graph], subject, budgets, split, lambda budget: on_progress(f"budget {budget}", budget)
@@ -109,14 +110,15 @@ def _scored(
         if step == done.exits[largest]
     )
     on_progress("answer", curves[largest]["budget"])
+    names = named(subject.class_names or graph.class_names, scores.shape[1])
     return {
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},
-        "answers": _answers(graph, scores, done.part, split),
+        "answers": _answers(subject.check(name, graph), names, scores, done.part, split),
     }
 
 
-def _answers(graph: "Graph", scores: Any, part: str, split: int) -> dict[str, Any]:
+def _answers(graph: "Graph", names: list[str], scores: Any, part: str, split: int) -> dict[str, Any]:
     """What was answered for what: a confusion matrix and, of two classes, the ROC; numbers beside numbers."""
     import numpy as np
 
@@ -129,8 +131,7 @@ def _answers(graph: "Graph", scores: Any, part: str, split: int) -> dict[str, An
     if graph.regression:
         return {"numbers": [[float(a), float(b)] for a, b in zip(labels[:, 0], scores[:, 0], strict=True)]}
     classes = scores.shape[1]
-    names = list(graph.class_names or map(str, range(classes)))
-    facts: dict[str, Any] = {"classes": names[:classes]}
+    facts: dict[str, Any] = {"classes": names}
     if classes <= MOST_CLASSES:
         facts["confusion"] = confusion(scores.argmax(axis=1), labels.astype(np.int64), classes).tolist()
     if classes == 2:

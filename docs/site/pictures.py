@@ -51,6 +51,7 @@ def measured(bundle: Bundle, graph: Graph) -> Evaluation:
         features=manifest.features,
         level=manifest.level,
         regression=manifest.regression,
+        targets=manifest.targets,
     )
     return evaluate("graph", [graph], subject, BUDGETS, bundle.split_for(graph))
 

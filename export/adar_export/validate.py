@@ -11,8 +11,9 @@ import torch
 from adar_export.ports import parsed, ports_of
 from adar_runtime import signature
 from adar_runtime.bundle import Bundle, read_bundle
-from adar_runtime.errors import DivergedError, ExportError
+from adar_runtime.errors import DivergedError, ExportError, LabelsError
 from adar_runtime.graph import ALL, Floats, Graph
+from adar_runtime.labels import numbered_as
 from adar_runtime.manifest import Manifest
 from adar_runtime.metrics import split_metrics
 from adar_runtime.schedule import times
@@ -184,8 +185,8 @@ def _check(
         predictions=differing(bundle.manifest, reference.scores, got),
         stop=answer_step(rule, trace),
         reference_stop=answer_step(rule, reference.alignment),
-        metric=_metric(graph, got),
-        reference_metric=_metric(graph, reference.scores),
+        metric=_metric(bundle.manifest, graph, got),
+        reference_metric=_metric(bundle.manifest, graph, reference.scores),
         drift={step: relative for step, (_, relative) in distances.items()},
         outputs=len(got),
     )
@@ -214,5 +215,9 @@ def differing(manifest: Manifest, a: Floats, b: Floats) -> int:
     return 0 if manifest.regression else int((a.argmax(axis=1) != b.argmax(axis=1)).sum())
 
 
-def _metric(graph: Graph, scores: Floats) -> float | None:
-    return split_metrics(graph, scores, parts=[ALL]).get(ALL)
+def _metric(manifest: Manifest, graph: Graph, scores: Floats) -> float | None:
+    """Of all labels; None where there are none, or they are of other classes than the model's."""
+    try:
+        return split_metrics(numbered_as(manifest, graph), scores, parts=[ALL]).get(ALL)
+    except LabelsError:
+        return None

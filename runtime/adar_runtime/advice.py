@@ -4,14 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime.errors import short
 from adar_runtime.graph import ALL, EDGE, Floats, Graph, Integers, SparseRows
+from adar_runtime.labels import listed, named
 from adar_runtime.statistics import PARTS, Edges, class_sizes, count_of
 
 FEW = 10  # labels of a class to learn from
 MOST = 0.9  # share of one class above which saying it always is hard to beat
 MANY = 0.05  # share of nodes or edges that is worth a word
+NAME = 20  # characters of a class's
 LARGE = 100.0  # a feature that a first layer has not been scaled for
-NAMED = 5  # classes, before a message says how many more
 
 
 def warnings(graph: Graph, split: int = 0) -> list[str]:
@@ -71,19 +73,20 @@ def _about_labels(graph: Graph, counts: Integers | None, split: int) -> list[str
         return [f"all labels are unknown ({'NaN' if graph.regression else '-1'})"]
     if counts is None:
         return []
-    found = []
+    found, names = [], [short(name, NAME) for name in named(graph.class_names, len(counts))]
     if counts.max() > MOST * counts.sum():
         most = int(counts.argmax())
         share = _share(int(counts.max()), int(counts.sum()))
-        found.append(f"{share} of the labels are class {most}: accuracy says little, look at the others")
+        found.append(
+            f"{share} of the labels are class {names[most]}: accuracy says little, look at the others"
+        )
     mask = graph.labelled("train", split)
     if mask is not None and not graph.regression:
         learned = np.bincount(graph.labels[mask].astype(np.int64), minlength=graph.targets)
         few = np.flatnonzero((learned < FEW) & (counts > 0))
         if len(few):
-            names = ", ".join(f"{label} ({learned[label]})" for label in few[:NAMED])
-            rest = f" and {len(few) - NAMED} more" if len(few) > NAMED else ""
-            found.append(f"classes with fewer than {FEW} labels to learn from: {names}{rest}")
+            scarce = listed([f"{names[label]} ({learned[label]})" for label in few])
+            found.append(f"classes with fewer than {FEW} labels to learn from: {scarce}")
     return found
 
 

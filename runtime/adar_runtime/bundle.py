@@ -94,7 +94,8 @@ class Bundle:
         stop = self.stop_rule() if stop is None else stop
         solver = self.solver(solver) if isinstance(solver, str) else self._fitting(solver)
         recurrence = self.backend.start(graph)
-        return Loop(recurrence, self.manifest, budget, stop, solver, time.perf_counter() - started)
+        prepared = time.perf_counter() - started
+        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, self._class_names(graph))
 
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
         """A new rule: the one that the bundle asks for, or another by its name."""
@@ -141,6 +142,12 @@ class Bundle:
         if not isinstance(trained_on, int) or mask is None:
             return 0
         return trained_on if 0 <= trained_on < len(mask) else 0
+
+    def _class_names(self, graph: Graph) -> tuple[str, ...] | None:
+        """What the answers are called: by the model or, where the graph describes the classes, by that."""
+        if self.manifest.regression:
+            return None
+        return graph.class_names if self.manifest.targets is None else self.manifest.class_names
 
     def _check(self, graph: Graph) -> None:
         if not isinstance(graph, Graph):

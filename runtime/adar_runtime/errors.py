@@ -4,6 +4,7 @@ AdarError
 ├── UsageError         an option or argument that cannot be
 ├── MissingExtraError  a package that this command needs is not installed
 ├── GraphError         a graph, or a file of one, that cannot be used
+│   └── LabelsError    labels that the model's answers cannot be scored by
 ├── RunFolderError     a folder that holds no training run
 ├── BundleError        a folder that holds no bundle, or one that has been changed
 ├── ExportError        a model that cannot be exported, or whose export does not agree with it
@@ -31,6 +32,10 @@ class MissingExtraError(AdarError):
 
 class GraphError(AdarError):
     """A graph, or a file of one, that cannot be used."""
+
+
+class LabelsError(GraphError):
+    """Labels that the model's answers cannot be scored by."""
 
 
 class RunFolderError(AdarError):

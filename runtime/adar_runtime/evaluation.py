@@ -10,9 +10,10 @@ from typing import Any
 
 from adar_runtime.cosine import TRAINING_FREE
 from adar_runtime.curves import Curve, Moment, measure_together
-from adar_runtime.errors import GraphError, UsageError
-from adar_runtime.graph import ALL, NODE, Graph
-from adar_runtime.metrics import metric_name, split_metrics
+from adar_runtime.errors import GraphError, LabelsError, UsageError
+from adar_runtime.graph import NODE, Graph
+from adar_runtime.labels import numbered_as
+from adar_runtime.metrics import metric_name, scored_part, split_metrics
 from adar_runtime.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
@@ -75,17 +76,18 @@ class Subject:
     features: int
     level: str
     regression: bool
+    targets: int | None  # None where the graphs describe them
+    class_names: tuple[str, ...] | None = None
     any_budget: bool = True  # False for a model whose depth is its own
 
-    def check(self, name: str, graph: Graph) -> None:
-        """Refuse a graph that the model was not made for."""
+    def check(self, name: str, graph: Graph) -> Graph:
+        """Refuse a graph that the model was not made for; the labels of any other, as the model has them."""
         if graph.width != self.features:
             raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
-        if (graph.level, graph.regression) != (self.level, self.regression):
-            kind = "numbers" if self.regression else "classes"
-            raise GraphError(
-                f"{name}: its labels are not what the model predicts, {kind} of each {self.level}"
-            )
+        try:
+            return numbered_as(self, graph)
+        except LabelsError as error:
+            raise LabelsError(f"{name}: {error}") from error
 
 
 def evaluate(
@@ -97,11 +99,10 @@ def evaluate(
     on_budget: Callable[[int], None] = lambda _: None,
 ) -> Evaluation:
     """Run graphs for each of the budgets and score them together; labels serve the score and nothing else."""
-    part = ALL if all(graph.test_mask is None for graph in graphs) else "test"
+    part = scored_part(graphs)
     if all(graph.labelled(part, split) is None for graph in graphs):
         raise GraphError(f"{name}: there are no labels to score against")
-    for graph in graphs:
-        subject.check(name, graph)
+    described, graphs = graphs[0], [subject.check(name, graph) for graph in graphs]
     curves = []
     for budget in budgets if subject.any_budget else [1]:
         runs = [subject.run(graph, budget) for graph in graphs]
@@ -112,10 +113,12 @@ def evaluate(
     return Evaluation(
         graph=name,
         part=part,
-        metric=metric_name(max(graph.targets for graph in graphs), regression=subject.regression),
+        metric=metric_name(
+            subject.targets or max(graph.targets for graph in graphs), regression=subject.regression
+        ),
         curves=curves,
         exits=[curve.answer_step(subject.make_rule()) for curve in curves],
-        free=_free(graphs[0], split, part),
+        free=_free(described, split, part),
     )
 
 

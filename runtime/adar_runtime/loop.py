@@ -3,7 +3,7 @@
 import math
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ import numpy as np
 from adar_runtime.backends import Foresees, Recurrence
 from adar_runtime.errors import DivergedError, UsageError, short
 from adar_runtime.graph import Floats, Integers
+from adar_runtime.labels import named
 from adar_runtime.manifest import Manifest
 from adar_runtime.schedule import step_code, time_at
 from adar_runtime.solvers import Motion, Move, Moves, Solver
@@ -61,6 +62,7 @@ class Result:
     backend: str
     timings: dict[str, float]  # seconds of each phase: prepare (encode, lay out the edges), loop, head
     regression: bool = False
+    class_names: tuple[str, ...] | None = None  # [c], of the model or of the graph that describes them
 
     @property
     def seconds(self) -> float:
@@ -124,6 +126,7 @@ class Loop:
     stop: StopRule
     solver: Solver
     prepared: float = 0.0  # seconds that it took to get here
+    class_names: Sequence[str] | None = None  # as far as they are known
     _trace: "array[float]" = field(default_factory=lambda: array("d"), init=False)  # 16 bytes a step, with
     _times: "array[float]" = field(default_factory=lambda: array("d"), init=False)
     _best: int | None = field(default=None, init=False)  # the step that is kept, if one is
@@ -276,4 +279,5 @@ class Loop:
             backend=self.recurrence.name,
             timings={"prepare": self.prepared, "loop": self._seconds, "head": head},
             regression=self.manifest.regression,
+            class_names=tuple(named(self.class_names, scores.shape[1])) if self.class_names else None,
         )

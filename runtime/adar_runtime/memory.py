@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import Graph
+from adar_runtime.graph import EDGE, Graph
+from adar_runtime.layouts import pairs_at_once
 from adar_runtime.limits import limit_is_given, max_bytes
 from adar_runtime.manifest import EDGES, Manifest
 
@@ -38,7 +39,16 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
         gathered = (3 * FLOAT + 2 * INDEX) * m * 3 * d
     between = FLOAT * 2 * c * c  # how much each target takes from every other, and softmax of it
     cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few results [n, d] on their way
-    return int(SPARE * (tables + states + max(lay_out, cell)))
+    links = _links(graph, d, c) if manifest.level == EDGE else 0
+    return int(SPARE * (tables + states + max(lay_out, cell))) + links
+
+
+def _links(graph: Graph, d: int, c: int) -> int:
+    """What judging links takes: a copy of them, the rows of a block, and what is made of the scores."""
+    k = graph.outputs
+    block = FLOAT * min(k, pairs_at_once(graph)) * (3 * d + c)
+    answers = FLOAT * k * c * 4 + INDEX * k  # scores, their powers on the way to probabilities, predictions
+    return 2 * INDEX * k + int(SPARE * block) + answers
 
 
 def limit_bytes() -> int | None:

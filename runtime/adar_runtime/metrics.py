@@ -4,9 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from adar_runtime.graph import Floats, Graph, Integers, Mask
+from adar_runtime.graph import ALL, Floats, Graph, Integers, Mask
 
 SPLITS = ("train", "val", "test")
+
+
+def scored_part(graphs: Sequence[Graph]) -> str:
+    """The part that tells what a model is worth: the test part or, where no graph has one, all labels."""
+    return ALL if all(graph.test_mask is None for graph in graphs) else "test"
 
 
 def split_metrics(
@@ -52,9 +57,14 @@ def metric(scores: Floats, labels: Integers | Floats) -> float:
 
 
 def r_squared(scores: Floats, values: Floats) -> float:
-    """Share of the variance that is explained, of all columns together."""
-    spread = float(((values - values.mean(axis=0)) ** 2).sum())
-    return 1 - float(((scores - values) ** 2).sum()) / spread if spread else float("nan")
+    """Share of the variance that is explained, of all columns together.
+
+    Summed in float64: numpy adds the rows of float32 one after the other, and a million of them are lost in
+    the rounding.
+    """
+    true = values.astype(np.float64)
+    spread = float(((true - true.mean(axis=0)) ** 2).sum())
+    return 1 - float(((scores - true) ** 2).sum()) / spread if spread else float("nan")
 
 
 def roc_auc(score: Floats, positive: Mask) -> float:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from adar_export import export_bundle
 from adar_runtime import Graph, write_graph
 from adar_runtime.metrics import split_metrics
-from adar_train import GraphTensors, load_run
+from adar_train import GraphTensors, ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import with_split
 from tests.helpers import random_graph
 
@@ -139,3 +140,88 @@ def test_what_would_do_nothing_is_refused(
     code, _, err = adar("train", *options)
     assert code == 2
     assert message in err
+
+
+@pytest.fixture(scope="module")
+def fruit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run and a bundle that know three named classes, and graphs of these and of others."""
+    folder = tmp_path_factory.mktemp("fruit")
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 90)
+    names = ("apple", "berry", "cherry")
+    features = 3 * np.eye(6)[labels] + random.normal(size=(90, 6))
+    whole = Graph(features, random.integers(0, 90, (2, 200)), labels=labels, class_names=names)
+    training = TrainConfig(epochs=10, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
+    fitted = fit([with_split(whole)], ModelConfig(6, 3, hidden=16, proxies=4), training)
+    save_run(folder / "run", fitted, with_split(whole), ["fruit"], training)
+    export_bundle(load_run(folder / "run"), folder / "bundle", steps=(1,))
+    without_apples = np.where(labels == 0, -1, labels)
+    graphs = {
+        "same": replace(whole, labels=without_apples),
+        "shifted": replace(whole, labels=without_apples - (without_apples > 0), class_names=names[1:]),
+        "other": replace(whole, class_names=("apple", "berry", "durian")),
+        "beyond": replace(whole, labels=np.where(labels == 2, 4, labels), class_names=None),
+        "pair": replace(whole, labels=np.minimum(labels, 1), class_names=None),
+    }
+    for name, graph in graphs.items():
+        write_graph(folder / f"{name}.npz", graph)
+    return folder
+
+
+@pytest.mark.parametrize("model", ["run", "bundle"])
+def test_labels_are_compared_by_the_names_of_their_classes(adar, fruit: Path, model: str) -> None:
+    scores = []
+    for name in ("same", "shifted"):
+        code, out, err = adar("evaluate", fruit / model, fruit / f"{name}.npz", "--budgets", 3, "--json")
+        assert (code, err) == (0, "")
+        scores.append(json.loads(out)["budgets"])
+    assert scores[0] == scores[1]
+    assert scores[0][0]["at_exit"] > 0.6
+
+
+def test_a_report_compares_them_by_name_too(adar, fruit: Path) -> None:
+    facts = [
+        json.loads(adar("report", fruit / "bundle", fruit / f"{name}.npz", "--budgets", 3, "--json")[1])
+        for name in ("same", "shifted")
+    ]
+    assert facts[0]["answers"] == facts[1]["answers"]
+    assert facts[0]["answers"]["classes"] == ["apple", "berry", "cherry"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+@pytest.mark.parametrize(
+    ("graph", "message"), [("other", "labels of durian, and"), ("beyond", "labels up to 4, and")]
+)
+def test_a_label_of_no_class_of_the_model_is_one_clear_line(
+    adar, fruit: Path, command: str, graph: str, message: str
+) -> None:
+    code, out, err = adar(command, fruit / "bundle", fruit / f"{graph}.npz", "--budgets", 3)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_run_is_answered_and_says_why_it_is_not_scored(adar, fruit: Path) -> None:
+    options = ["--bundle", fruit / "bundle", "--max-steps", 3, "--json"]
+    code, out, err = adar("run", fruit / "other.npz", *options)
+    assert (code, err, json.loads(out)["metrics"]) == (0, "", {})
+    assert "labels of durian" in json.loads(out)["unscored"]
+    for words in ([fruit / "beyond.npz"], [fruit / "beyond.npz", fruit / "same.npz"]):
+        code, out, _ = adar("run", *words, *options[:-1])
+        assert code == 0
+        assert "not scored: it has labels up to 4" in " ".join(out.split())
+
+
+def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> None:
+    graph, options = fruit / "shifted.npz", ["--bundle", fruit / "bundle", "--max-steps", 3]
+    evaluated = json.loads(adar("evaluate", fruit / "bundle", graph, "--budgets", 3, "--json")[1])
+    metrics = json.loads(adar("run", graph, *options, "--json")[1])["metrics"]
+    assert metrics == {"metric": "accuracy", "all": evaluated["budgets"][0]["at_exit"]}
+    assert "accuracy, all labels" in adar("run", graph, *options)[1]
+    assert f"all {100 * metrics['all']:.2f} %" in adar("run", graph, graph, *options)[1]
+
+
+def test_the_metric_is_that_of_the_models_classes(adar, fruit: Path) -> None:
+    """Two of three classes in a graph are no reason to speak of ROC-AUC."""
+    code, out, _ = adar("evaluate", fruit / "bundle", fruit / "pair.npz", "--budgets", 3, "--json")
+    assert (code, json.loads(out)["metric"]) == (0, "accuracy")

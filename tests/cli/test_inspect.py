@@ -25,6 +25,7 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
     for line in (
         "features, hidden, proxies 10, 16, 4",
         "opset, precision 17, fp32",
+        "classes safe, mine",
         "encoder.onnx",
         "features float32 n × 10",
         "leaf_0 … leaf_5 int32 leaf_rows × leaf_width",
@@ -39,6 +40,17 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
     assert "roc_auc" in out
     assert "order of convergence" in out
     assert sum(line.startswith("the run's graph") for line in lines) == 1  # each graph is named once
+
+
+def test_a_few_of_many_names_of_classes_are_shown_and_none_moves_the_cursor(
+    adar, bundle_folder: Path, tmp_path: Path
+) -> None:
+    copy, names = shutil.copytree(bundle_folder, tmp_path / "many"), ["\x1b[2J", *map(str, range(29))]
+    edit(copy, lambda m: m.update(class_names=names))
+    out = " ".join(adar("inspect", copy)[1].split())
+    assert "classes \\x1b[2J, 0, 1," in out
+    assert "18 and 10 more" in out
+    assert json.loads(adar("inspect", copy, "--json")[1])["manifest"]["class_names"] == names
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -1,5 +1,6 @@
 """adar-deploy run for people: several graphs, pictures, a line that moves, and nothing lost."""
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -164,6 +165,17 @@ def test_how_near_to_rest_the_nodes_have_to_be(
         code, _, err = adar(*options, rule, "--within", 0.5)
         assert code == 2
         assert "it goes with --exit converged" in err
+
+
+def test_answers_have_the_names_of_their_classes(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    options = ["--bundle", bundle_folder, "--max-steps", 2, "--output", "p.csv", "--json"]
+    assert json.loads(adar("run", "board.npz", *options)[1])["class_names"] == ["safe", "mine"]
+    with (tmp_path / "p.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["prediction"], row["class"]) for row in rows} <= {("0", "safe"), ("1", "mine")}
 
 
 def test_quiet_is_quiet(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:

@@ -35,6 +35,22 @@ def test_several_shapes_and_steps_are_compared(bundle_folder: Path) -> None:
     assert parity["checks"][-1]["metric"] is None  # which has no labels
 
 
+def test_a_metric_is_of_classes_that_the_model_has(
+    run_folder: Path, bundle_folder: Path, board: Graph
+) -> None:
+    assert (board.class_names, board.labels is None) == (("safe", "mine"), False)
+    graphs = {
+        "board": board,
+        "turned": replace(board, labels=1 - board.labels, class_names=("mine", "safe")),
+        "others": replace(board, class_names=("cat", "dog")),
+        "numbers": replace(board, labels=np.ones((board.nodes, 3), np.float32)),
+    }
+    report = compare(load_run(run_folder).model, load(bundle_folder), graphs, [1])
+    same, turned, *none = [check.metric for check in report.checks]
+    assert same == turned is not None
+    assert none == [None, None]
+
+
 def test_all_that_disagrees_is_told_with_the_tolerance_that_would_pass() -> None:
     far = [replace(CHECK, relative=relative, steps=steps) for relative, steps in ((2e-2, 10), (5e-2, 100))]
     report = Report(1e-3, [CHECK, *far])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adar_runtime.bench import Case, Side, answer, measure
+from adar_runtime.bench import Case, Side, _same, answer, measure
 from adar_runtime.measuring import Turn
 
 NUMBERS = np.arange(10, dtype=np.float32)[:, None]
@@ -42,3 +42,9 @@ def test_a_side_that_dies_does_not_end_the_bench() -> None:
         assert found[case, "whole"].runs == found[case, "half"].runs == [0.5] * 3
     assert (found["small", "whole"].same, found["small", "half"].same) == (1.0, 0.5)
     assert found["small", "dying"].to_dict()["problem"] == found["small", "dying"].problem
+
+
+def test_numbers_of_a_million_rows_are_as_close_as_those_of_few() -> None:
+    numbers = np.random.default_rng(0).normal(2000, 5, (1_000_000, 2)).astype(np.float32)
+    assert _same(numbers + 0.02, numbers) == 1
+    assert _same(numbers + 0.1, numbers) == 0  # more than a hundredth of the spread

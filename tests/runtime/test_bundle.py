@@ -23,6 +23,28 @@ from tests.bundles import change_graph, edit
 from tests.helpers import awake, random_graph
 
 
+def test_a_result_has_the_names_of_its_classes(
+    bundle_folder: Path, described_bundle: Path, board: Graph
+) -> None:
+    """The model's own, whatever the graph calls its classes, unless the graph describes them."""
+    learned, described = map(adar_runtime.load, (bundle_folder, described_bundle))
+    assert learned.run(replace(board, class_names=("a", "b")), 1).class_names == ("safe", "mine")
+    graph = random_graph(9, 9)
+    assert described.run(graph, 1).class_names is None
+    assert described.run(replace(graph, class_names=("x", "y")), 1).class_names == ("x", "y", "2")
+
+
+def test_the_model_says_what_is_answered(bundle_folder: Path, board: Graph) -> None:
+    """A graph whose own labels are of pairs or of the whole is answered for its nodes by a model of nodes."""
+    bundle = adar_runtime.load(bundle_folder)
+    others = [
+        Graph(board.features, board.edge_index, level="graph"),
+        Graph(board.features, board.edge_index, pairs=np.zeros((2, 5), np.int64)),
+    ]
+    for graph in others:
+        assert np.array_equal(bundle.run(graph, 2).scores, bundle.run(board, 2).scores)
+
+
 def test_a_run_says_how_it_went(bundle_folder: Path, board: Graph) -> None:
     result = adar_runtime.load(bundle_folder).run(board, budget=20, stop=Final())
     assert result.scores.shape == (board.nodes, 2)

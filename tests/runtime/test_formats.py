@@ -1,3 +1,5 @@
+import csv
+import json
 import os
 import pickle
 import zipfile
@@ -136,16 +138,16 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 
 def test_predictions_in_every_format(tmp_path: Path) -> None:
     prediction, probability = np.array([1, 0]), np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
-    (tmp_path / "p.npz").write_bytes(prediction_writer(Path("p.npz"))(prediction, probability))
+    (tmp_path / "p.npz").write_bytes(prediction_writer(Path("p.npz"))(prediction, probability, None))
     with np.load(tmp_path / "p.npz") as written:
         assert np.array_equal(written["prediction"], prediction)
         assert np.array_equal(written["probability"], probability)
-    assert prediction_writer(Path("p.csv"))(prediction, probability).decode().splitlines() == [
+    assert prediction_writer(Path("p.csv"))(prediction, probability, None).decode().splitlines() == [
         "output,prediction,probability_0,probability_1",
         "0,1,0.25,0.75",
         "1,0,0.5,0.5",
     ]
-    assert prediction_writer(Path("p.json"))(prediction, probability) == (
+    assert prediction_writer(Path("p.json"))(prediction, probability, None) == (
         b'{"prediction": [1, 0], "probability": [[0.25, 0.75], [0.5, 0.5]]}'
     )
     with pytest.raises(UsageError, match=r"\.npz, \.csv, \.json or \.parquet"):
@@ -155,13 +157,61 @@ def test_predictions_in_every_format(tmp_path: Path) -> None:
 def test_predictions_as_parquet(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     prediction, probability = np.array([1, 0]), np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
-    (tmp_path / "p.parquet").write_bytes(prediction_writer(Path("p.parquet"))(prediction, probability))
+    (tmp_path / "p.parquet").write_bytes(prediction_writer(Path("p.parquet"))(prediction, probability, None))
     assert parquet.read_table(tmp_path / "p.parquet").to_pydict() == {
         "output": [0, 1],
         "prediction": [1, 0],
         "probability_0": [0.25, 0.5],
         "probability_1": [0.75, 0.5],
     }
+
+
+def test_predicted_classes_have_their_names(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    answers = np.array([1, 0]), np.array([[0.25, 0.75], [0.5, 0.5]], np.float32), ("safe", "mine")
+    for suffix in (".npz", ".parquet"):
+        (tmp_path / f"p{suffix}").write_bytes(prediction_writer(Path(f"p{suffix}"))(*answers))
+    with np.load(tmp_path / "p.npz") as written:
+        assert written["class_names"].tolist() == ["safe", "mine"]
+    assert parquet.read_table(tmp_path / "p.parquet").to_pydict() == {
+        "output": [0, 1],
+        "prediction": [1, 0],
+        "class": ["mine", "safe"],
+        "probability_0": [0.25, 0.5],
+        "probability_1": [0.75, 0.5],
+    }
+    assert prediction_writer(Path("p.csv"))(*answers).decode().splitlines() == [
+        "output,prediction,class,probability_0,probability_1",
+        "0,1,mine,0.25,0.75",
+        "1,0,safe,0.5,0.5",
+    ]
+    assert json.loads(prediction_writer(Path("p.json"))(*answers))["class"] == ["mine", "safe"]
+
+
+def test_many_rows_are_written_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    answers = random.integers(0, 2, 50), random.random((50, 2)).astype(np.float32), ("safe", "mine")
+    write = prediction_writer(Path("p.csv"))
+    whole = write(*answers)
+    monkeypatch.setattr(predictions, "ROWS", 7)
+    assert write(*answers) == whole
+    assert len(whole.splitlines()) == 51
+
+
+HOSTILE = ("=1+1", "@x", "-cmd", "a\x1b[2J", "two\nlines", 'quo"te,comma', "\ud800", "-1.5", "日本")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv", ".json", ".parquet"])
+def test_names_of_classes_may_be_anything(suffix: str) -> None:
+    count = len(HOSTILE)
+    write = prediction_writer(Path(f"p{suffix}"))
+    content = write(np.arange(count), np.eye(count, dtype=np.float32), HOSTILE)
+    if suffix == ".csv":
+        shown = [row[2] for row in csv.reader(content.decode().splitlines())][1:]
+        kept = ['quo"te,comma', "\\ud800", "-1.5", "日本"]
+        assert shown == ["'=1+1", "'@x", "'-cmd", "a\\x1b[2J", "two\\nlines", *kept]
+    if suffix == ".json":
+        assert tuple(json.loads(content)["class"]) == HOSTILE
 
 
 def test_parquet_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

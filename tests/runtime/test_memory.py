@@ -6,8 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adar_runtime import Bundle, Graph, SparseRows, memory
+from adar_export import export_bundle
+from adar_runtime import Bundle, Final, Graph, SparseRows, layouts, load, memory
+from adar_runtime.backends import CPU
 from adar_runtime.errors import GraphError
+from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
+from tests.helpers import awake, random_graph
 
 HUGE = 10**10
 
@@ -65,3 +69,42 @@ def test_more_of_anything_needs_more(bundle: Bundle, board: Graph) -> None:
     assert memory.needed_bytes(board, replace(bundle.manifest, hidden=32)) > small
     # A row of 3d numbers for every edge, and an index for each of them, instead of d numbers.
     assert memory.needed_bytes(board, replace(bundle.manifest, aggregation="edges")) > 4 * small
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle that judges links."""
+    folder = tmp_path_factory.mktemp("links")
+    graph = random_graph(40, 120, level="edge")
+    model = awake(ModelConfig(graph.width, None, hidden=16, proxies=4, level="edge"))
+    save_run(folder / "run", Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
+    export_bundle(load_run(folder / "run"), folder / "bundle", steps=[1])
+    return load(folder / "bundle", CPU)
+
+
+def with_pairs(count: int) -> Graph:
+    random = np.random.default_rng(1)
+    return replace(random_graph(40, 120, level="edge"), labels=None, pairs=random.integers(0, 40, (2, count)))
+
+
+def test_links_are_counted_in(links: Bundle) -> None:
+    few, many = (memory.needed_bytes(with_pairs(count), links.manifest) for count in (10, 1_000_000))
+    assert many - few > 1_000_000 * (2 * 8 + 3 * 4)  # a copy of the pairs, and their scores
+
+
+def test_links_are_judged_in_blocks(links: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many at a time as there are nodes, each as it is judged with all others."""
+    graph = with_pairs(95)
+    whole = links.run(graph, 3, Final())
+    monkeypatch.setattr(layouts, "PAIRS", 1)
+    assert [block.shape[1] for block in layouts.pair_blocks(graph)] == [40, 40, 15]
+    blocks = links.run(graph, 3, Final())
+    assert blocks.scores == pytest.approx(whole.scores, abs=1e-5)
+    assert blocks.alignment == pytest.approx(whole.alignment)
+
+
+def test_a_block_is_all_that_links_take(links: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of nodes are made for a block, and never for all pairs."""
+    started = memory.needed_bytes(with_pairs(1_000_000), links.manifest)
+    monkeypatch.setattr(layouts, "PAIRS", 2_000_000)
+    assert memory.needed_bytes(with_pairs(1_000_000), links.manifest) > 2 * started

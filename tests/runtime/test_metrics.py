@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score
 
 from adar_runtime import Graph
-from adar_runtime.metrics import metric, metric_name, roc_auc, split_metrics
+from adar_runtime.metrics import metric, metric_name, r_squared, roc_auc, split_metrics
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))
@@ -32,3 +32,12 @@ def test_splits_with_nothing_to_measure_are_left_out() -> None:
         test_mask=np.array([True, True, False, True]),
     )
     assert split_metrics(graph, np.array([[1, 0], [0, 1], [0, 0], [0, 0]], np.float32)) == {"test": 1.0}
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_r_squared_of_a_million_large_numbers(columns: int) -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(2000, 5, (1_000_000, columns)).astype(np.float32)
+    scores = (values + random.normal(0, 10, values.shape)).astype(np.float32)
+    expected = r2_score(values.astype(np.float64), scores.astype(np.float64), multioutput="variance_weighted")
+    assert r_squared(scores, values) == pytest.approx(expected, abs=1e-6)

@@ -75,7 +75,7 @@ def links() -> Graph:
         (lambda: replace(good(), features=np.ones((400, 2), np.float32)), "the same for every node"),
         (lambda: replace(good(), labels=None), "there are no labels"),
         (lambda: replace(good(), labels=np.full(400, -1)), "all labels are unknown"),
-        (lambda: replace(good(), labels=(np.arange(400) < 10).astype(np.int64)), "of the labels are class 0"),
+        (lambda: replace(good(), labels=(np.arange(400) < 10).astype(np.int64)), "are class block 0"),
         (lambda: replace(good(), labels=(np.arange(400) < 10).astype(np.int64)), "fewer than 10 labels"),
         (lambda: masks(good(), train=None, val=None, test=None), "there is no split"),
         (lambda: masks(good(), test=None), "there is no test part"),
@@ -85,6 +85,13 @@ def links() -> Graph:
 )
 def test_what_would_hurt_is_said(graph, message: str) -> None:
     assert any(message in warning for warning in warnings(graph()))
+
+
+def test_classes_are_called_by_their_names() -> None:
+    graph = replace(good(), labels=(np.arange(400) < 10).astype(np.int64), class_names=("hay", "needle" * 9))
+    said = " ".join(warnings(graph))
+    assert "of the labels are class hay:" in said
+    assert "to learn from: needleneedleneedlene… (" in said
 
 
 def test_a_good_graph_has_no_warning() -> None:

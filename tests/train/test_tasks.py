@@ -159,6 +159,18 @@ def test_several_graphs_need_described_classes(tmp_path: Path) -> None:
         prepare([str(tmp_path / "a.npz")] * 2)
 
 
+def test_whole_graphs_number_their_classes_alike(tmp_path: Path) -> None:
+    whole = replace(random_graph(9, 9, level="graph"), target_features=None)
+    files = []
+    for index in range(10):
+        files.append(str(tmp_path / f"{index}.npz"))
+        write_graph(files[-1], replace(whole, labels=np.array([index % 2]), class_names=("no", "yes")))
+    assert len(prepare(files)) == 10
+    write_graph(files[-1], replace(whole, labels=np.array([1]), class_names=("yes", "no")))
+    with pytest.raises(GraphError, match=r"9\.npz and .*0\.npz have different class_names"):
+        prepare(files)
+
+
 def test_several_graphs_with_their_own_classes_train_one_model() -> None:
     graphs = [with_split(random_graph(40, 90, classes=classes, seed=classes)) for classes in (2, 5)]
     fitted = fit(graphs, model_config(graphs, hidden=8, proxies=2), replace(SHORT, epochs=2))

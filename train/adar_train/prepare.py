@@ -99,5 +99,10 @@ def _check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             raise GraphError(
                 f"of {name} and {names[0]} one describes its classes (target_x) and one does not"
             )
+        named = {graph.class_names, first.class_names} - {None}
+        if first.target_features is None and len(named) > 1:
+            raise GraphError(
+                f"{name} and {names[0]} have different class_names: they have to number classes alike"
+            )
     if len(graphs) > 1 and first.target_features is None and first.level != GRAPH:
         raise UsageError("several graphs train together only if they describe their classes (target_x)")

@@ -47,6 +47,12 @@ class Run:
         """The graph that it was trained on, the first of several."""
         return read_graph(self.path / GRAPH)
 
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes that it was trained on, where it learned them and its graph has names."""
+        if self.model.config.targets is None or not (self.path / GRAPH).is_file():
+            return None
+        return self.graph().class_names
+
     def fingerprint(self) -> str:
         """The sha256 of its weights, by which a bundle and its run find each other."""
         return hashlib.sha256((self.path / WEIGHTS).read_bytes()).hexdigest()

@@ -84,12 +84,14 @@ def _facts(found: "Statistics") -> dict[str, Any]:
 
 
 def _class_rows(found: "Statistics") -> list[tuple[str, str, str]]:
+    from adar_runtime.labels import named
+
     sizes = found.class_sizes or []
-    names = found.class_names or [str(number) for number in range(len(sizes))]
+    names = named(found.class_names, len(sizes))
     order = sorted(range(len(sizes)), key=lambda label: -sizes[label])
     rows = [
         (
-            names[label] if label < len(names) else str(label),
+            names[label],
             f"{sizes[label]:,}",
             percent(sizes[label] / sum(sizes)),
         )

@@ -12,8 +12,8 @@ import onnxruntime as ort
 
 from adar_runtime.backends.sessions import open_sessions, ports_of, told
 from adar_runtime.errors import BackendError
-from adar_runtime.graph import Floats, Graph
-from adar_runtime.layouts import LAYOUTS, Arrays, encoder_rows
+from adar_runtime.graph import EDGE, Floats, Graph
+from adar_runtime.layouts import LAYOUTS, Arrays, encoder_rows, outputs_of, pair_blocks
 from adar_runtime.manifest import Manifest
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.signature import SCALARS, STATE, STEP, Ports
@@ -34,7 +34,7 @@ class OnnxBackend:
     ) -> None:
         self.name = name
         self._device = device
-        self._layout = LAYOUTS[manifest.aggregation]
+        self._layout, self._level = LAYOUTS[manifest.aggregation], manifest.level
         self._sessions = open_sessions(graphs, manifest, provider, threads)
 
     @property
@@ -43,7 +43,7 @@ class OnnxBackend:
 
     def start(self, graph: Graph) -> "OnnxRecurrence":
         with told():
-            return OnnxRecurrence(self.name, self._device, self._sessions, graph, self._layout)
+            return OnnxRecurrence(self.name, self._device, self._sessions, graph, self._layout, self._level)
 
 
 class OnnxRecurrence:
@@ -56,11 +56,12 @@ class OnnxRecurrence:
         sessions: Mapping[str, ort.InferenceSession],
         graph: Graph,
         layout: Callable[[Neighbours], Arrays],
+        level: str,
     ) -> None:
         self.name = name
         self._device = device
         self._cell, self._head = sessions["cell"], sessions["head"]
-        self._outputs = graph.outputs
+        self._outputs = outputs_of(graph, level)
         first = _encode(sessions["encoder"], graph)
         self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
         self._current = 0
@@ -73,7 +74,7 @@ class OnnxRecurrence:
         neighbours = Neighbours.of(graph.edge_index, graph.nodes)
         self._structure = {key: self._on_device(value) for key, value in layout(neighbours).items()}
         self._bindings: dict[tuple[int, int, int], Any] = {}
-        self._pairs = None if graph.pairs is None else self._on_device(graph.pairs)
+        self._pairs = [self._on_device(block) for block in pair_blocks(graph)] if level == EDGE else []
         self._measure()
 
     @property
@@ -101,13 +102,29 @@ class OnnxRecurrence:
 
     def scores(self, *, kept: bool) -> Floats:
         slot = self._kept if kept and self._kept is not None else self._current
-        binding = self._head_binding(slot)
+        if not self._pairs:
+            return self._score(slot, None, self._outputs)
+        scores = np.empty((self._outputs, self._targets(slot)), np.float32)
+        start = 0
+        for pairs in self._pairs:
+            stop = start + pairs.shape()[1]
+            scores[start:stop] = self._score(slot, pairs, stop - start)
+            start = stop
+        return scores
+
+    def _score(self, slot: int, pairs: ort.OrtValue | None, outputs: int) -> Floats:
+        """Scores of all nodes, of the graph, or of some pairs."""
+        binding = self._head_binding(slot, pairs)
         binding.bind_output("alignment")
         with told():
             self._head.run_with_iobinding(binding)
             scores: Floats = binding.copy_outputs_to_cpu()[0]
-        _check_shape("scores", scores, (self._outputs, self._buffers[slot][1].shape()[0]))
+        _check_shape("scores", scores, (outputs, self._targets(slot)))
         return scores
+
+    def _targets(self, slot: int) -> int:
+        count: int = self._buffers[slot][1].shape()[0]
+        return count
 
     def state(self) -> dict[str, Floats]:
         return {
@@ -116,18 +133,18 @@ class OnnxRecurrence:
         }
 
     def _measure(self) -> None:
-        """The alignment of the state at t = 0; later ones come out of the cell."""
-        binding = self._head_binding(0)
+        """The alignment of the state at t = 0, whatever the pairs; later ones come out of the cell."""
+        binding = self._head_binding(0, self._pairs[0] if self._pairs else None)
         binding.bind_ortvalue_output("alignment", self._scalars["alignment"])
         self._head.run_with_iobinding(binding)
 
-    def _head_binding(self, slot: int) -> Any:
+    def _head_binding(self, slot: int, pairs: ort.OrtValue | None) -> Any:
         nodes, targets, *_ = self._buffers[slot]
         binding = self._head.io_binding()
         binding.bind_ortvalue_input("nodes", nodes)
         binding.bind_ortvalue_input("targets", targets)
-        if any(port.name == "pairs" for port in self._head.get_inputs()):
-            binding.bind_ortvalue_input("pairs", self._pairs)
+        if pairs is not None:
+            binding.bind_ortvalue_input("pairs", pairs)
         binding.bind_output("scores")
         return binding
 

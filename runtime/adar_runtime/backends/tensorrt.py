@@ -29,8 +29,8 @@ from adar_runtime.engines.ledger import built_here
 from adar_runtime.engines.profiles import PROFILES, Profile
 from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
-from adar_runtime.graph import EDGE, GRAPH, NODE, Graph
-from adar_runtime.layouts import ENCODER_STEP, LAYOUTS, encoder_rows
+from adar_runtime.graph import Graph
+from adar_runtime.layouts import ENCODER_STEP, LAYOUTS, encoder_rows, outputs_of
 from adar_runtime.manifest import Manifest, Port
 from adar_runtime.neighbours import Neighbours
 from adar_runtime.onnx_facts import metadata_of
@@ -157,8 +157,7 @@ class TensorRtBackend:
 
         session = engines.session(d)
         session.fit(chosen["cell"], states, structure)
-        outputs = {NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level]
-        session.head.fit(chosen["head"], shapes, pairs, (outputs, c))
+        session.head.fit(chosen["head"], shapes, pairs, (outputs_of(graph, manifest.level), c))
         session.side = 0
         least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
         session.encoder.run(chosen["encoder"], graph, self._rows(graph, least), session.sides[0])

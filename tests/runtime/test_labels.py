@@ -1,0 +1,97 @@
+"""Labels are held against a model's scores by the names of their classes, where both have names."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from adar_runtime import Graph
+from adar_runtime.errors import LabelsError
+from adar_runtime.labels import named, numbered_as
+
+FRUIT = ("apple", "berry", "cherry")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a model with learned targets says of itself."""
+
+    class_names: tuple[str, ...] | None = FRUIT
+    targets: int | None = 3
+    level: str = "node"
+    regression: bool = False
+
+
+def labelled(*labels: float, names: tuple[str, ...] | None = None, **more: object) -> Graph:
+    return Graph(
+        np.ones((len(labels), 2)),
+        np.zeros((2, 0), np.int64),
+        labels=np.array(labels),
+        class_names=names,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "expected"),
+    [
+        (FRUIT, ("berry", "cherry"), [1, 2, -1, 1]),
+        (FRUIT, ("cherry", "apple"), [2, 0, -1, 2]),
+        (FRUIT, FRUIT, [0, 1, -1, 0]),
+        (FRUIT, None, [0, 1, -1, 0]),
+        (None, ("cherry", "apple"), [0, 1, -1, 0]),
+        (None, ("1", "2"), [1, 2, -1, 1]),  # a table of the numbers 1 and 2, a model of 0 to 2
+        (None, ("7", "9"), [0, 1, -1, 0]),  # which are no numbers of the model's
+        (("apple", "apple", "cherry"), ("apple", "apple", "cherry"), [0, 1, -1, 0]),
+    ],
+)
+def test_names_decide_where_both_have_them(model, given, expected: list[int]) -> None:
+    found = numbered_as(Learned(model), labelled(0, 1, -1, 0, names=given))
+    assert found.labels is not None
+    assert found.labels.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "graph", "message"),
+    [
+        (
+            Learned(),
+            labelled(0, 1, names=("apple", "durian")),
+            "labels of durian, and the model's classes are",
+        ),
+        (Learned(), labelled(0, 4), r"labels up to 4, and the model has 3 classes \(0 to 2\)"),
+        (Learned(None), labelled(0, 4, names=("a", "b", "c", "d", "e")), "labels up to 4"),
+        (Learned(), labelled(0, 2, names=("cherry", "apple")), "labels of 2, and"),  # no name in its graph
+        (Learned(("a", "a", "b")), labelled(0, 1, names=("b", "a")), "more than one class a"),
+        (Learned(), labelled(0.5, 1.5), "classes of each node"),
+        (Learned(level="graph"), labelled(0, 1), "classes of each graph"),
+        (Learned(regression=True, targets=2), labelled(0.5, 1.5), "1 numbers a label"),
+    ],
+)
+def test_labels_of_no_class_of_the_model_are_an_error(model: Learned, graph: Graph, message: str) -> None:
+    with pytest.raises(LabelsError, match=message):
+        numbered_as(model, graph)
+
+
+def test_an_error_names_a_few_of_many_classes() -> None:
+    names = tuple(f"class {i}" for i in range(100))
+    with pytest.raises(LabelsError, match="class 4 and 95 more, and") as caught:
+        numbered_as(Learned(), labelled(*range(100), names=names))
+    assert len(str(caught.value)) < 300
+
+
+def test_a_class_that_no_label_is_of_may_be_any() -> None:
+    found = numbered_as(Learned(), labelled(0, 0, names=("cherry", "durian")))
+    assert found.labels is not None
+    assert found.labels.tolist() == [2, 2]
+
+
+def test_described_classes_are_the_graphs_own() -> None:
+    graph = labelled(0, 1, names=("x", "y"), target_features=np.eye(2))
+    assert numbered_as(Learned(None, targets=None), graph) is graph
+
+
+def test_every_class_has_a_name() -> None:
+    assert named(("a", "b"), 3) == ["a", "b", "2"]
+    assert named(("a", "b"), 1) == ["a"]
+    assert named(None, 2) == ["0", "1"]
