@@ -223,7 +223,8 @@ class Cell(nn.Module):
         self, state: State, neighbours: SparseMatrix, share: Tensor, step: Tensor, dt: float
     ) -> State:
         """`neighbours` is A [n, n], `share` [n, 1] holds 1 / (|N(v)| + 1), `step` [d] encodes t_{s-1}."""
-        h, c, pn, pc = state
+        nodes, c, pn, pc = state
+        h = fused.multiplied(nodes)
 
         # Eq. pnode-graph (Graph-node Abs.)
         g, pn_next = self.node_abstraction.absorb(h, pn, pn, step, dt)
@@ -240,8 +241,8 @@ class Cell(nn.Module):
         local = self.local(h, (pn_next, c_next), (values_pn, values_cn), neighbours, share)  # [n, d]
 
         # Eq. gnode (Node Rep. Update), the relation is with the updated target proxies
-        v = self.velocity(local, inner(h, pc_next), step, h)
-        return State(torch.add(h, v, alpha=dt), c_next, pn_next, pc_next)
+        v = self.velocity(local, inner(h, pc_next), step, nodes)
+        return State(torch.add(nodes, v, alpha=dt), c_next, pn_next, pc_next)
 
     def local(
         self,

@@ -57,6 +57,12 @@ def bounded(
     return _apply(_Bounded, *first, *norm, mask, out)
 
 
+def multiplied(x: Tensor) -> Tensor:
+    """X as products take it: what several of them share is cast once, not by each of them."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
 def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """The function, under autocast in one precision: that of its products."""
     device = inputs[0].device.type
