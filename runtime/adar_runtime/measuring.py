@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -23,6 +24,7 @@ from adar_runtime.errors import BackendError, reason
 Turn = Callable[..., tuple[float, Any]]
 """How long it took, and whatever else there is to say of it."""
 
+REST = 0.3  # seconds before a turn: threads of the turn before go on spinning for some time
 STATUS = Path("/proc/self/status")
 SAFE_PATH = "PYTHONSAFEPATH"
 
@@ -70,6 +72,7 @@ def race(
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     for _ in range(repeats):
         for side in list(seconds):
+            time.sleep(REST)
             try:
                 spent, answer = workers[side].turn(*args)
             except BackendError as error:

@@ -10,7 +10,7 @@ from adar_runtime.manifest import EDGES, Manifest
 
 FLOAT, INDEX = 4, 8
 PADDING = 1.2  # entries of the tables of neighbours, an edge
-SPARE = 1.4  # what ONNX Runtime holds back for later, measured on graphs of 10,000 to 200,000 nodes
+SPARE = 1.1  # what ONNX Runtime holds back for later, measured on graphs of 10,000 to 200,000 nodes
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
