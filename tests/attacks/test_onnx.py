@@ -127,7 +127,7 @@ def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, 
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
     with pytest.raises(BackendError, match="cannot load"):  # and once more, without the guard
-        _session(content, "CPUExecutionProvider", threads=None)
+        _session(content, "CPUExecutionProvider", threads=None, spins=True)
 
 
 def wire(field: int, content: bytes) -> bytes:
