@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
 from adar_export.ports import parsed, write_graph
 from adar_runtime import manifest as manifests
 from adar_runtime.backends import CPU
-from adar_runtime.bundle import Bundle, read_bundle
+from adar_runtime.bundle import Bundle, read_bundle, read_manifest
 from adar_runtime.errors import BundleError, reason
 from adar_runtime.manifest import Manifest
 
@@ -30,10 +30,10 @@ def needs_twin(manifest: Manifest, backend: str) -> bool:
 @contextmanager
 def opened(folder: Path, backend: str = CPU, threads: int | None = None) -> Iterator[Bundle]:
     """The bundle or, where it needs a GPU, its twin. Engines that were built elsewhere are not trusted."""
-    manifest, contents = read_bundle(folder)
-    if not needs_twin(manifest, backend):
+    if not needs_twin(read_manifest(folder), backend):
         yield Bundle(folder, backend, threads, trust_engines=False)
         return
+    manifest, contents = read_bundle(folder)
     twins = {name: _twin_of_file(name, content) for name, content in contents.items()}
     with TemporaryDirectory() as made:
         twin = Path(made)
