@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.console import percent, print_facts, print_note, print_rows, printable
-from adar_deploy.places import places
+from adar_deploy.paths import places
 
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Bundle, Graph, Result, Solver, Step, StopRule
-    from adar_runtime.formats.predictions import Writer
+    from adar_runtime.prediction_files import Writer
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Job:
     def answer(self, path: Path, graph: "Graph | AdarError", on_step: "Callable[[Step], None]") -> Answer:
         """Run a graph; one that could not be read raises what was wrong with it."""
         from adar_runtime.errors import AdarError
-        from adar_runtime.metrics import metric_name
+        from adar_runtime.evaluation.metrics import metric_name
 
         if isinstance(graph, AdarError):
             raise graph
@@ -104,8 +104,8 @@ class Job:
     def _score(self, graph: "Graph", result: "Result") -> tuple[dict[str, float], str]:
         """The metrics or, where the labels are no classes of the model's, why there are none."""
         from adar_runtime.errors import LabelsError
-        from adar_runtime.labels import numbered_as
-        from adar_runtime.metrics import SPLITS, scored_part, split_metrics
+        from adar_runtime.evaluation.metrics import SPLITS, scored_part, split_metrics
+        from adar_runtime.graph.labels import numbered_as
 
         try:
             graph = numbered_as(self.bundle.manifest, graph)
@@ -117,7 +117,7 @@ class Job:
     def _run(self, graph: "Graph", on_step: "Callable[[Step], None]") -> "Result":
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
         if self.per_node is not None:
-            from adar_runtime.per_node import freeze_at_own_peaks
+            from adar_runtime.loop.per_node import freeze_at_own_peaks
 
             return freeze_at_own_peaks(loop, **self.per_node, on_step=on_step)
         for step in loop:
@@ -136,8 +136,8 @@ class Saver:
     @classmethod
     def of(cls, files: Sequence[Path], output: Path | None, plot: Path | None, *, several: bool) -> "Saver":
         """Refuse what could not be written before any work is done."""
-        from adar_runtime.formats import prediction_writer
-        from adar_runtime.plots import check_drawable
+        from adar_runtime.evaluation.plots import check_drawable
+        from adar_runtime.prediction_files import prediction_writer
 
         write = prediction_writer(output) if output else None
         if plot:
@@ -155,7 +155,7 @@ class Saver:
         if predictions and self.write:
             write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
         if plot:
-            from adar_runtime.plots import plot_run
+            from adar_runtime.evaluation.plots import plot_run
 
             plot_run(result, plot)
         told = replace(result, scores=result.scores[:0].copy())  # a folder's worth of scores need not fit

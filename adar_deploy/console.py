@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from adar_runtime.manifest import Manifest
+    from adar_runtime.bundle.manifest import Manifest
 
 # Colons in names and profiles are colons: rich would make a picture of ":100:".
 out = Console(highlight=False, emoji=False)

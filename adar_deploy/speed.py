@@ -9,8 +9,8 @@ from adar_deploy.console import percent, print_note, print_rows
 from adar_deploy.extras import present, require
 
 if TYPE_CHECKING:
-    from adar_runtime.bench import Case, Side, Timing
-    from adar_runtime.manifest import Manifest
+    from adar_runtime.benchmarking.sides import Case, Side, Timing
+    from adar_runtime.bundle.manifest import Manifest
 
 # In this order, since a narrow window has the first five in one line and the others in the next.
 COLUMNS = ("calls", "same", "step ms p50", "p90", "p99", "run s p50", "p90", "PyTorch / it", "MB")
@@ -23,9 +23,9 @@ def make_bundle(folder: Path, on_progress: Progress = lambda _: None) -> tuple[P
     """A bundle of random weights, and its run: what a step costs does not depend on what was learned."""
     require("export")
     from adar_export import export_bundle
-    from adar_runtime.generated.minesweeper import minesweeper
+    from adar_runtime.graph.synthetic import minesweeper
     from adar_train import ModelConfig
-    from adar_train.trial import trial_run
+    from adar_train.untrained import trial_run
 
     graph = minesweeper(side=SIDE)
     run = trial_run(folder / "run", graph, ModelConfig(graph.width, targets=2), "minesweeper")
@@ -91,7 +91,7 @@ def sides(
 ) -> "list[Side]":
     """Every combination; PyTorch's side has neither solver nor precision to choose."""
     from adar_runtime.backends import TENSORRT
-    from adar_runtime.bench import PYTORCH, Side, runtime_turn
+    from adar_runtime.benchmarking.sides import PYTORCH, Side, runtime_turn
 
     found = [
         Side(runtime_turn, bundle, backend, solver, count, precision, trusted and backend == TENSORRT)
@@ -101,7 +101,7 @@ def sides(
         for count in threads
     ]
     if run is not None:
-        from adar_train.bench import torch_turn
+        from adar_train.benchmark_side import torch_turn
 
         found += [Side(torch_turn, run, PYTORCH, "euler", count, "fp32") for count in threads]
     return found
@@ -109,8 +109,8 @@ def sides(
 
 def solvers_of(manifest: "Manifest") -> list[str]:
     """Those that come to the answer of many steps with this bundle."""
-    from adar_runtime.convergence import behaves_like_ode, measured_settings
-    from adar_runtime.solvers import SOLVERS
+    from adar_runtime.bundle.convergence import behaves_like_ode, measured_settings
+    from adar_runtime.loop.solvers import SOLVERS
 
     others = [name for name in SOLVERS if name != "euler"]
     if not behaves_like_ode(manifest):
@@ -121,10 +121,10 @@ def solvers_of(manifest: "Manifest") -> list[str]:
 def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], folder: Path) -> "list[Case]":
     """Graphs of every size, that the bundle takes."""
     from adar_runtime import write_graph
-    from adar_runtime.bench import Case
+    from adar_runtime.benchmarking.graphs import graph_for, near_edges
+    from adar_runtime.benchmarking.sides import Case
     from adar_runtime.errors import UsageError
-    from adar_runtime.generated.plain import graph_for, near_edges
-    from adar_runtime.limits import max_bytes
+    from adar_runtime.graph.limits import max_bytes
 
     cases = []
     for count in nodes:
@@ -144,7 +144,7 @@ def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], 
 def case_of(path: Path) -> "Case":
     """A graph of one's own."""
     from adar_runtime import read_graph
-    from adar_runtime.bench import Case
+    from adar_runtime.benchmarking.sides import Case
 
     graph = read_graph(path)
     return Case(path.name, path.absolute(), graph.nodes, graph.edges)
@@ -188,8 +188,8 @@ def show(timings: "Sequence[Timing]") -> None:
 
 
 def _row(one: "Timing") -> tuple[Any, ...]:
-    from adar_runtime.bench import quantiles
-    from adar_runtime.measuring import spread
+    from adar_runtime.benchmarking.race import spread
+    from adar_runtime.benchmarking.sides import quantiles
 
     steps = [f"{1e3 * value:.2f}" for value in quantiles(one.steps).values()]
     runs = [f"{value:.3f}" for value in quantiles(one.runs).values()][:2]  # the 99th of a few is the worst

@@ -26,18 +26,18 @@ import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
-from adar_export.fused import FusedCell
-from adar_export.plain import PlainCell, export_plain_cell
+from adar_export.fused_cell import FusedCell
+from adar_export.plain_cell import PlainCell, export_plain_cell
 from adar_export.precision import PRECISIONS
-from adar_runtime.generated.minesweeper import minesweeper
+from adar_runtime.benchmarking.race import Turn, Worker, race, spread
+from adar_runtime.bundle.signature import STATE, STEP
 from adar_runtime.graph import Graph
-from adar_runtime.measuring import Turn, Worker, race, spread
-from adar_runtime.neighbours import Neighbours
-from adar_runtime.schedule import step_code
-from adar_runtime.signature import STATE, STEP
-from adar_runtime.tables import Tables
+from adar_runtime.graph.neighbour_tables import Tables
+from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph.synthetic import minesweeper
+from adar_runtime.loop.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig, State
-from adar_train.trial import random_model
+from adar_train.untrained import random_model
 
 FUSED, PLAIN, EAGER, PER_EDGE, COMPILED, TRAINED = SIDES = (
     "fused",

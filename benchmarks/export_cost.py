@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import torch
 
 from adar_export import export_bundle
-from adar_runtime.generated.minesweeper import minesweeper
-from adar_runtime.measuring import peak_bytes
+from adar_runtime.benchmarking.race import peak_bytes
+from adar_runtime.graph.synthetic import minesweeper
 from adar_train import ModelConfig
-from adar_train.trial import trial_run
+from adar_train.untrained import trial_run
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ import numpy as np
 import onnxruntime
 
 from adar_runtime import Bundle, Final, Graph, Loop, load
-from adar_runtime.backends.onnx import OnnxRecurrence
-from adar_runtime.generated.minesweeper import grid_edges
-from adar_runtime.generated.plain import graph_for
+from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
+from adar_runtime.benchmarking.graphs import graph_for
+from adar_runtime.graph.synthetic import grid_edges
 
 
 class Stopwatch:

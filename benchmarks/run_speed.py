@@ -25,13 +25,13 @@ import onnxruntime as ort
 import torch
 
 import adar_runtime
-from adar_export.plain import PlainAdaR
+from adar_export.plain_cell import PlainAdaR
 from adar_runtime import Final, Graph
+from adar_runtime.benchmarking.race import Turn, Worker, race, spread
+from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.graph import Floats
-from adar_runtime.measuring import Turn, Worker, race, spread
-from adar_runtime.metrics import metric_name, split_metrics
-from adar_runtime.schedule import times
-from adar_runtime.solvers import AdamsBashforth2
+from adar_runtime.loop.schedule import times
+from adar_runtime.loop.solvers import AdamsBashforth2
 from adar_train import AdaR, GraphTensors, load_run
 
 AB2, EULER, EAGER, PER_EDGE, PLAIN = SIDES = ("ab2", "euler", "eager", "eager per edge", "plain onnx")

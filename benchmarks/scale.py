@@ -18,9 +18,9 @@ import numpy as np
 import onnxruntime
 
 from adar_runtime import Final, load
-from adar_runtime.generated.plain import graph_for, near_edges
-from adar_runtime.measuring import peak_bytes
-from adar_runtime.memory import needed_bytes
+from adar_runtime.benchmarking.graphs import graph_for, near_edges
+from adar_runtime.benchmarking.race import peak_bytes
+from adar_runtime.bundle.memory import needed_bytes
 
 KINDS = ("near", "random")
 

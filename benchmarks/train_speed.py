@@ -21,13 +21,13 @@ from itertools import product
 import numpy as np
 import torch
 
-from adar_export.plain import PlainAdaR
-from adar_runtime.generated.minesweeper import minesweeper
-from adar_runtime.measuring import peak_bytes, spread
-from adar_runtime.schedule import times
+from adar_export.plain_cell import PlainAdaR
+from adar_runtime.benchmarking.race import peak_bytes, spread
+from adar_runtime.graph.synthetic import minesweeper
+from adar_runtime.loop.schedule import times
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.losses import task_loss
-from adar_train.trial import random_model
+from adar_train.untrained import random_model
 
 OURS, MIXED, PLAIN, PER_EDGE = SIDES = ("ours", "ours-mixed", "plain", "plain-per-edge")
 TOLERANCE = 1e-4

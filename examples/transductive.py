@@ -11,8 +11,8 @@ from pathlib import Path
 
 from adar_export import export_bundle
 from adar_runtime import load
-from adar_runtime.generated.minesweeper import minesweeper
-from adar_runtime.metrics import split_metrics
+from adar_runtime.evaluation.metrics import split_metrics
+from adar_runtime.graph.synthetic import minesweeper
 from adar_train import ModelConfig, TrainConfig, fit, load_run, save_run
 
 

@@ -2,7 +2,7 @@
 
 A model is trained on one set of described classes and run on another: it never learns what a class is, only
 how nodes and descriptions come together. The texts here are a few words each; yours are in tables, which
-`adar_runtime.formats.texts.read_texts` and `adar-deploy embed` read.
+`adar_runtime.graph.formats.texts.read_texts` and `adar-deploy embed` read.
 
     python examples/zero_shot_from_text.py --model all-MiniLM-L6-v2
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from adar_deploy.text_embedding import Embedder
 from adar_export import export_bundle
 from adar_runtime import Graph, load
-from adar_runtime.cosine import cosine
-from adar_runtime.embedding import Embedder
+from adar_runtime.evaluation.zero_shot_baselines import cosine
 from adar_train import ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import with_split
 

@@ -19,12 +19,13 @@ import atheris
 with atheris.instrument_imports(include=["adar_runtime", "zipfile", "numpy.lib", "json", "pickletools"]):
     import numpy as np
 
-    from adar_runtime import onnx_guard, read_graph
+    from adar_runtime import read_graph
+    from adar_runtime.bundle import onnx_guard
+    from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.bundle.onnx_facts import facts_of
     from adar_runtime.errors import AdarError
-    from adar_runtime.formats import pickles
     from adar_runtime.graph import Graph
-    from adar_runtime.manifest import Manifest
-    from adar_runtime.onnx_facts import facts_of
+    from adar_runtime.graph.formats import pickles
 
 KEYS = (
     "x",
@@ -79,7 +80,7 @@ class Readers:
 
     def pt(self, data: bytes) -> None:
         """As far as PyTorch, which reads only what has passed this."""
-        from adar_runtime.formats.pt import _check_archive
+        from adar_runtime.graph.formats.pt import _check_archive
 
         _check_archive(self._file("g.pt", data))
 

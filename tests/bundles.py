@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from adar_runtime.manifest import checksum_of
+from adar_runtime.bundle.manifest import checksum_of
 
 
 def edit(bundle: Path, change: Callable[[dict], object], *, seal: bool = True) -> None:

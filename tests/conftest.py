@@ -9,8 +9,8 @@ import pytest
 
 from adar_export import export_bundle
 from adar_runtime import Graph
-from adar_runtime.backends import tensorrt
-from adar_runtime.generated.minesweeper import minesweeper
+from adar_runtime.backends.tensorrt import backend as tensorrt
+from adar_runtime.graph.synthetic import minesweeper
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
 from tests.helpers import awake, random_graph
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from adar_runtime import Final, Graph, load, write_graph
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 from tests.helpers import random_graph
 from tests.texts import tiny_model
 

@@ -15,7 +15,7 @@ from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName, is_typed
 
 if TYPE_CHECKING:
-    from adar_runtime.bench import Case, Side, Timing
+    from adar_runtime.benchmarking.sides import Case, Side, Timing
 
 
 def bench(
@@ -65,8 +65,8 @@ def bench(
     Example: adar-deploy bench --nodes 1000,10000,100000 --precision fp32 --precision fp16
     """
     from adar_runtime.backends import available
-    from adar_runtime.bundle import read_manifest
-    from adar_runtime.plots import check_drawable
+    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.evaluation.plots import check_drawable
 
     if plot:
         check_drawable(plot)
@@ -103,7 +103,7 @@ def bench(
         speed.note_if_busy(notes)
         timings = _measure(cases, sides, max_steps, repeats)
     if plot:
-        from adar_runtime.plots import plot_speed
+        from adar_runtime.evaluation.plots import plot_speed
 
         plot_speed([one for one in timings if not one.problem], plot)
     if as_json:
@@ -121,7 +121,7 @@ def bench(
 
 def _measure(cases: "list[Case]", sides: "list[Side]", budget: int, repeats: int) -> "list[Timing]":
     """With a bar that knows that a large graph takes longer."""
-    from adar_runtime.bench import measure
+    from adar_runtime.benchmarking.sides import measure
 
     total = sum(case.nodes + case.edges for case in cases) * len(sides) * (repeats + 1)
     done = 0

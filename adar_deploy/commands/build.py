@@ -13,8 +13,8 @@ from adar_deploy.console import Bar, print_facts, print_next, print_rows
 from adar_deploy.options import BundleArgument, Json, PrecisionName
 
 if TYPE_CHECKING:
-    from adar_runtime.engines.build import Wish
-    from adar_runtime.engines.sidecar import Sidecar
+    from adar_runtime.backends.tensorrt.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
 
 GIB = 2**30
 ENGINES = 4  # encoder, cell, head, and the clock that the loop on a GPU runs by
@@ -69,10 +69,10 @@ def build(
 
     Example: adar-deploy build bundle --flavour rtx --sm 86,89 --profile n=1:10000:1000000,m=1:80000:8000000
     """
-    from adar_runtime.bundle import read_bundle
-    from adar_runtime.engines.build import Wish
-    from adar_runtime.engines.profiles import PROFILES, Profile
-    from adar_runtime.engines.sidecar import summary
+    from adar_runtime.backends.tensorrt.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
+    from adar_runtime.backends.tensorrt.engines.sidecar import summary
+    from adar_runtime.bundle.bundle import read_bundle
     from adar_runtime.errors import UsageError
 
     if workspace is not None and not math.isfinite(workspace):
@@ -101,8 +101,8 @@ def build(
 
 def build_with_bar(bundle: Path, wish: "Wish") -> "list[Sidecar]":
     """Build, while a bar shows what TensorRT says it is doing."""
-    from adar_runtime.bundle import read_bundle
-    from adar_runtime.engines.build import build_engines
+    from adar_runtime.backends.tensorrt.engines.build import build_engines
+    from adar_runtime.bundle.bundle import read_bundle
 
     manifest, graphs = read_bundle(bundle)
     finished: list[str] = []
@@ -118,7 +118,7 @@ def build_with_bar(bundle: Path, wish: "Wish") -> "list[Sidecar]":
 
 def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
     """What there is now, and which graphs it takes."""
-    from adar_runtime.engines import FOLDER
+    from adar_runtime.backends.tensorrt.engines import FOLDER
 
     first = engines[0]
     print_facts(

@@ -43,12 +43,12 @@ def embed(
 
     Example: adar-deploy embed papers.csv --edges cites.csv --classes fields.csv -o papers.npz
     """
+    from adar_deploy.text_embedding import Embedder
     from adar_runtime import write_graph
-    from adar_runtime.embedding import Embedder
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
-    from adar_runtime.formats import FORMATS
-    from adar_runtime.formats.texts import read_texts
+    from adar_runtime.graph.formats import FORMATS
+    from adar_runtime.graph.formats.texts import read_texts
 
     if output.suffix not in FORMATS:
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")

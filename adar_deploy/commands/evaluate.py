@@ -10,10 +10,10 @@ from adar_deploy.console import Bar, percent, print_facts, print_note, print_row
 from adar_deploy.extras import require
 from adar_deploy.numbers import parse_numbers
 from adar_deploy.options import Json, Split
-from adar_deploy.places import graph_files
+from adar_deploy.paths import graph_files
 
 if TYPE_CHECKING:
-    from adar_runtime.evaluation import Evaluation, Subject
+    from adar_runtime.evaluation.evaluate import Evaluation, Subject
 
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 
@@ -42,10 +42,11 @@ def evaluate(
 
     Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
     """
-    from adar_runtime import evaluation, read_graph
+    from adar_runtime import read_graph
+    from adar_runtime.evaluation import evaluate as evaluation
+    from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
     from adar_runtime.graph import GRAPH
-    from adar_runtime.plots import check_drawable, plot_curves
 
     sizes = parse_budgets(budgets)
     write = evaluation.table_writer(output) if output else None
@@ -80,7 +81,7 @@ def evaluate(
 
 def parse_budgets(text: str) -> list[int]:
     """Numbers of steps from a list with commas."""
-    from adar_runtime.loop import check_budget
+    from adar_runtime.loop.loop import check_budget
 
     sizes = parse_numbers("budgets", text)
     for size in sizes:
@@ -91,10 +92,10 @@ def parse_budgets(text: str) -> list[int]:
 def open_subject(path: Path) -> "Subject":
     """The model in this folder. A bundle needs no PyTorch."""
     from adar_runtime import load
-    from adar_runtime.curves import run_moments
-    from adar_runtime.evaluation import Subject
-    from adar_runtime.manifest import FILE_NAME
-    from adar_runtime.stopping import make_rule
+    from adar_runtime.bundle.manifest import FILE_NAME
+    from adar_runtime.evaluation.curves import run_moments
+    from adar_runtime.evaluation.evaluate import Subject
+    from adar_runtime.loop.stopping import make_rule
 
     if (path / FILE_NAME).is_file():
         bundle = load(path)

@@ -15,7 +15,7 @@ from adar_deploy.options import PrecisionName
 
 if TYPE_CHECKING:
     from adar_export import Check, Trial
-    from adar_runtime.engines.sidecar import Sidecar
+    from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
 
 ABOUT = 50  # comparisons and trials of an export, more or less: how many trials it takes is what it finds out
 
@@ -82,7 +82,7 @@ def export(
 
 def _check_engines(*, plain: bool) -> None:
     """Refuse before any work is done what no engine could be built of, or with."""
-    from adar_runtime.engines.flavours import flavour_of
+    from adar_runtime.backends.tensorrt.engines.flavours import flavour_of
     from adar_runtime.errors import UsageError
 
     if plain:
@@ -91,7 +91,7 @@ def _check_engines(*, plain: bool) -> None:
 
 
 def _build(bundle: Path) -> "list[Sidecar]":
-    from adar_runtime.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.build import Wish
 
     return build_with_bar(bundle, Wish())
 

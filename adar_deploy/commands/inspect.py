@@ -13,9 +13,9 @@ from adar_deploy.console import megabytes, percent, predicted, print_facts, prin
 from adar_deploy.options import BundleArgument, Json
 
 if TYPE_CHECKING:
-    from adar_runtime.engines.sidecar import Sidecar
-    from adar_runtime.manifest import GraphFile, Manifest, Port
-    from adar_runtime.onnx_facts import GraphFacts
+    from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
+    from adar_runtime.bundle.manifest import GraphFile, Manifest, Port
+    from adar_runtime.bundle.onnx_facts import GraphFacts
 
 CLASSES = 20  # whose names are shown; all are in --json
 
@@ -30,9 +30,9 @@ def inspect(
 
     Example: adar-deploy inspect bundle
     """
-    from adar_runtime.bundle import read_bundle
-    from adar_runtime.engines.sidecar import sidecars, summary
-    from adar_runtime.onnx_facts import facts_of
+    from adar_runtime.backends.tensorrt.engines.sidecar import sidecars, summary
+    from adar_runtime.bundle.bundle import read_bundle
+    from adar_runtime.bundle.onnx_facts import facts_of
 
     manifest, contents = read_bundle(bundle)
     with readable(bundle):
@@ -93,7 +93,7 @@ def _kind(port: "Port", *, numbered: bool) -> str:
 def _about(
     path: Path, manifest: "Manifest", facts: "dict[str, GraphFacts]", engines: "Sequence[Sidecar]"
 ) -> dict[str, Any]:
-    from adar_runtime.labels import listed
+    from adar_runtime.graph.labels import listed
 
     training = manifest.training
     scores = [f"{part} {100 * training[part]:.2f} %" for part in ("val", "test") if part in training]

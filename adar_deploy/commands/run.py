@@ -10,10 +10,10 @@ import typer
 
 from adar_deploy.answers import Answer, Failure, Job, Saver, show_answers
 from adar_deploy.console import Bar, err, print_error, print_note
+from adar_deploy.live_status import Watch
 from adar_deploy.options import Backend, MaxSteps, SolverName, Threads, is_typed
-from adar_deploy.places import graph_files
+from adar_deploy.paths import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
-from adar_deploy.watch import Watch
 
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Graph
@@ -136,7 +136,7 @@ def _given(**settings: Any) -> dict[str, Any]:
 def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
     """Each graph, or what is wrong with it, read while the one before is worked on."""
     from adar_runtime import AdarError, read_graph
-    from adar_runtime.ahead import read_ahead
+    from adar_runtime.loop.prefetch import read_ahead
 
     def read(path: Path) -> "Graph | AdarError":
         try:

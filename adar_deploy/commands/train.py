@@ -10,7 +10,7 @@ import typer
 from adar_deploy.console import Bar, err, percent, print_facts, print_next, print_note
 from adar_deploy.extras import require
 from adar_deploy.options import Seed, Split
-from adar_deploy.places import graph_files
+from adar_deploy.paths import graph_files
 
 RUNS = Path("runs")
 SPLITS = ("train", "val", "test")
@@ -217,7 +217,7 @@ def train(
 
 def _meant(name: str) -> list[str]:
     """The graph files of a folder; whatever else it names as it is."""
-    from adar_runtime.generated import FAMILIES
+    from adar_runtime.graph.synthetic import FAMILIES
 
     if name in FAMILIES or not Path(name).is_dir():
         return [name]

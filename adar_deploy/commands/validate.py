@@ -11,7 +11,7 @@ from adar_deploy.commands.train import RUNS
 from adar_deploy.console import Bar, err, print_facts, print_note
 from adar_deploy.extras import require
 from adar_deploy.options import BundleArgument, Json
-from adar_deploy.places import graph_files
+from adar_deploy.paths import graph_files
 
 
 def validate(
@@ -39,13 +39,13 @@ def validate(
     """
     require("export")
     from adar_deploy.commands.evaluate import parse_budgets
+    from adar_export.bf16_emulation import needs_twin, opened
     from adar_export.samples import shapes_for
-    from adar_export.twin import needs_twin, opened
     from adar_export.validate import Check, check_ports, compare, refuse
     from adar_export.writer import adar_of
     from adar_runtime import read_graph
     from adar_runtime.backends import available
-    from adar_runtime.bundle import read_manifest
+    from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.errors import BackendError, BundleError
     from adar_train.runs import find_run
 

@@ -15,7 +15,7 @@ LEAST_PYTHON = (3, 11)
 
 def look() -> list[Finding]:
     """Always there, so rather told than checked."""
-    from adar_runtime.memory import limit_bytes
+    from adar_runtime.bundle.memory import limit_bytes
 
     free = limit_bytes()
     found = [

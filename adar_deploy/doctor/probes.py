@@ -70,7 +70,7 @@ def model() -> dict[str, Any]:
     """Train for a moment."""
     import torch
 
-    from adar_runtime.generated.minesweeper import minesweeper
+    from adar_runtime.graph.synthetic import minesweeper
     from adar_train import ModelConfig, TrainConfig, fit
 
     graph = minesweeper(side=6)
@@ -83,9 +83,9 @@ def cell() -> dict[str, Any]:
     """Make a small model, export it, and run it without PyTorch; the export itself compares the two."""
     from adar_export import export_bundle
     from adar_runtime import load
-    from adar_runtime.generated.minesweeper import minesweeper
+    from adar_runtime.graph.synthetic import minesweeper
     from adar_train import ModelConfig
-    from adar_train.trial import trial_run
+    from adar_train.untrained import trial_run
 
     started = time.perf_counter()
     graph = minesweeper(side=4)
@@ -103,7 +103,7 @@ def cell() -> dict[str, Any]:
 def bundle(path: str) -> dict[str, Any]:
     """Load a bundle and run it on a small graph of random features."""
     from adar_runtime import load
-    from adar_runtime.generated.plain import graph_for, near_edges
+    from adar_runtime.benchmarking.graphs import graph_for, near_edges
 
     opened = load(path)
     result = opened.run(graph_for(opened.manifest, 100, near_edges(100, 4)), budget=10)

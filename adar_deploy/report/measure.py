@@ -9,7 +9,7 @@ from adar_deploy.report.sources import METRICS, Sources
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph
-    from adar_runtime.evaluation import Subject
+    from adar_runtime.evaluation.evaluate import Subject
 
 MOST_CLASSES = 40  # that a confusion matrix is shown for
 REPEATS = 3  # of every solver, which take turns: that many at most
@@ -68,7 +68,7 @@ def _split(sources: Sources, graph: "Graph") -> int:
 def _unscored(
     subject: "Subject", graph: "Graph", budgets: Sequence[int], on_progress: Progress
 ) -> list[dict[str, Any]]:
-    from adar_runtime.curves import measure
+    from adar_runtime.evaluation.curves import measure
 
     found = []
     for budget in budgets:
@@ -87,8 +87,8 @@ def _scored(
     split: int,
     on_progress: Progress,
 ) -> dict[str, Any]:
-    from adar_runtime.evaluation import evaluate
-    from adar_runtime.labels import named
+    from adar_runtime.evaluation.evaluate import evaluate
+    from adar_runtime.graph.labels import named
 
     done = evaluate(
         name, [graph], subject, budgets, split, lambda budget: on_progress(f"budget {budget}", budget)
@@ -122,7 +122,7 @@ def _answers(graph: "Graph", names: list[str], scores: Any, part: str, split: in
     """What was answered for what: a confusion matrix and, of two classes, the ROC; numbers beside numbers."""
     import numpy as np
 
-    from adar_runtime.metrics import confusion, roc_points
+    from adar_runtime.evaluation.metrics import confusion, roc_points
 
     mask = graph.labelled(part, split)
     assert mask is not None
@@ -149,7 +149,7 @@ def latency(
 ) -> dict[str, Any]:
     """Whole answers of every solver that the bundle was measured for, in turns, after a few steps unseen."""
     from adar_runtime.errors import UsageError
-    from adar_runtime.solvers import SOLVERS
+    from adar_runtime.loop.solvers import SOLVERS
 
     rows: list[dict[str, Any]] = []
     solvers = {}

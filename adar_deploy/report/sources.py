@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adar_runtime.manifest import Manifest
+    from adar_runtime.bundle.manifest import Manifest
 
 # As adar_train.runs names them: a report about a bundle needs no PyTorch, and that module does.
 CONFIG, METRICS, HISTORY, WEIGHTS, GRAPH = (
@@ -34,7 +34,7 @@ class Sources:
         return found
 
     def manifest(self) -> "Manifest | None":
-        from adar_runtime.bundle import read_manifest
+        from adar_runtime.bundle.bundle import read_manifest
 
         return read_manifest(self.bundle) if self.bundle else None
 
@@ -54,10 +54,10 @@ class Sources:
 
 def find_sources(path: Path, runs: Path, run: Path | None, bundle: Path) -> Sources:
     """What is in this folder, and its other half: the run or the bundle of the same weights."""
-    from adar_runtime.bundle import read_manifest
+    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.bundle.manifest import FILE_NAME
     from adar_runtime.errors import AdarError, RunFolderError
     from adar_runtime.files import find_by_hash
-    from adar_runtime.manifest import FILE_NAME
 
     if (path / FILE_NAME).is_file():
         weights = read_manifest(path).training.get("weights")

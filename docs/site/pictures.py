@@ -13,9 +13,9 @@ from adar_deploy.report.learned import PERCENT
 from adar_deploy.report.page import style
 from adar_deploy.report.words import metric_title
 from adar_runtime import Bundle, Converged, Final, Graph, Peak, load, read_graph
-from adar_runtime.curves import Curve, run_moments
-from adar_runtime.evaluation import Evaluation, Subject, evaluate
-from adar_runtime.stopping import AtTime, StopRule
+from adar_runtime.evaluation.curves import Curve, run_moments
+from adar_runtime.evaluation.evaluate import Evaluation, Subject, evaluate
+from adar_runtime.loop.stopping import AtTime, StopRule
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 BUDGETS = (8, 12, 20, 50, 100, 200, 300)

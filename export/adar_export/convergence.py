@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adar_export.validate import differing
-from adar_runtime.bundle import Bundle
+from adar_runtime.bundle.bundle import Bundle
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
-from adar_runtime.loop import Loop
-from adar_runtime.manifest import Manifest
-from adar_runtime.solvers import AdamsBashforth2, Adaptive, Euler, Solver
-from adar_runtime.stopping import Final
+from adar_runtime.loop.loop import Loop
+from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Solver
+from adar_runtime.loop.stopping import Final
 
 REFERENCE = 300  # steps of Euler's, whose answer is to be had for less
 ORDER_STEPS = (25, 50, 100)

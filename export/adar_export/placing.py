@@ -3,7 +3,7 @@
 import numpy as np
 
 from adar_export.builder import GraphBuilder
-from adar_export.rows import mean_row
+from adar_export.onnx_ops import mean_row
 from adar_train.placing import RIDGE, ROOT_STEPS, TINY
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, SparseRows
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 from adar_train.cell import ModelConfig
 
 PART = 1_000  # nodes: 300 steps of both sides on so many take seconds

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from adar_export.ports import parsed, ports_of
-from adar_runtime import signature
-from adar_runtime.bundle import Bundle, read_bundle
+from adar_export.onnx_files import parsed, ports_of
+from adar_runtime.bundle import signature
+from adar_runtime.bundle.bundle import Bundle, read_bundle
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, ExportError, LabelsError
+from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.graph import ALL, Floats, Graph
-from adar_runtime.labels import numbered_as
-from adar_runtime.manifest import Manifest
-from adar_runtime.metrics import split_metrics
-from adar_runtime.schedule import times
-from adar_runtime.stopping import Final, answer_step
+from adar_runtime.graph.labels import numbered_as
+from adar_runtime.loop.schedule import times
+from adar_runtime.loop.stopping import Final, answer_step
 from adar_train.cell import State
 from adar_train.model import AdaR
 from adar_train.tensors import GraphTensors

@@ -11,20 +11,20 @@ import onnxruntime
 import torch
 
 from adar_export import convergence, validate
+from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
-from adar_export.graphs import build_graphs
+from adar_export.onnx_files import write_graph
+from adar_export.onnx_models import build_graphs
 from adar_export.opsets import check_exact, check_opset
-from adar_export.plain import export_plain_cell
-from adar_export.ports import write_graph
+from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
-from adar_export.twin import opened
 from adar_export.validate import Check
-from adar_runtime import manifest as manifests
+from adar_runtime.bundle import manifest as manifests
+from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
-from adar_runtime.manifest import EDGES, TABLES, Manifest
 from adar_train.model import AdaR
 from adar_train.runs import Run
 

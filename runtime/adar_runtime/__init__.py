@@ -5,13 +5,13 @@ Examples:
     >>> bundle.run(adar_runtime.read_graph("graph.npz"), budget=300).predictions  # doctest: +SKIP
 """
 
-from adar_runtime.bundle import Bundle, load
+from adar_runtime.bundle.bundle import Bundle, load
 from adar_runtime.errors import AdarError
-from adar_runtime.formats import read_graph, write_graph
 from adar_runtime.graph import Graph, SparseRows
-from adar_runtime.loop import Loop, Result, Step
-from adar_runtime.solvers import AdamsBashforth2, Adaptive, Euler, Solver
-from adar_runtime.stopping import AtTime, Converged, Final, Peak, StopReason, StopRule
+from adar_runtime.graph.formats import read_graph, write_graph
+from adar_runtime.loop.loop import Loop, Result, Step
+from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Solver
+from adar_runtime.loop.stopping import AtTime, Converged, Final, Peak, StopReason, StopRule
 
 __all__ = [
     "AdamsBashforth2",

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from adar_runtime.errors import BundleError, UsageError, short
-from adar_runtime.temporaries import NAME, OCCUPIED, set_aside, temporary_file, temporary_folder
+from adar_runtime.temporary_files import NAME, OCCUPIED, set_aside, temporary_file, temporary_folder
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for a pipe's other end

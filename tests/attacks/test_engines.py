@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime.engines.build import _alone, _TimingCache
-from adar_runtime.engines.sidecar import SCHEMA, Sidecar, read_engine, sha256, sidecars, write_engines
+from adar_runtime.backends.tensorrt.engines.build import _alone, _TimingCache
+from adar_runtime.backends.tensorrt.engines.sidecar import (
+    SCHEMA,
+    Sidecar,
+    read_engine,
+    sha256,
+    sidecars,
+    write_engines,
+)
 from adar_runtime.errors import BackendError, UsageError
 
 PLAN = b"a plan" * 1000

@@ -12,10 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import adar_runtime
-from adar_runtime import Graph, onnx_guard
-from adar_runtime.backends.sessions import _session
+from adar_runtime import Graph
+from adar_runtime.backends.onnxruntime.sessions import _session
+from adar_runtime.bundle import onnx_guard
+from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BackendError, BundleError
-from adar_runtime.onnx_facts import metadata_of
 from tests.bundles import replace_graph
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from adar_deploy.doctor.probes import probe
-from adar_runtime.embedding import Embedder
+from adar_deploy.text_embedding import Embedder
+from adar_runtime.benchmarking.race import Worker
 from adar_runtime.errors import UsageError
-from adar_runtime.measuring import Worker
 from tests.attacks.payload import MARK, assert_no_code_ran
 from tests.runtime.test_measuring import holding
 from tests.texts import tiny_model

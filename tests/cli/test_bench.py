@@ -9,7 +9,7 @@ from PIL import Image
 
 from adar_deploy import console, speed
 from adar_runtime import Graph, write_graph
-from adar_runtime.bundle import read_manifest
+from adar_runtime.bundle.bundle import read_manifest
 
 QUICK = ["--max-steps", 3, "--repeats", 2, "--threads", 1]
 

@@ -10,12 +10,13 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 import adar_export
 from adar_deploy.console import err
-from adar_export.graphs import build_graphs
+from adar_export.onnx_models import build_graphs
 from adar_export.precision import precision_of
-from adar_runtime import Graph, cuda, write_graph
-from adar_runtime.bundle import read_manifest
-from adar_runtime.engines.build import CAPABILITIES
-from adar_runtime.engines.profiles import PROFILES
+from adar_runtime import Graph, write_graph
+from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
+from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
+from adar_runtime.bundle.bundle import read_manifest
 from adar_train import load_run
 from tests.bundles import edit, replace_graph
 

@@ -10,8 +10,8 @@ from adar_deploy import console
 from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
 from adar_runtime import Graph, read_graph, write_graph
-from adar_runtime.formats.columns import KINDS
-from adar_runtime.generated import FAMILIES
+from adar_runtime.graph.formats.columns import KINDS
+from adar_runtime.graph.synthetic import FAMILIES
 from adar_train import ModelConfig, TrainConfig, fit
 from adar_train.data.pyg import SETS
 from tests.helpers import random_graph

@@ -22,7 +22,7 @@ import adar_train.data
 from adar_deploy.cli import app
 from adar_deploy.report import measure
 from adar_runtime import Graph, write_graph
-from adar_runtime.generated.minesweeper import minesweeper
+from adar_runtime.graph.synthetic import minesweeper
 from adar_train import Trainer
 from adar_train.data.splits import with_split
 from docs.site.commands import command_pages

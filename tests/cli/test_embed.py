@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import read_graph
-from adar_runtime.cosine import cosine
+from adar_runtime.evaluation.zero_shot_baselines import cosine
 from tests.texts import tiny_model, write_tables
 
 

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
 
-from adar_runtime import bench, write_graph
-from adar_runtime.engines.build import Wish
-from adar_runtime.engines.profiles import Profile
+from adar_runtime import write_graph
+from adar_runtime.backends.tensorrt.engines.build import Wish
+from adar_runtime.backends.tensorrt.engines.profiles import Profile
+from adar_runtime.benchmarking import sides as bench
 from adar_runtime.errors import BackendError
 from tests.helpers import random_graph
 from tests.runtime.acting import act, with_engines

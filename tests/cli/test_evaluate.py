@@ -10,7 +10,7 @@ from PIL import Image
 
 from adar_export import export_bundle
 from adar_runtime import Graph, write_graph
-from adar_runtime.metrics import split_metrics
+from adar_runtime.evaluation.metrics import split_metrics
 from adar_train import GraphTensors, ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import with_split
 from tests.helpers import random_graph

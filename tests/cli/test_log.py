@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adar_deploy import console, watch
+from adar_deploy import console
+from adar_deploy import live_status as watch
 from adar_deploy.console import Bar
 from adar_runtime import Graph, write_graph
 

@@ -13,7 +13,7 @@ from adar_deploy.report import sources
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
-from adar_runtime.metrics import confusion, roc_auc, roc_points
+from adar_runtime.evaluation.metrics import confusion, roc_auc, roc_points
 from adar_train import runs
 from tests.bundles import edit
 from tests.helpers import random_graph

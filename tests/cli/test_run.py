@@ -10,13 +10,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from adar_deploy import console, watch
+from adar_deploy import console
+from adar_deploy import live_status as watch
 from adar_deploy.commands.run import Backend, Exit, SolverName
 from adar_deploy.console import sparkline
 from adar_runtime import Graph, write_graph
 from adar_runtime.backends import AUTO, BACKENDS
-from adar_runtime.solvers import SOLVERS
-from adar_runtime.stopping import RULES
+from adar_runtime.loop.solvers import SOLVERS
+from adar_runtime.loop.stopping import RULES
 from tests.helpers import random_graph
 
 

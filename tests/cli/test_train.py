@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from adar_runtime import Graph, write_graph
-from adar_runtime.generated import FAMILIES
+from adar_runtime.graph.synthetic import FAMILIES
 from tests.helpers import random_graph
 
 QUICK = ["--epochs", 1, "--hidden", 4, "--proxies", 2, "--train-steps", 1, "--json"]

@@ -15,10 +15,10 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 from torch.nn import functional
 
-from adar_export.plain import PlainCell
-from adar_runtime.neighbours import Neighbours
-from adar_runtime.signature import SCALARS, STATE, STEP
-from adar_runtime.tables import Tables
+from adar_export.plain_cell import PlainCell
+from adar_runtime.bundle.signature import SCALARS, STATE, STEP
+from adar_runtime.graph.neighbour_tables import Tables
+from adar_runtime.graph.neighbours import Neighbours
 from adar_train.cell import State
 from adar_train.model import AdaR
 from adar_train.sparse import SparseMatrix

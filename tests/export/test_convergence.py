@@ -11,9 +11,9 @@ import torch
 from adar_export import Trial, export_bundle
 from adar_export.convergence import Convergence, _order, measure
 from adar_runtime import Final, load
-from adar_runtime.bundle import behaves_like_ode
+from adar_runtime.bundle.bundle import behaves_like_ode
 from adar_runtime.errors import UsageError
-from adar_runtime.solvers import AdamsBashforth2, Euler, Moves
+from adar_runtime.loop.solvers import AdamsBashforth2, Euler, Moves
 from adar_train import AdaR, Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.helpers import awake, random_graph
 
@@ -63,7 +63,7 @@ def test_a_cell_whose_answer_hangs_on_the_grid_has_not(described_run: Path, tmp_
             if name.endswith("out.weight"):
                 weight.mul_(1000)
     from adar_export.writer import _Wish, _write
-    from adar_runtime.manifest import Manifest
+    from adar_runtime.bundle.manifest import Manifest
 
     out = tmp_path / "bundle"
     out.mkdir()
@@ -74,7 +74,7 @@ def test_a_cell_whose_answer_hangs_on_the_grid_has_not(described_run: Path, tmp_
 
 
 def test_the_lead_has_to_stay_that_of_the_budget(described_bundle: Path) -> None:
-    """What `adar_runtime.solvers` says of it: with a lead of H in place of h, second order is lost."""
+    """What `adar_runtime.loop.solvers` says of it: with a lead of H in place of h, second order is lost."""
     bundle, graph = load(described_bundle, "onnxruntime-cpu"), random_graph(60, 200)
 
     def end(solver) -> np.ndarray:

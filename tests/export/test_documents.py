@@ -13,11 +13,11 @@ from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import load
-from adar_runtime.convergence import LEAST_ORDER
-from adar_runtime.curves import Curve, calibrate
-from adar_runtime.manifest import AGGREGATIONS, LEVELS, SCHEMA
-from adar_runtime.signature import expected
-from adar_runtime.stopping import RULES
+from adar_runtime.bundle.convergence import LEAST_ORDER
+from adar_runtime.bundle.manifest import AGGREGATIONS, LEVELS, SCHEMA
+from adar_runtime.bundle.signature import expected
+from adar_runtime.evaluation.curves import Curve, calibrate
+from adar_runtime.loop.stopping import RULES
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
 from tests.bundles import edit

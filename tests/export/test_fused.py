@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from adar_export.graphs import build_graphs
+from adar_export.onnx_models import build_graphs
 from adar_export.precision import EXACT
 from adar_train import AdaR, ModelConfig
 from adar_train.alignments import ALIGNMENTS

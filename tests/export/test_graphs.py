@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adar_export.graphs import build_graphs
+from adar_export.onnx_models import build_graphs
 from adar_export.opsets import OLDEST, check_opset, newest
+from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import UsageError
-from adar_runtime.neighbours import Neighbours
-from adar_runtime.schedule import step_code
-from adar_runtime.signature import SCALARS, STATE, STEP
-from adar_runtime.tables import JOINS, LEAVES, Tables
+from adar_runtime.graph.neighbour_tables import JOINS, LEAVES, Tables
+from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.loop.schedule import step_code
 from adar_train import AdaR, GraphTensors, ModelConfig
-from adar_train.start import start
+from adar_train.initialisation import start
 from tests.helpers import awake, random_graph
 
 

@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 from adar_export import export_bundle
-from adar_export.graphs import build_graphs
+from adar_export.onnx_models import build_graphs
 from adar_export.opsets import OLDEST, newest
-from adar_export.plain import export_plain_cell
+from adar_export.plain_cell import export_plain_cell
 from adar_runtime import Final, load
-from adar_runtime.bundle import read_manifest
+from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.errors import UsageError
 from adar_train import ModelConfig, load_run
 from tests.export.cells import assert_close, by_onnxruntime, random_call

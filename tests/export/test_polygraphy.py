@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("polygraphy", reason="needs polygraphy")
 
-from adar_export.graphs import build_graphs
+from adar_export.bf16_emulation import twin_of
+from adar_export.onnx_models import build_graphs
 from adar_export.precision import precision_of
-from adar_export.twin import twin_of
-from adar_runtime.engines.clock import clock_graph
+from adar_runtime.backends.tensorrt.engines.clock import clock_graph
 from adar_train import AdaR, ModelConfig
 from tests.helpers import awake
 

@@ -8,14 +8,14 @@ import pytest
 from onnx import TensorProto, helper, shape_inference
 
 from adar_export import export_bundle
-from adar_export.graphs import build_graphs
+from adar_export.bf16_emulation import twin_of
+from adar_export.onnx_models import build_graphs
 from adar_export.precision import PRECISIONS, precision_of
-from adar_export.twin import twin_of
 from adar_export.validate import TOLERANCES
 from adar_runtime import Final, load
-from adar_runtime.bundle import read_manifest
+from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.manifest import PRECISIONS as NAMES
 from adar_runtime.errors import UsageError
-from adar_runtime.manifest import PRECISIONS as NAMES
 from adar_train import AdaR, ModelConfig, load_run
 from tests.export.cells import assert_close, by_onnxruntime, random_call
 from tests.helpers import awake, random_graph

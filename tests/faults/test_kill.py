@@ -10,8 +10,8 @@ import pytest
 
 import adar_runtime
 from adar_runtime import read_graph
-from adar_runtime.bundle import read_manifest
-from adar_runtime.engines.sidecar import read_engine, sidecars
+from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars
+from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
 from adar_train.checkpoints import FILE_NAME as CHECKPOINT

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adar_runtime
-from adar_runtime import Bundle, Final, Graph, memory, read_graph, write_graph
+from adar_runtime import Bundle, Final, Graph, read_graph, write_graph
+from adar_runtime.bundle import memory
 from adar_runtime.errors import AdarError, DivergedError, GraphError
 from adar_runtime.graph import MASKS, SparseRows
-from adar_runtime.schedule import times
+from adar_runtime.loop.schedule import times
 from adar_train import load_run
 from adar_train.model import AdaR
 from adar_train.tensors import GraphTensors

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import tensorrt_rtx
 
-from adar_runtime import Bundle, cuda, load
-from adar_runtime.backends import tensorrt
-from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import build, flavours
-from adar_runtime.engines.build import Wish, _Target, build_engines
-from adar_runtime.engines.clock import clock_graph
-from adar_runtime.engines.profiles import Profile
-from adar_runtime.engines.sidecar import sidecars
+from adar_runtime import Bundle, load
+from adar_runtime.backends.tensorrt import backend as tensorrt
+from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.engines import build, flavours
+from adar_runtime.backends.tensorrt.engines.build import Wish, _Target, build_engines
+from adar_runtime.backends.tensorrt.engines.clock import clock_graph
+from adar_runtime.backends.tensorrt.engines.profiles import Profile
+from adar_runtime.backends.tensorrt.engines.sidecar import sidecars
+from adar_runtime.bundle.bundle import read_bundle
 from tests.runtime.standins import Device, TensorRt
 
 QUICK = Wish(flavour="rtx", profiles=(Profile.parse("small"),), level=0)

@@ -9,8 +9,8 @@ import pytest
 import adar_runtime
 from adar_runtime import Bundle, Solver, StopRule
 from adar_runtime.backends import TENSORRT, available
-from adar_runtime.solvers import SOLVERS, make_solver
-from adar_runtime.stopping import RULES, make_rule
+from adar_runtime.loop.solvers import SOLVERS, make_solver
+from adar_runtime.loop.stopping import RULES, make_rule
 
 SETTINGS = {"time": {"t": 0.6}, "peak": {"patience": 2}, "converged": {"tolerance": 0.2}}
 

@@ -9,10 +9,11 @@ import onnxruntime
 import pytest
 
 import adar_runtime
-from adar_export.graphs import build_graphs
+from adar_export.onnx_models import build_graphs
 from adar_export.precision import precision_of
 from adar_runtime import backends
-from adar_runtime.backends import BACKENDS, available, onnx_cuda
+from adar_runtime.backends import BACKENDS, available
+from adar_runtime.backends.onnxruntime import cuda as onnx_cuda
 from adar_runtime.errors import BackendError, UsageError
 from adar_train import load_run
 from tests.bundles import edit, replace_graph

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from adar_runtime.bench import Case, Side, _same, answer, measure
-from adar_runtime.measuring import Turn
+from adar_runtime.benchmarking.race import Turn
+from adar_runtime.benchmarking.sides import Case, Side, _same, answer, measure
 
 NUMBERS = np.arange(10, dtype=np.float32)[:, None]
 

@@ -12,11 +12,11 @@ from onnx import TensorProto, helper
 import adar_runtime
 from adar_export import export_bundle
 from adar_runtime import AdamsBashforth2, Adaptive, AtTime, Final, Graph, Peak, StopReason
-from adar_runtime.bundle import read_manifest
+from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
-from adar_runtime.manifest import Manifest
-from adar_runtime.schedule import times
-from adar_runtime.stopping import Sight, Verdict
+from adar_runtime.loop.schedule import times
+from adar_runtime.loop.stopping import Sight, Verdict
 from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
 from tests.bundles import change_graph, edit

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph, read_graph
-from adar_runtime.cosine import TRAINING_FREE, cosine, smoothed_cosine
 from adar_runtime.errors import GraphError
-from adar_runtime.metrics import metric
+from adar_runtime.evaluation.metrics import metric
+from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE, cosine, smoothed_cosine
 from tests.helpers import SHARED_DATA, random_graph
 from tests.runtime.test_graph import sparse
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from adar_runtime import Bundle, Graph, StopRule
-from adar_runtime.curves import Curve, calibrate, measure, run_moments
 from adar_runtime.errors import UsageError
-from adar_runtime.evaluation import Evaluation, table_writer
+from adar_runtime.evaluation.curves import Curve, calibrate, measure, run_moments
+from adar_runtime.evaluation.evaluate import Evaluation, table_writer
 
 
 def curve(budget: int, metric: list[float], alignment: list[float]) -> Curve:

@@ -10,17 +10,17 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 import tensorrt_rtx
 
-from adar_export.graphs import build_graphs
+from adar_export.onnx_models import build_graphs
 from adar_export.precision import precision_of
-from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import FOLDER
-from adar_runtime.engines.build import _Target, _TimingCache, build_engine, build_engines
-from adar_runtime.engines.clock import clock_graph
-from adar_runtime.engines.profiles import PROFILES, Profile
-from adar_runtime.engines.progress import Phases
-from adar_runtime.engines.sidecar import Sidecar, read_engine, sha256, sidecars
-from adar_runtime.manifest import TABLES
-from adar_runtime.signature import STRUCTURES, expected
+from adar_runtime.backends.tensorrt.engines import FOLDER
+from adar_runtime.backends.tensorrt.engines.build import _Target, _TimingCache, build_engine, build_engines
+from adar_runtime.backends.tensorrt.engines.clock import clock_graph
+from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
+from adar_runtime.backends.tensorrt.engines.progress import Phases
+from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
+from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.manifest import TABLES
+from adar_runtime.bundle.signature import STRUCTURES, expected
 from adar_train import AdaR, ModelConfig
 from tests.helpers import awake
 from tests.runtime.acting import QUICK, RTX, TARGET

@@ -13,13 +13,13 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
-from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import FOLDER
-from adar_runtime.engines.build import Wish, build_engine, build_engines
-from adar_runtime.engines.interrupts import held_back
-from adar_runtime.engines.profiles import PROFILES, Shapes
-from adar_runtime.engines.sidecar import read_engine, sidecars, write_engines
+from adar_runtime.backends.tensorrt.engines import FOLDER
+from adar_runtime.backends.tensorrt.engines.build import Wish, build_engine, build_engines
+from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Shapes
+from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
+from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.errors import EngineError, UsageError
+from adar_runtime.interrupts import deferred_signals
 from tests.runtime.acting import QUICK, TARGET
 
 
@@ -141,9 +141,9 @@ def test_ctrl_c_ends_a_build_and_leaves_no_file(copy: Path, come: Callable[[], N
 def test_signals_are_heard_when_the_block_is_left() -> None:
     order = []
     with pytest.raises(KeyboardInterrupt):
-        with held_back() as waiting:
+        with deferred_signals() as waiting:
             signal.raise_signal(signal.SIGINT)
-            order.append(list(waiting.came))
+            order.append(list(waiting.arrived))
         order.append("never")
     assert order == [[signal.SIGINT]]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

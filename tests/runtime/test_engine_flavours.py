@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
-from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import build, flavours
-from adar_runtime.engines.build import Wish, build_engines
+from adar_runtime.backends.tensorrt.engines import build, flavours
+from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
+from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.errors import EngineError, MissingExtraError
 from tests.runtime.acting import RTX
 

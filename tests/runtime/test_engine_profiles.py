@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
-from adar_runtime import Graph, tables
-from adar_runtime.bundle import read_bundle
-from adar_runtime.engines.build import build_engine
-from adar_runtime.engines.profiles import PROFILES, Profile, Range
+from adar_runtime import Graph
+from adar_runtime.backends.prepared_graph import LAYOUTS
+from adar_runtime.backends.tensorrt.engines.build import build_engine
+from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile, Range
+from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.manifest import TABLES
+from adar_runtime.bundle.signature import STRUCTURES
 from adar_runtime.errors import UsageError
-from adar_runtime.layouts import LAYOUTS
-from adar_runtime.manifest import TABLES
-from adar_runtime.neighbours import Neighbours
-from adar_runtime.signature import STRUCTURES
-from adar_runtime.tables import JOIN_WIDTH, widest_join
+from adar_runtime.graph import neighbour_tables as tables
+from adar_runtime.graph.neighbour_tables import JOIN_WIDTH, widest_join
+from adar_runtime.graph.neighbours import Neighbours
 from tests.runtime.acting import QUICK, TARGET
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime import files, temporaries
+from adar_runtime import files
+from adar_runtime import temporary_files as temporaries
 from adar_runtime.errors import UsageError
 from adar_runtime.files import check_writable, new_folder, write_file
 
@@ -120,7 +121,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from adar_runtime.temporaries import temporary_file, temporary_folder
+from adar_runtime.temporary_files import temporary_file, temporary_folder
 with temporary_folder(Path(sys.argv[1])) as folder, temporary_file(Path(sys.argv[1])):
     (folder / "half").write_text("a bundle")
     print("ready", flush=True)

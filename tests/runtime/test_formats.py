@@ -11,8 +11,9 @@ import torch
 from torch_geometric.data import Data
 
 from adar_runtime import Graph, SparseRows, read_graph, write_graph
+from adar_runtime import prediction_files as predictions
 from adar_runtime.errors import GraphError, MissingExtraError, UsageError
-from adar_runtime.formats import prediction_writer, predictions
+from adar_runtime.prediction_files import prediction_writer
 
 
 def full_graph(*, sparse: bool) -> Graph:

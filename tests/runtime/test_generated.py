@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from adar_runtime.errors import AdarError
-from adar_runtime.generated import FAMILIES, make
 from adar_runtime.graph import Graph
-from adar_runtime.neighbours import Neighbours
-from adar_runtime.statistics import components, statistics
+from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph.statistics import components, statistics
+from adar_runtime.graph.synthetic import FAMILIES, make
 
 
 def distances(graph: Graph, start: int) -> dict[int, int]:

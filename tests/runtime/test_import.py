@@ -8,10 +8,10 @@ import pytest
 
 from adar_runtime import write_graph
 from adar_runtime.errors import AdarError, GraphError, UsageError
-from adar_runtime.formats import import_graph, read_graph
-from adar_runtime.formats.graphml import from_networkx
-from adar_runtime.formats.texts import read_texts
-from adar_runtime.limits import MAX_CLASSES
+from adar_runtime.graph.formats import import_graph, read_graph
+from adar_runtime.graph.formats.graphml import from_networkx
+from adar_runtime.graph.formats.texts import read_texts
+from adar_runtime.graph.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
 NO_IDS = ": the table's first column, 'f1', is taken for the ids; put those that edges use there"

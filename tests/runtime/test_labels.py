@@ -7,7 +7,7 @@ import pytest
 
 from adar_runtime import Graph
 from adar_runtime.errors import LabelsError
-from adar_runtime.labels import named, numbered_as
+from adar_runtime.graph.labels import named, numbered_as
 
 FRUIT = ("apple", "berry", "cherry")
 

@@ -8,7 +8,7 @@ import pytest
 import adar_runtime
 from adar_runtime import AtTime, Bundle, Final, Graph, Loop, Peak, Solver, StopReason, StopRule
 from adar_runtime.errors import UsageError
-from adar_runtime.solvers import SOLVERS, Euler
+from adar_runtime.loop.solvers import SOLVERS, Euler
 from tests.helpers import random_graph
 from tests.runtime.toys import PEAK, Toy
 

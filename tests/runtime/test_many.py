@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from adar_runtime import Bundle, Final, Graph
-from adar_runtime.ahead import read_ahead
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import SparseRows
+from adar_runtime.loop.prefetch import read_ahead
 from tests.helpers import random_graph
 
 

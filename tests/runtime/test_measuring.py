@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adar_runtime.benchmarking.race import Worker, peak_bytes, race, spread
 from adar_runtime.errors import BackendError
-from adar_runtime.measuring import Worker, peak_bytes, race, spread
 
 
 def noted(side: str, log: str):

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from adar_export import export_bundle
-from adar_runtime import Bundle, Final, Graph, SparseRows, layouts, load, memory
+from adar_runtime import Bundle, Final, Graph, SparseRows, load
 from adar_runtime.backends import CPU
+from adar_runtime.backends import prepared_graph as layouts
+from adar_runtime.bundle import memory
 from adar_runtime.errors import GraphError
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.helpers import awake, random_graph

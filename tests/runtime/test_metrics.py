@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import r2_score, roc_auc_score
 
 from adar_runtime import Graph
-from adar_runtime.metrics import metric, metric_name, r_squared, roc_auc, split_metrics
+from adar_runtime.evaluation.metrics import metric, metric_name, r_squared, roc_auc, split_metrics
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 
 
 @pytest.mark.parametrize("edges", [0, 1, 30, 400])

@@ -3,7 +3,7 @@ import pytest
 
 from adar_runtime import Bundle, Final, Graph
 from adar_runtime.errors import UsageError
-from adar_runtime.per_node import _OwnPeaks, freeze_at_own_peaks, margins
+from adar_runtime.loop.per_node import _OwnPeaks, freeze_at_own_peaks, margins
 
 # Margins of four nodes over five steps: a peak, only up, only down, a second peak that comes too late.
 CURVES = np.array(

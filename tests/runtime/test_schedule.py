@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 
-from adar_runtime.schedule import step_code, time_at, times
+from adar_runtime.loop.schedule import step_code, time_at, times
 
 
 def test_the_total_time_is_one_for_any_budget() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adar_runtime.errors import UsageError
-from adar_runtime.solvers import (
+from adar_runtime.loop.solvers import (
     MAX_CALLS,
     SOLVERS,
     AdamsBashforth2,

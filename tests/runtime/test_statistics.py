@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph
-from adar_runtime.advice import warnings
-from adar_runtime.generated import make
-from adar_runtime.statistics import statistics
+from adar_runtime.graph.graph_warnings import warnings
+from adar_runtime.graph.statistics import statistics
+from adar_runtime.graph.synthetic import make
 from tests.helpers import random_graph
 
 

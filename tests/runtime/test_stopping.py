@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from adar_runtime import AtTime, Converged, Final, Peak, StopReason
 from adar_runtime.errors import UsageError
-from adar_runtime.stopping import Sight, StopRule, answer_step, make_rule
+from adar_runtime.loop.stopping import Sight, StopRule, answer_step, make_rule
 
 
 def sight(step: int, budget: int, alignment: float) -> Sight:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adar_runtime import read_graph
-from adar_runtime.neighbours import Neighbours
-from adar_runtime.tables import JOINS, LEAVES, Tables
+from adar_runtime.graph.neighbour_tables import JOINS, LEAVES, Tables
+from adar_runtime.graph.neighbours import Neighbours
 from tests.helpers import SHARED_DATA
 
 

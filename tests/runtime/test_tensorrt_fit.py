@@ -14,14 +14,16 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
 
 import adar_runtime
-from adar_runtime import Final, cuda
-from adar_runtime.backends import available, tensorrt
-from adar_runtime.bundle import read_bundle
-from adar_runtime.engines import FOLDER, ledger
-from adar_runtime.engines.build import Wish, build_engines
-from adar_runtime.engines.flavours import Flavour
-from adar_runtime.engines.profiles import Profile
-from adar_runtime.engines.sidecar import read_engine, sidecars, write_engines
+from adar_runtime import Final
+from adar_runtime.backends import available
+from adar_runtime.backends.tensorrt import backend as tensorrt
+from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.engines import FOLDER, ledger
+from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
+from adar_runtime.backends.tensorrt.engines.flavours import Flavour
+from adar_runtime.backends.tensorrt.engines.profiles import Profile
+from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
+from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
 from tests.bundles import change_graph, change_weight
 from tests.helpers import random_graph

@@ -7,10 +7,10 @@ import pytest
 
 import adar_runtime
 from adar_runtime import Bundle, Final, Peak
-from adar_runtime.bundle import read_bundle
-from adar_runtime.cuda import runtime_api
-from adar_runtime.engines.build import Wish, build_engines
-from adar_runtime.engines.profiles import Profile
+from adar_runtime.backends.tensorrt.cuda import runtime_api
+from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
+from adar_runtime.backends.tensorrt.engines.profiles import Profile
+from adar_runtime.bundle.bundle import read_bundle
 from tests.helpers import random_graph
 
 pytestmark = pytest.mark.gpu
@@ -38,7 +38,7 @@ def test_it_agrees_with_onnx_runtime(pair: tuple[Bundle, Bundle], steps: int) ->
 
 @pytest.mark.parametrize("solver", ["euler", "ab2", "adaptive"])
 def test_it_stops_at_the_same_step(pair: tuple[Bundle, Bundle], solver: str) -> None:
-    from adar_runtime.solvers import make_solver
+    from adar_runtime.loop.solvers import make_solver
 
     ours, reference = (bundle.run(GRAPH, 300, Peak(patience=10), make_solver(solver)) for bundle in pair)
     assert (ours.best_step, ours.stop_reason) == (reference.best_step, reference.stop_reason)

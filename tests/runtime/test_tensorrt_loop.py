@@ -15,12 +15,13 @@ pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
 from cuda.bindings import runtime as cudart
 
 import adar_runtime
-from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak, cuda
-from adar_runtime.backends.trt_ends import spans
-from adar_runtime.backends.trt_session import BLOCK
-from adar_runtime.engines.clock import NEXT_TICK, ROWS, TICK, clock_graph, row_width
+from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
+from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.encoder_head import spans
+from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_graph, row_width
+from adar_runtime.backends.tensorrt.session import BLOCK
+from adar_runtime.bundle.signature import STATE, STEP
 from adar_runtime.errors import BackendError
-from adar_runtime.signature import STATE, STEP
 from tests.helpers import random_graph
 from tests.runtime.acting import acted_bundle, with_engines
 from tests.runtime.standins import Device, arguments_of
@@ -347,7 +348,7 @@ def test_nodes_are_encoded_in_blocks() -> None:
 
 
 def test_blocks_of_nodes_come_to_the_same_state(acted, reference: Bundle, monkeypatch) -> None:
-    from adar_runtime import layouts
+    from adar_runtime.backends import prepared_graph as layouts
 
     monkeypatch.setattr(layouts, "ENCODER_ROWS", 1)
     large = random_graph(300, 900)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adar_runtime.graph import Floats
-from adar_runtime.solvers import Motion, Move
+from adar_runtime.loop.solvers import Motion, Move
 
 PEAK = 0.52  # the time at which the default alignment is highest
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from adar_runtime.errors import UsageError
-from adar_runtime.schedule import step_code, times
+from adar_runtime.loop.schedule import step_code, times
 from adar_train import AdaR, GraphTensors, ModelConfig, TrainConfig
 from adar_train.cell import State
 from adar_train.config import PRESETS, preset
-from adar_train.grids import GRIDS
+from adar_train.time_grids import GRIDS
 from tests.helpers import awake, random_graph
 
 

@@ -8,7 +8,7 @@ import torch
 
 from adar_runtime import Graph
 from adar_runtime.errors import UsageError
-from adar_runtime.schedule import times
+from adar_runtime.loop.schedule import times
 from adar_train import GraphTensors, ModelConfig, State
 from adar_train.baselines import BASELINES, Baseline
 from adar_train.losses import task_loss

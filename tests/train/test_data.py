@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from adar_runtime.errors import GraphError
-from adar_runtime.generated.minesweeper import minesweeper
+from adar_runtime.graph.synthetic import minesweeper
 from adar_train import load
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.nn.functional import layer_norm, leaky_relu
 
-from adar_runtime.neighbours import Neighbours
-from adar_train import fused
+from adar_runtime.graph.neighbours import Neighbours
+from adar_train import fused_autograd as fused
 from adar_train.sparse import SparseMatrix
 
 N, P, C, D = 9, 4, 3, 6  # nodes, proxies, targets, columns

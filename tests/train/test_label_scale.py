@@ -11,15 +11,15 @@ from safetensors.torch import load_file, save_file
 
 import adar_runtime
 from adar_export import export_bundle
-from adar_export.graphs import build_graphs
-from adar_export.plain import PlainAdaR
+from adar_export.onnx_models import build_graphs
+from adar_export.plain_cell import PlainAdaR
 from adar_runtime import Graph
-from adar_runtime.metrics import split_metrics
+from adar_runtime.evaluation.metrics import split_metrics
 from adar_train import GraphTensors, ModelConfig, TrainConfig, Trainer, fit, load_run, save_run
 from adar_train.baselines import BASELINES
 from adar_train.data.splits import with_split
-from adar_train.start import scale_labels
-from adar_train.trial import random_model
+from adar_train.initialisation import scale_labels
+from adar_train.untrained import random_model
 from tests.helpers import random_graph
 
 SHORT = TrainConfig(epochs=40, train_steps=3, select_budgets=(3,), exit_budgets=(3, 6))

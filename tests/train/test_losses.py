@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from adar_runtime.schedule import times
+from adar_runtime.loop.schedule import times
 from adar_train import GraphTensors, ModelConfig
 from adar_train.losses import full_loss, step_loss, task_gradient, task_loss
 from tests.helpers import awake, random_graph

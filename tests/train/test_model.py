@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adar_runtime import Graph
-from adar_runtime.schedule import step_code, times
+from adar_runtime.loop.schedule import step_code, times
 from adar_train import AdaR, GraphTensors, ModelConfig
 from adar_train.alignments import ALIGNMENTS
 from tests.helpers import awake, random_graph

@@ -5,8 +5,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from adar_export.plain import PlainAdaR, PlainVelocity
-from adar_runtime.schedule import times
+from adar_export.plain_cell import PlainAdaR, PlainVelocity
+from adar_runtime.loop.schedule import times
 from adar_train import GraphTensors, ModelConfig
 from adar_train.losses import full_loss, step_loss, task_loss
 from benchmarks import train_speed

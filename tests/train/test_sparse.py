@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 from adar_train.sparse import SparseMatrix
 from tests.runtime.test_graph import sparse
 

@@ -10,8 +10,8 @@ from adar_runtime import Graph
 from adar_train import AdaR, GraphTensors, ModelConfig, TrainConfig, fit
 from adar_train.cell import Velocity
 from adar_train.data.splits import split_graphs
+from adar_train.initialisation import start
 from adar_train.prepare import model_config
-from adar_train.start import start
 from tests.helpers import random_graph
 from tests.runtime.test_graph import sparse
 

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import NODE
-from adar_train import fused
+from adar_train import fused_autograd as fused
 from adar_train.alignments import COSINE_MARGIN
 from adar_train.sparse import SparseMatrix
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adar_runtime.curves import PAPER_BUDGETS
 from adar_runtime.errors import UsageError
-from adar_train.grids import GRIDS
+from adar_runtime.evaluation.curves import PAPER_BUDGETS
+from adar_train.time_grids import GRIDS
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from adar_runtime.curves import Curve, Moment, measure, measure_together
+from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
+from adar_runtime.evaluation.metrics import pooled_metrics, split_metrics
 from adar_runtime.graph import GRAPH, Graph
-from adar_runtime.metrics import pooled_metrics, split_metrics
-from adar_runtime.schedule import times
+from adar_runtime.loop.schedule import times
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 

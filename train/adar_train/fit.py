@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adar_runtime.curves import Curve, calibrate
 from adar_runtime.errors import DivergedError, GraphError, RunFolderError, UsageError
+from adar_runtime.evaluation.curves import Curve, calibrate
+from adar_runtime.evaluation.metrics import SPLITS, metric_name, pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
-from adar_runtime.metrics import SPLITS, metric_name, pooled_metrics
+from adar_runtime.interrupts import deferred_signals
 from adar_train import distributed
 from adar_train.cell import ModelConfig
 from adar_train.checkpoints import load_checkpoint, read_progress, save_checkpoint
@@ -25,12 +26,11 @@ from adar_train.config import TrainConfig
 from adar_train.data.episodes import EpisodeSource
 from adar_train.data.fingerprint import fingerprint
 from adar_train.evaluate import curves, final_metrics
-from adar_train.grids import GRIDS
-from adar_train.interrupts import held_back
+from adar_train.initialisation import scale_labels, start
 from adar_train.losses import full_loss, step_loss, task_loss
 from adar_train.model import AdaR, Model
-from adar_train.start import scale_labels, start
 from adar_train.tensors import GraphTensors
+from adar_train.time_grids import GRIDS
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Trainer:
             self.best_val = self._validate()  # the untrained start, which nothing worse may replace
         try:
             while len(self.history) < self.config.epochs:
-                with held_back():
+                with deferred_signals():
                     self._epoch()
                 on_epoch(Epoch(len(self.history), self.history[-1]["loss"], self.best_val))
                 if checkpoint and len(self.history) % checkpoint_every == 0:

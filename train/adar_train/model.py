@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from adar_runtime.schedule import step_code
+from adar_runtime.loop.schedule import step_code
 from adar_train.alignments import ALIGNMENTS
 from adar_train.cell import Cell, ModelConfig, State, inner
 from adar_train.placing import placed

@@ -5,7 +5,7 @@ from typing import Any
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
-from adar_runtime.statistics import Edges
+from adar_runtime.graph.statistics import Edges
 from adar_train.cell import ModelConfig
 from adar_train.data import load
 from adar_train.data.splits import link_graph, split_graphs, with_split

@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from adar_runtime.errors import RunFolderError, reason, short
+from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
-from adar_runtime.formats import read_graph, write_graph
 from adar_runtime.graph import Graph
-from adar_runtime.plots import plot_learning
+from adar_runtime.graph.formats import read_graph, write_graph
 from adar_train import checkpoints
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig

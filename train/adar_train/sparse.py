@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from adar_runtime.graph import SparseRows
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 
 Layout = tuple[
     Tensor, Tensor, Tensor | None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from adar_runtime.graph import EDGE, GRAPH, Graph, SparseRows
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 from adar_train.sparse import SparseMatrix
 
 Device = torch.device | str

@@ -53,8 +53,8 @@ def convert(
     from adar_runtime import write_graph
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
-    from adar_runtime.formats import import_graph
     from adar_runtime.graph import ALL
+    from adar_runtime.graph.formats import import_graph
 
     check_writable(output)
     if output.exists() and source.exists() and output.samefile(source):

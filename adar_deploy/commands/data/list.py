@@ -19,7 +19,7 @@ def list_(as_json: Json = False) -> None:
 
     Example: adar-deploy train pyg:Planetoid/Cora
     """
-    from adar_runtime.generated import FAMILIES
+    from adar_runtime.graph.synthetic import FAMILIES
 
     found = _pyg_sets()
     if as_json:

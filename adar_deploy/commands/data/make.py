@@ -51,8 +51,9 @@ def make(
 
     Example: adar-deploy data make chain --hops 32 -o far.npz
     """
-    from adar_runtime import generated, write_graph
+    from adar_runtime import write_graph
     from adar_runtime.files import check_writable
+    from adar_runtime.graph import synthetic as generated
 
     path = output or Path(f"{family.value}.npz")
     check_writable(path)

@@ -11,7 +11,7 @@ from adar_deploy.options import Json, Split
 from adar_deploy.signals import EXIT_USER_ERROR
 
 if TYPE_CHECKING:
-    from adar_runtime.statistics import Statistics
+    from adar_runtime.graph.statistics import Statistics
 
 CLASSES = 20  # the largest ones, that a table has room for
 
@@ -27,11 +27,11 @@ def show(
 
     Example: adar-deploy data show graph.npz
     """
-    from adar_deploy.places import graph_files
+    from adar_deploy.paths import graph_files
     from adar_runtime import read_graph
-    from adar_runtime.advice import warnings
     from adar_runtime.errors import AdarError
-    from adar_runtime.statistics import statistics
+    from adar_runtime.graph.graph_warnings import warnings
+    from adar_runtime.graph.statistics import statistics
 
     shown: list[dict[str, Any]] = []
     files = graph_files(graphs)
@@ -84,7 +84,7 @@ def _facts(found: "Statistics") -> dict[str, Any]:
 
 
 def _class_rows(found: "Statistics") -> list[tuple[str, str, str]]:
-    from adar_runtime.labels import named
+    from adar_runtime.graph.labels import named
 
     sizes = found.class_sizes or []
     names = named(found.class_names, len(sizes))

@@ -7,11 +7,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol, cast, runtime_checkable
 
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import BackendError, ProfileError
 from adar_runtime.graph import Floats, Graph
-from adar_runtime.manifest import Manifest
-from adar_runtime.signature import Ports
-from adar_runtime.solvers import Motion, Move
+from adar_runtime.loop.solvers import Motion, Move
 
 
 class Recurrence(Protocol):
@@ -98,9 +98,9 @@ class BackendModule(Protocol):
 
 CPU, CUDA, TENSORRT = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt"
 BACKENDS = {
-    TENSORRT: "adar_runtime.backends.tensorrt",
-    CUDA: "adar_runtime.backends.onnx_cuda",
-    CPU: "adar_runtime.backends.onnx_cpu",
+    TENSORRT: "adar_runtime.backends.tensorrt.backend",
+    CUDA: "adar_runtime.backends.onnxruntime.cuda",
+    CPU: "adar_runtime.backends.onnxruntime.cpu",
 }
 """The module of each, by its name, the best one first. It is imported when somebody asks for it."""
 

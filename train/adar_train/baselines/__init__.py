@@ -1,7 +1,7 @@
 """Models to compare AdaR with: through the same trainer, loss, metrics and model selection.
 
 Each class in BASELINES is used like AdaR: built from a ModelConfig, run by `trajectory`, scored by
-`scores`. What needs no training to compare with is in `adar_runtime.cosine`.
+`scores`. What needs no training to compare with is in `adar_runtime.evaluation.zero_shot_baselines`.
 """
 
 from adar_train.baselines.appnp import APPNP

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from adar_runtime.errors import GraphError
-from adar_runtime.formats import read_graph
-from adar_runtime.generated import FAMILIES, make
 from adar_runtime.graph import Graph
+from adar_runtime.graph.formats import read_graph
+from adar_runtime.graph.synthetic import FAMILIES, make
 from adar_train.data.pyg import PREFIX, load_pyg
 
 

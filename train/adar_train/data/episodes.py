@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adar_runtime.graph import Graph, Integers
-from adar_runtime.neighbours import Neighbours
+from adar_runtime.graph.neighbours import Neighbours
 
 FEW_CLASSES = 8  # a graph with fewer lends 2 to 4 of them, others 3 to 12
 SMALLEST_CLASS = 100  # nodes

@@ -1,0 +1,40 @@
+"""What an ONNX graph takes and gives, and its file, as a manifest says it."""
+
+import hashlib
+from pathlib import Path
+
+import onnx
+
+from adar_export.builder import TYPES
+from adar_runtime.bundle.manifest import GraphFile, Port
+from adar_runtime.bundle.signature import Ports
+from adar_runtime.errors import BundleError, reason
+
+TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
+
+
+def ports_of(model: onnx.ModelProto) -> Ports:
+    """Names, types and shapes of all inputs and outputs."""
+    return Ports(tuple(map(_port, model.graph.input)), tuple(map(_port, model.graph.output)))
+
+
+def write_graph(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
+    """The file of a bundle's graph: the same bytes for the same graph."""
+    content = proto.SerializeToString(deterministic=True)
+    file = f"{name}.onnx"
+    (folder / file).write_bytes(content)
+    return GraphFile(file, hashlib.sha256(content).hexdigest(), len(content), *ports_of(proto))
+
+
+def parsed(name: str, content: bytes) -> onnx.ModelProto:
+    """The graph in a file from outside."""
+    try:
+        return onnx.load_from_string(content)
+    except Exception as error:  # protobuf's, of whichever of its implementations is installed
+        raise BundleError(f"the bundle's {name} is no ONNX graph ({reason(error)}): export again") from error
+
+
+def _port(value: onnx.ValueInfoProto) -> Port:
+    tensor = value.type.tensor_type
+    sides = tuple(side.dim_param or side.dim_value for side in tensor.shape.dim)
+    return Port(value.name, TYPE_NAMES.get(tensor.elem_type, f"type {tensor.elem_type}"), sides)

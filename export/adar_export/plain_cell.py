@@ -1,0 +1,249 @@
+"""AdaR as the paper writes it, in the usual PyG manner, and its export by PyTorch: for comparison.
+
+The same function and the same weights as adar_train.cell, term by term: every layer over a
+concatenation takes the concatenation, the step encoding is repeated for each node, and a neighbour
+sum gathers one row of 3d columns per edge and adds it up with scatter_add_.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adar_export.builder import AXES_ARE_INPUTS
+from adar_export.opsets import check_exact
+from adar_runtime.bundle.manifest import EDGES
+from adar_runtime.bundle.signature import SCALARS, STATE, STEP, STRUCTURES
+from adar_runtime.loop.schedule import step_code
+from adar_train.cell import GlobalMessages, ModelConfig, Nonlinear, State, Velocity
+from adar_train.model import AdaR, Model
+from adar_train.tensors import GraphTensors
+
+
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products of all rows over √d. Ours is not used, for it is part of what is compared."""
+    return a @ b.T / a.shape[1] ** 0.5
+
+
+def attend(a: Tensor, b: Tensor) -> Tensor:
+    """ψ: how much each row of a takes from each row of b."""
+    return inner(a, b).softmax(dim=1)
+
+
+class PlainNonlinear(nn.Module):
+    """Linear, then LeakyReLU."""
+
+    def __init__(self, ours: Nonlinear) -> None:
+        super().__init__()
+        self.linear, self.isotropic = ours.linear, ours.isotropic
+
+    def forward(self, x: Tensor) -> Tensor:
+        changed = functional.leaky_relu(self.linear(x))
+        return x + changed if self.isotropic else changed
+
+
+class PlainVelocity(nn.Module):
+    """NL([current rep. ‖ relation ‖ step info.]) with one layer over the three."""
+
+    def __init__(self, ours: Velocity) -> None:
+        super().__init__()
+        parts = [ours.representation.weight, ours.relation.weight, ours.step.weight]
+        self.mix = nn.Linear(sum(part.shape[1] for part in parts), len(parts[0])).to(parts[0])
+        with torch.no_grad():
+            self.mix.weight.copy_(torch.cat(parts, dim=1))
+            self.mix.bias.copy_(ours.step.bias)
+        self.norm, self.dropout, self.out = ours.norm, ours.dropout, ours.out
+        self.representation, self.rates = ours.representation, ours.rates
+
+    def forward(self, representation: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
+        steps = step.expand(representation.shape[0], -1)  # 1 Sᵀ
+        mixed = self.mix(torch.cat([representation, relation, steps], dim=1))
+        v: Tensor = self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+        if self.rates is None:
+            return v
+        return v + self.rates[0] * self.representation(representation) - self.rates[1] * current
+
+
+class PlainGlobalMessages(nn.Module):
+    """GlobMP, Eqs. glob-mp-np to glob-mp-pn."""
+
+    def __init__(self, ours: GlobalMessages) -> None:
+        super().__init__()
+        self.value = PlainNonlinear(ours.value)
+        self.refined = None if ours.refined is None else PlainNonlinear(ours.refined)
+        self.velocity = PlainVelocity(ours.velocity)
+
+    def forward(
+        self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, lead: Tensor | float
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """M_glob, the surrogates as later lines see them, and their velocity."""
+        g = attend(x_sur, x_in) @ self.value(x_in)
+        g = attend(x_sur, x_sur) @ g
+        v = self.velocity(g, inner(x_sur, x_cond), step, x_sur)
+        led = x_sur + v * lead
+        return None if self.refined is None else attend(x_in, led) @ self.refined(g), led, v
+
+
+class PlainCell(nn.Module):
+    """Takes over the weights of a model's cell.
+
+    `per_edge` transforms each message where PyG's MessagePassing.message has it, once for every edge
+    that it is sent along, as Eq. local-mp reads. Without, it is done once for every node.
+    """
+
+    def __init__(self, ours: AdaR, *, per_edge: bool = False) -> None:
+        super().__init__()
+        self.per_edge = per_edge
+        cell = ours.cell
+        self.node_abstraction = PlainGlobalMessages(cell.node_abstraction)
+        self.target_abstraction = PlainGlobalMessages(cell.target_abstraction)
+        self.target_update = PlainGlobalMessages(cell.target_update)
+        self.message = PlainNonlinear(cell.message)
+        self.velocity = PlainVelocity(cell.velocity)
+        self.parts = cell.parts
+
+    def forward(self, state: State, edge_index: Tensor, step: Tensor, lead: Tensor | float) -> State:
+        """The velocities, by Eqs. pnode-graph, pnode-target, cnode, local and gnode."""
+        h, c, pn, pc = state
+        m_pn, pn_led, v_pn = self.node_abstraction(h, pn, pn, step, lead)
+        _, pc_led, v_pc = self.target_abstraction(c, pc, pc, step, lead)
+        m_cn, _, v_c = self.target_update(h, c, pn_led, step, lead)
+        messages = [m_pn, m_cn, h]
+        if self.parts is not None:
+            messages = [part * message for part, message in zip(self.parts, messages, strict=True)]
+        local = self.local(torch.cat(messages, dim=1), edge_index)  # [n, 3d]
+        return State(self.velocity(local, inner(h, pc_led), step, h), v_c, v_pn, v_pc)
+
+    def local(self, messages: Tensor, edge_index: Tensor) -> Tensor:
+        """Eq. local-mp."""
+        source, target = edge_index
+        sent = self.message(messages[source]) if self.per_edge else self.message(messages)[source]  # [m, 3d]
+        sums = torch.zeros_like(messages).scatter_add_(0, target[:, None].expand_as(sent), sent)
+        ones = torch.ones_like(target, dtype=messages.dtype)
+        count = torch.zeros_like(messages[:, 0]).scatter_add_(0, target, ones)[:, None]
+        return (messages + sums) / (count + 1)
+
+
+class PlainAdaR(Model):
+    """The whole model around it. Do not train both: some of their layers are the same objects."""
+
+    def __init__(self, ours: AdaR, *, per_edge: bool = False) -> None:
+        super().__init__(ours.config)
+        if ours.config.regression:
+            self.label_offset, self.label_scale = ours.label_offset, ours.label_scale
+        self.start = ours  # for its input transformation, which both do alike
+        self.cell = PlainCell(ours, per_edge=per_edge)
+
+    def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
+        """The states at each of `times`, as AdaR's."""
+        self.cell.velocity.dropout.redraw()
+        state = self.start.encode(graph.features, graph.target_features)
+        yield state
+        for now, then in pairwise(times):
+            step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)
+            velocities = self.cell(state, graph.edge_index, step, then - now)
+            state = State(*(x + v * (then - now) for x, v in zip(state, velocities, strict=True)))
+            yield state
+
+
+class _Export(nn.Module):
+    """The plain cell with the inputs and outputs of an exported one, in the order of its signature."""
+
+    def __init__(self, model: AdaR) -> None:
+        super().__init__()
+        self.cell, self.model = PlainCell(model), model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        count = len(STATE)
+        state, before = State(*inputs[:count]), State(*inputs[count : 2 * count])
+        source, target, step, weight, previous_weight, lead = inputs[2 * count :]
+        velocities = self.cell(state, torch.stack([source, target]), step, lead)
+        after = State(
+            *(x + previous_weight * b + weight * v for x, b, v in zip(state, before, velocities, strict=True))
+        )
+        turned = velocities.nodes - before.nodes
+        return (
+            *after,
+            *velocities,
+            self.model.alignment(after),
+            *map(_root_mean_square, (velocities.nodes, turned)),
+        )
+
+
+def _root_mean_square(x: Tensor) -> Tensor:
+    # Not .mean(): a ReduceMean over all axes is what the converter to opset 17 fails at.
+    return (x.square().sum() / x.numel()) ** 0.5
+
+
+def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
+    """What `torch.onnx.export` makes of the plain cell, at exactly this opset or not at all."""
+    inputs, shapes = _example(model.config)
+    outputs = [*(f"next_{name}" for name in STATE), *(f"{name}_velocity" for name in STATE), *SCALARS]
+    with _quiet():
+        program = torch.onnx.export(
+            _Export(model.eval()),
+            tuple(inputs.values()),
+            input_names=list(inputs),
+            output_names=outputs,
+            opset_version=max(opset, AXES_ARE_INPUTS),
+            dynamic_shapes=(shapes,),
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    proto = program.model_proto
+    if opset < AXES_ARE_INPUTS:
+        _axes_to_attributes(proto, opset)
+    for node in proto.graph.node:  # where in whose source file it came from: nobody's business
+        del node.metadata_props[:]
+    check_exact(proto, opset)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def _example(config: ModelConfig) -> tuple[dict[str, Tensor], tuple[dict[int, torch.export.Dim] | None, ...]]:
+    """Inputs to trace with, in the order of the signature, and which of their sides are free."""
+    n, m = 5, 7
+    rows = (n, config.targets or 3, config.proxies, config.proxies)
+    inputs = {name: torch.ones(count, config.hidden) for name, count in zip(STATE, rows, strict=True)}
+    inputs |= {f"previous_{name}_velocity": torch.zeros_like(state) for name, state in inputs.items()}
+    inputs |= {port.name: torch.arange(m) % n for port in STRUCTURES[EDGES]}
+    inputs["step_code"] = torch.ones(config.hidden)
+    inputs |= {name: torch.tensor(0.1) for name in STEP}
+    free = {"nodes": "n", "previous_nodes_velocity": "n", "edge_source": "m", "edge_target": "m"}
+    if config.targets is None:
+        free |= {"targets": "c", "previous_targets_velocity": "c"}
+    sides = {side: torch.export.Dim(side) for side in dict.fromkeys(free.values())}
+    return inputs, tuple({0: sides[free[name]]} if name in free else None for name in inputs)
+
+
+def _axes_to_attributes(model: onnx.ModelProto, opset: int) -> None:
+    """From opset 18 to 17: of the operators in use only reductions differ, where onnx's converter fails."""
+    known = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum" and len(node.input) > 1:
+            node.attribute.append(helper.make_attribute("axes", known[node.input.pop()].tolist()))
+            kept = [attribute for attribute in node.attribute if attribute.name != "noop_with_empty_axes"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    model.opset_import[0].version = opset
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter talks of what it tries; what came out is checked instead."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,77 @@
+"""ONNX Runtime sessions that run where they were asked to, and errors of ours for all that goes wrong."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import onnxruntime as ort
+
+from adar_runtime.bundle.manifest import Manifest, Port
+from adar_runtime.bundle.signature import Ports
+from adar_runtime.errors import AdarError, BackendError, reason
+
+TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32"}
+LOOPED = "cell"  # the graph that is called again at once
+QUIET = 4  # ONNX Runtime's level for what ends the process; what it has to say comes as an exception too
+
+
+def open_sessions(
+    graphs: Mapping[str, bytes], manifest: Manifest, provider: str, threads: int | None
+) -> dict[str, ort.InferenceSession]:
+    """A session for each graph of a bundle."""
+    try:
+        return {
+            name: _session(content, provider, threads, spins=name == LOOPED)
+            for name, content in graphs.items()
+        }
+    except BackendError as error:
+        if manifest.precision == "bf16" and provider == "CPUExecutionProvider":
+            raise BackendError(
+                "the bundle is bf16, and ONNX Runtime has no bfloat16 products on CPU: "
+                "export it with --precision fp32, or run it on a GPU"
+            ) from error
+        raise
+
+
+def _session(content: bytes, provider: str, threads: int | None, *, spins: bool) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    options.log_severity_level = QUIET
+    # A pattern of the first call's memory would be laid out beside that memory at the second: up to as much
+    # again, for no gain in time.
+    options.enable_mem_pattern = False
+    # Threads that have nothing to do spin for some time. Those of a session that has just run would take the
+    # processor from those of the next one: the first steps after the encoder took twice as long.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
+    # Without it the bytes say what they are, and could be a format that nobody has looked into.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    try:
+        session = ort.InferenceSession(content, options, providers=[provider])
+    except Exception as error:  # its exceptions share no base class
+        raise BackendError(f"ONNX Runtime cannot load the graph: {reason(error)}") from error
+    if session.get_providers()[0] != provider:
+        raise BackendError(
+            f"ONNX Runtime fell back to {session.get_providers()[0]}: {provider} does not work here"
+        )
+    return session
+
+
+def ports_of(session: ort.InferenceSession) -> Ports:
+    """What a graph really takes and gives."""
+    return Ports(tuple(map(_port, session.get_inputs())), tuple(map(_port, session.get_outputs())))
+
+
+def _port(port: Any) -> Port:
+    return Port(port.name, TYPES.get(port.type, port.type), tuple(port.shape))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What goes wrong in ONNX Runtime, as one of our errors."""
+    try:
+        yield
+    except AdarError:
+        raise
+    except Exception as error:  # its exceptions share no base class
+        raise BackendError(f"ONNX Runtime could not run the bundle: {reason(error)}") from error

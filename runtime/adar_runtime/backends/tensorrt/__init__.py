@@ -1,0 +1,1 @@
+"""TensorRT: the engines, the session on the device, and the CUDA calls."""

@@ -1,0 +1,280 @@
+"""TensorRT on an NVIDIA GPU: the engines of a bundle, and a loop that never leaves the device.
+
+An engine fits one builder, some GPUs, one ONNX file and some shapes. Which of these does not fit is said in
+one line; engines are built again only where that was asked for.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from adar_runtime.backends import TENSORRT, Settings
+from adar_runtime.backends.prepared_graph import ENCODER_STEP, LAYOUTS, encoder_rows, outputs_of
+from adar_runtime.backends.tensorrt.context import Shape
+from adar_runtime.backends.tensorrt.cuda import Cuda, bindings_problem, device_problem
+from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
+from adar_runtime.backends.tensorrt.engines.clock import GRAPH as CLOCK
+from adar_runtime.backends.tensorrt.engines.clock import clock_graph
+from adar_runtime.backends.tensorrt.engines.flavours import MODULES, Flavour, flavour_of, installed
+from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
+from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
+from adar_runtime.backends.tensorrt.engines.trusted_engines import built_here
+from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
+from adar_runtime.backends.tensorrt.session import Session
+from adar_runtime.bundle.manifest import Manifest, Port
+from adar_runtime.bundle.onnx_facts import metadata_of
+from adar_runtime.bundle.signature import STATE, Ports
+from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
+from adar_runtime.graph import Graph
+from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.interrupts import deferred_signals
+
+
+def problem() -> str | None:
+    """What is missing; nothing is loaded to find out but the driver."""
+    found = device_problem()
+    if found is not None:
+        return f"{found}; use onnxruntime-cpu"
+    if not any(find_spec(module) for module in MODULES.values()):
+        return "no TensorRT is installed: pip install 'adar-deploy[tensorrt]' or 'adar-deploy[rtx]'"
+    return bindings_problem()
+
+
+def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> "TensorRtBackend":  # noqa: A001
+    """Engines that fit, loaded; built first, where that was asked for."""
+    if settings.bundle is None:
+        raise BackendError("tensorrt runs the engines of a bundle's folder: load the bundle from one")
+    return TensorRtBackend(
+        graphs, manifest, settings.bundle, rebuild=settings.rebuild, trusted=settings.trusted
+    )
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """One of each graph, for one kind of GPU."""
+
+    flavour: Flavour
+    sidecars: Mapping[str, Sidecar]
+    runtime: Any  # which has to live as long as what it loaded
+    loaded: Mapping[str, Any]
+    idle: list[Session]  # of runs that are over: the next one need not allocate and capture
+
+    def session(self, hidden: int) -> Session:
+        """One that nobody uses. Threads may ask at once: to look and to take are one move."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return Session(self.flavour, self.loaded, hidden)
+
+    def give_back(self, session: Session) -> None:
+        """For the next run. Whoever promises to call this keeps these engines alive until then."""
+        self.idle.append(session)
+
+    def profile(self, name: str, shapes: Mapping[str, Shape]) -> int:
+        """The first profile that takes these shapes."""
+        sidecar = self.sidecars[name]
+        for index, profile in enumerate(sidecar.shapes):
+            if all(free.take(shapes[one]) for one, free in profile.items()):
+                return index
+        if not sidecar.shapes:
+            return 0
+        outside = next(one for one, free in sidecar.shapes[-1].items() if not free.take(shapes[one]))
+        raise ProfileError(
+            f"its {outside} {list(shapes[outside])} is outside every profile of {sidecar.file}"
+        )
+
+
+class TensorRtBackend:
+    """A bundle's engines on the first device."""
+
+    name = TENSORRT
+
+    def __init__(
+        self,
+        graphs: Mapping[str, bytes],
+        manifest: Manifest,
+        bundle: Path,
+        *,
+        rebuild: bool = False,
+        trusted: bool = False,
+    ) -> None:
+        self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
+        self._rebuild, self._trusted = rebuild, trusted
+        self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
+        self._building = Lock()
+        self._engines = self._find()  # replaced as a whole: a run uses those that it found when it started
+
+    @property
+    def ports(self) -> dict[str, Ports]:
+        return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.graphs}
+
+    def start(self, graph: Graph) -> TensorRtRecurrence:
+        engines = self._engines
+        try:
+            return self._start(graph, engines)
+        except ProfileError as error:
+            if not self._rebuild:
+                raise ProfileError(
+                    f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
+                    f"--profile {_as_option(Profile.around(graph))}, or --rebuild, or --backend auto"
+                ) from error
+        with self._building:
+            if self._engines is not engines:  # another thread has built in the meantime
+                with suppress(ProfileError):
+                    return self._start(graph, self._engines)
+            self._build((*self._profiles(), Profile.around(graph)))
+            self._engines = self._load()
+            try:
+                return self._start(graph, self._engines)
+            except ProfileError as error:
+                raise ProfileError(
+                    f"the graph does not fit the TensorRT engines that were built for it, {error}: "
+                    "use --backend auto, and please report it"
+                ) from error
+
+    def _start(self, graph: Graph, engines: _Engines) -> TensorRtRecurrence:
+        manifest = self._manifest
+        d, p = manifest.hidden, manifest.proxies
+        c = manifest.targets or graph.targets
+        states = dict(zip(STATE, ((graph.nodes, d), (c, d), (p, d), (p, d)), strict=True))
+        structure = LAYOUTS[manifest.aggregation](Neighbours.of(graph.edge_index, graph.nodes))
+        shapes: dict[str, Shape] = states | {name: array.shape for name, array in structure.items()}
+        shapes |= {f"previous_{name}_velocity": shape for name, shape in states.items()}
+        shapes["features"] = (graph.nodes, graph.width)
+        if manifest.targets is None and graph.target_features is not None:
+            shapes["target_features"] = graph.target_features.shape
+        pairs = None if graph.pairs is None else np.ascontiguousarray(graph.pairs, np.int64)
+        if pairs is not None:
+            shapes["pairs"] = pairs.shape
+        chosen = {name: engines.profile(name, shapes) for name in manifest.graphs}
+
+        session = engines.session(d)
+        session.fit(chosen["cell"], states, structure)
+        session.head.fit(chosen["head"], shapes, pairs, (outputs_of(graph, manifest.level), c))
+        session.side = 0
+        least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
+        session.encoder.run(chosen["encoder"], graph, self._rows(graph, least), session.sides[0])
+        recurrence = TensorRtRecurrence(self.name, session)
+        finalize(recurrence, engines.give_back, session).atexit = False
+        return recurrence
+
+    def _rows(self, graph: Graph, least: int) -> int:
+        """How many nodes to encode at once: no fewer than the engine takes."""
+        rows = encoder_rows(graph, by_row=self._by_row)
+        return rows if rows >= least else -(-least // ENCODER_STEP) * ENCODER_STEP
+
+    def _find(self) -> _Engines:
+        try:
+            return self._load()
+        except BackendError:
+            if not self._rebuild:
+                raise
+        self._build(self._profiles())
+        return self._load()
+
+    def _profiles(self) -> tuple[Profile, ...]:
+        """Those that the engines were built for; the usual ones where there are none."""
+        for sidecar in sidecars(self._bundle):
+            if sidecar.graph == "cell":
+                return sidecar.profiles
+        return tuple(PROFILES.values())
+
+    def _build(self, profiles: tuple[Profile, ...]) -> None:
+        build_engines(self._bundle, self._manifest, self._graphs, Wish(profiles=profiles))
+
+    def _load(self) -> _Engines:
+        """The engines that fit, made ready."""
+        found = list(sidecars(self._bundle))
+        if not found:
+            raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
+        hashes = {name: file.sha256 for name, file in self._manifest.graphs.items()}
+        hashes[CLOCK] = sha256(clock_graph(self._manifest.hidden))
+        capability = Cuda().compute_capability()
+        misfits = []
+        for target in dict.fromkeys(one.target for one in found):
+            of_target = {one.graph: one for one in found if one.target == target}
+            flavour = _flavour(of_target)
+            misfit = self._misfit(of_target, hashes, flavour, capability)
+            if misfit is None:
+                runtime = flavour.trt.Runtime(flavour.log)
+                loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
+                return _Engines(flavour, of_target, runtime, loaded, [])
+            misfits.append(misfit)
+        raise BackendError(
+            f"no TensorRT engine of {self._bundle} fits, {misfits[0]}: "
+            f"adar-deploy build {self._bundle}, or --rebuild, or --backend auto"
+        )
+
+    def _misfit(
+        self, found: Mapping[str, Sidecar], hashes: Mapping[str, str], flavour: Flavour, capability: int
+    ) -> str | None:
+        """The first reason why these cannot be used here."""
+        for name, digest in hashes.items():
+            if name not in found:
+                return f"there is none of the {name}"
+            why = found[name].misfit(digest, flavour.name, flavour.version, capability)
+            if why is None and not self._describes(found[name]):
+                why = "its profiles are of other inputs"
+            if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
+                why = "it was not built here and is a program: --backend tensorrt, typed, would trust it"
+            if why is not None:
+                return f"{found[name].file}, since {why}"
+        return None
+
+    def _describes(self, sidecar: Sidecar) -> bool:
+        """Whether it has profiles of just the inputs with a free side, where its graph has any."""
+        file = self._manifest.graphs.get(sidecar.graph)
+        ports = () if file is None else file.inputs
+        free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
+        said = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
+        return all(profile == free for profile in said) and bool(said) == bool(free)
+
+    def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
+        flavour.log.heard.clear()
+        content = read_engine(self._bundle, sidecar)
+        with deferred_signals():  # the log is called from in there
+            engine = runtime.deserialize_cuda_engine(content)
+        if engine is None:
+            raise BackendError(
+                f"TensorRT cannot load {sidecar.file}: {flavour.log.heard.reason}; "
+                f"adar-deploy build {self._bundle}"
+            )
+        return engine
+
+
+def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
+    """The one that built them, where it is installed; otherwise the one that is."""
+    wanted = next(iter(found.values())).flavour
+    try:
+        return flavour_of(wanted if wanted in installed() else None)
+    except (EngineError, MissingExtraError) as error:
+        raise BackendError(f"tensorrt does not work here: {error}") from error
+
+
+def _as_option(profile: Profile) -> str:
+    sizes = profile.to_dict()
+    return ",".join(f"{name}={':'.join(map(str, numbers))}" for name, numbers in sizes.items())
+
+
+def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:
+    """What an engine takes and gives; a free side has the name that the manifest gives it."""
+    trt, engine, file = engines.flavour.trt, engines.loaded[name], manifest.graphs[name]
+    types = {trt.DataType.FLOAT: "float32", trt.DataType.INT32: "int32", trt.DataType.INT64: "int64"}
+    said = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
+    found: dict[bool, list[Port]] = {True: [], False: []}
+    for index in range(engine.num_io_tensors):
+        tensor = engine.get_tensor_name(index)
+        shape, named = tuple(engine.get_tensor_shape(tensor)), said.get(tensor, ())
+        if len(named) == len(shape):
+            shape = tuple(there if side == -1 else side for side, there in zip(shape, named, strict=True))
+        kind = engine.get_tensor_dtype(tensor)
+        is_input = engine.get_tensor_mode(tensor) == trt.TensorIOMode.INPUT
+        found[is_input].append(Port(tensor, types.get(kind, str(kind)), shape))
+    return Ports(tuple(found[True]), tuple(found[False]))

@@ -1,0 +1,1 @@
+"""Alternating speed measurements. Used by `adar-deploy bench` and by benchmarks/."""

@@ -1,0 +1,44 @@
+"""What an ONNX file is made of, told without the `onnx` package and without running it."""
+
+from math import prod
+from typing import NamedTuple
+
+from adar_runtime.bundle.protobuf import fields, integers
+from adar_runtime.errors import BundleError
+
+_MODEL_METADATA = 14
+_MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_OPERATOR, _TENSOR_DIMS = 7, 1, 5, 4, 1
+
+
+class GraphFacts(NamedTuple):
+    """Of one graph."""
+
+    operators: list[str]  # the kind of each
+    parameters: int  # numbers in all weights
+
+
+def facts_of(content: bytes) -> GraphFacts:
+    """Count operators and parameters of a file that `onnx_guard` has checked."""
+    operators, parameters = [], 0
+    for number, graph in fields(memoryview(content)):
+        if number != _MODEL_GRAPH:
+            continue
+        for field, value in fields(graph):
+            if field == _GRAPH_NODE:
+                operators += [bytes(v).decode() for k, v in fields(value) if k == _NODE_OPERATOR]
+            elif field == _GRAPH_INITIALIZER:
+                parameters += prod(d for k, v in fields(value) if k == _TENSOR_DIMS for d in integers(v))
+    return GraphFacts(operators, parameters)
+
+
+def metadata_of(content: bytes) -> dict[str, str]:
+    """What the file says about itself (metadata_props)."""
+    try:
+        entries = [
+            dict(fields(value)) for number, value in fields(memoryview(content)) if number == _MODEL_METADATA
+        ]
+        return {bytes(one[1]).decode(): bytes(one.get(2, b"")).decode() for one in entries if 1 in one}
+    except (IndexError, ValueError) as error:  # the guard does not look into what nothing runs by
+        raise BundleError(
+            "an ONNX file of the bundle has metadata that is no text: export it again"
+        ) from error

@@ -1,0 +1,106 @@
+"""What the graphs of a bundle take and give: what this runtime binds, hence what a bundle has to have."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest, Port
+from adar_runtime.errors import BundleError, short
+from adar_runtime.graph import EDGE, GRAPH, NODE
+from adar_runtime.graph.neighbour_tables import JOINS, LEAVES
+
+STATE = ("nodes", "targets", "node_proxies", "target_proxies")
+STEP = ("weight", "previous_weight", "lead")  # the numbers of a Move that a cell takes
+SCALARS = (
+    "alignment",
+    "speed",
+    "turn",
+)  # what a cell says of the state that it gives, and of how it came there
+Side = int | str
+
+
+class Ports(NamedTuple):
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def expected(manifest: Manifest) -> dict[str, Ports]:
+    """The ports of every graph, for the dimensions that the manifest gives.
+
+    Free sides: n nodes, m edges, s of the nodes as a sample, k outputs, the tables of neighbours and, where
+    targets are described, c targets.
+    """
+    f, d, p = manifest.features, manifest.hidden, manifest.proxies
+    c: Side = manifest.targets or "c"
+    rows: tuple[Side, ...] = ("n", c, p, p)
+    states = [_floats(name, side, d) for name, side in zip(STATE, rows, strict=True)]
+    after = [_floats(f"next_{name}", side, d) for name, side in zip(STATE, rows, strict=True)]
+    described = [] if manifest.targets else [_floats("target_features", "c", f)]
+    before = [_floats(f"previous_{port.name}_velocity", *port.shape) for port in states]
+    velocities = [_floats(f"{port.name}_velocity", *port.shape) for port in states]
+    structure = STRUCTURES[manifest.aggregation]
+    step = [_floats("step_code", d), *map(_floats, STEP)]
+    pairs = [_integers("pairs", 2, "k")] if manifest.level == EDGE else []
+    outputs: dict[str, Side] = {NODE: "n", EDGE: "k", GRAPH: 1}
+    alignment = _floats("alignment")
+    return {
+        "encoder": Ports((_floats("features", "n", f), *described), tuple(states)),
+        "cell": Ports((*states, *before, *structure, *step), (*after, *velocities, *map(_floats, SCALARS))),
+        "head": Ports((*states[:2], *pairs), (_floats("scores", outputs[manifest.level], c), alignment)),
+    }
+
+
+def check(manifest: Manifest, real: Mapping[str, Ports]) -> None:
+    """Refuse a bundle whose manifest or graphs are not what this runtime is going to bind."""
+    found = problems(manifest, real)
+    if found:
+        raise BundleError(found[0])
+
+
+def problems(manifest: Manifest, real: Mapping[str, Ports]) -> list[str]:
+    """Every input or output, as the manifest says or as the graphs have it, that is not what it has to be."""
+    found = []
+    for name, ports in expected(manifest).items():
+        file = manifest.graphs[name]
+        said = Ports(file.inputs, file.outputs)
+        for whose, has in (("the manifest's", said), ("the real", real[name])):
+            found += _differences(f"{whose} inputs of {short(file.file)}", ports.inputs, has.inputs)
+            found += _differences(f"{whose} outputs of {short(file.file)}", ports.outputs, has.outputs)
+    return found
+
+
+def _differences(what: str, wanted: tuple[Port, ...], found: tuple[Port, ...]) -> list[str]:
+    """Both should be the same ports, in any order."""
+    wrong = set(map(_describe, wanted)) ^ set(map(_describe, found))
+    if not wrong and len(wanted) == len(found):
+        return []
+    differing = short(", ".join(sorted(wrong)) or "names given twice")
+    return [f"{what} do not fit the bundle's dimensions: {differing}"]
+
+
+def _describe(port: Port) -> str:
+    return f"{port.name} {port.type}[{', '.join(map(str, port.shape))}]"
+
+
+def _floats(name: str, *shape: Side) -> Port:
+    return Port(name, "float32", shape)
+
+
+def _integers(name: str, *shape: Side) -> Port:
+    return Port(name, "int64", shape)
+
+
+def _table(kind: str, index: int) -> Port:
+    return Port(f"{kind}_{index}", "int32", (f"{kind}_rows_{index}", f"{kind}_width_{index}"))
+
+
+STRUCTURES: dict[str, tuple[Port, ...]] = {
+    TABLES: (
+        *(_table("leaf", index) for index in range(LEAVES)),
+        *(_table("join", index) for index in range(JOINS)),
+        Port("place", "int32", ("n",)),
+        Port("sample", "int32", ("s",)),
+        _floats("share", "n", 1),
+    ),
+    EDGES: (_integers("edge_source", "m"), _integers("edge_target", "m")),
+}
+"""How a cell takes the edges, by the name of its aggregation."""

@@ -1,0 +1,1 @@
+"""Metrics, accuracy along the trajectory, plots, and baselines that need no training."""

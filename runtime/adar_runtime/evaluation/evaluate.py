@@ -1,0 +1,153 @@
+"""What a model is worth on a graph: every step of every budget, its own exit, and what costs nothing."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adar_runtime.errors import GraphError, LabelsError, UsageError
+from adar_runtime.evaluation.curves import Curve, Moment, measure_together
+from adar_runtime.evaluation.metrics import metric_name, scored_part, split_metrics
+from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
+from adar_runtime.graph import NODE, Graph
+from adar_runtime.graph.labels import numbered_as
+from adar_runtime.loop.stopping import StopRule
+
+Runner = Callable[[Graph, int], Iterable[Moment]]
+"""Runs a graph for a budget and tells of every step."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One graph's figures."""
+
+    graph: str
+    part: str  # which labels were scored: "test", or "all" where there is no test mask
+    metric: str
+    curves: list[Curve]  # one a budget
+    exits: list[int]  # the step that the model's own rule answers from, one a budget
+    free: dict[str, float]  # the metric of what needs no model, where classes are described
+
+    def budgets(self) -> list[dict[str, Any]]:
+        """A row for each budget."""
+        return [
+            {
+                "budget": curve.budget,
+                "exit_step": step,
+                "at_exit": curve.metric(self.part)[step],
+                "at_end": curve.metric(self.part)[-1],
+                "best": max(curve.metric(self.part)),
+                "alignment_at_exit": curve.alignment[step],
+            }
+            for curve, step in zip(self.curves, self.exits, strict=True)
+        ]
+
+    def steps(self) -> list[dict[str, Any]]:
+        """A row for each step of each budget."""
+        return [
+            {"graph": self.graph, "budget": c.budget, "step": s, "t": t, "alignment": a, self.metric: m}
+            for c in self.curves
+            for s, (t, a, m) in enumerate(zip(c.times, c.alignment, c.metric(self.part), strict=True))
+        ]
+
+    def better_for_free(self) -> dict[str, float]:
+        """What needs no model and scores no worse than the model at its exit from its largest budget."""
+        reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
+        return {name: value for name, value in self.free.items() if value >= reached}
+
+    def to_dict(self) -> dict[str, Any]:
+        named = {"graph": self.graph, "metric": self.metric, "part": self.part}
+        return named | {
+            "budgets": self.budgets(),
+            "free": self.free,
+            "beats_free": not self.better_for_free(),
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: how to run it, its own rule to stop by, and the graphs that it takes."""
+
+    run: Runner
+    make_rule: Callable[[], StopRule]
+    features: int
+    level: str
+    regression: bool
+    targets: int | None  # None where the graphs describe them
+    class_names: tuple[str, ...] | None = None
+    any_budget: bool = True  # False for a model whose depth is its own
+
+    def check(self, name: str, graph: Graph) -> Graph:
+        """Refuse a graph that the model was not made for; the labels of any other, as the model has them."""
+        if graph.width != self.features:
+            raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
+        try:
+            return numbered_as(self, graph)
+        except LabelsError as error:
+            raise LabelsError(f"{name}: {error}") from error
+
+
+def evaluate(
+    name: str,
+    graphs: Sequence[Graph],
+    subject: Subject,
+    budgets: Sequence[int],
+    split: int = 0,
+    on_budget: Callable[[int], None] = lambda _: None,
+) -> Evaluation:
+    """Run graphs for each of the budgets and score them together; labels serve the score and nothing else."""
+    part = scored_part(graphs)
+    if all(graph.labelled(part, split) is None for graph in graphs):
+        raise GraphError(f"{name}: there are no labels to score against")
+    described, graphs = graphs[0], [subject.check(name, graph) for graph in graphs]
+    curves = []
+    for budget in budgets if subject.any_budget else [1]:
+        runs = [subject.run(graph, budget) for graph in graphs]
+        curves.append(measure_together(runs, graphs, budget, split, [part]))
+        if part not in curves[-1].metrics[0]:
+            raise GraphError(f"{name}: the {part} labels are all of one class, which tells nothing")
+        on_budget(budget)
+    return Evaluation(
+        graph=name,
+        part=part,
+        metric=metric_name(
+            subject.targets or max(graph.targets for graph in graphs), regression=subject.regression
+        ),
+        curves=curves,
+        exits=[curve.answer_step(subject.make_rule()) for curve in curves],
+        free=_free(described, split, part),
+    )
+
+
+def _free(graph: Graph, split: int, part: str) -> dict[str, float]:
+    """What needs no model, for nodes of described classes."""
+    if graph.target_features is None or graph.level != NODE or graph.regression:
+        return {}
+    scores = {name: score(graph) for name, score in TRAINING_FREE.items()}
+    return {name: split_metrics(graph, values, split, [part])[part] for name, values in scores.items()}
+
+
+def table_writer(path: Path) -> Callable[[Sequence[Evaluation]], bytes]:
+    """How every step of every budget becomes a file of this suffix."""
+    writers = {".csv": _csv, ".json": _json}
+    if path.suffix not in writers:
+        raise UsageError(
+            f"{path}: an evaluation is written as .csv or .json, not {path.suffix or 'nothing'!r}"
+        )
+    return writers[path.suffix]
+
+
+def _csv(evaluations: Sequence[Evaluation]) -> bytes:
+    rows = [row for evaluation in evaluations for row in evaluation.steps()]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue().encode()
+
+
+def _json(evaluations: Sequence[Evaluation]) -> bytes:
+    return json.dumps([e.to_dict() | {"steps": e.steps()} for e in evaluations]).encode()

@@ -1,0 +1,152 @@
+"""Pictures: a learning curve, a run, and what every step of every budget gives. Drawn without a screen."""
+
+import io
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adar_runtime.benchmarking.sides import PYTORCH, Timing
+from adar_runtime.errors import MissingExtraError, UsageError
+from adar_runtime.evaluation.curves import Curve
+from adar_runtime.files import write_file
+from adar_runtime.loop.loop import Result
+
+APART = 0.02  # of its size, from one side of a comparison to the next
+
+
+def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
+    """Loss of every epoch, and the validation metric where it was measured."""
+    figure, axes = _axes("epoch", "loss")
+    axes.plot([row["epoch"] for row in history], [row["loss"] for row in history], color="tab:gray", lw=1)
+    axes.set_yscale("log")
+    measured = [row for row in history if row.get("val") is not None]
+    right = axes.twinx()
+    right.plot([row["epoch"] for row in measured], [100 * row["val"] for row in measured], color="tab:blue")
+    right.set_ylabel(f"validation {metric} (%)", color="tab:blue")
+    _save(figure, path)
+
+
+def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> None:
+    """Metric and alignment against t, one line a budget, the alignment's peak marked."""
+    figure, (top, bottom) = _stacked()
+    for index, curve in enumerate(curves):
+        colour = f"C{index % 10}"
+        top.plot(
+            curve.times,
+            [100 * value for value in curve.metric(part)],
+            color=colour,
+            label=f"S = {curve.budget}",
+        )
+        bottom.plot(curve.times, curve.alignment, color=colour)
+        peak = curve.alignment.index(max(curve.alignment))
+        bottom.plot(curve.times[peak], curve.alignment[peak], "o", color=colour, ms=4)
+        top.plot(curve.times[peak], 100 * curve.metric(part)[peak], "o", color=colour, ms=4)
+    top.set_ylabel(f"{part} {metric} (%)")
+    top.legend(fontsize=8, ncols=2)
+    bottom.set_ylabel("alignment (● peak)")
+    bottom.set_xlabel("t = s / S")
+    _save(figure, path)
+
+
+def plot_run(result: Result, path: Path) -> None:
+    """Alignment against t, and where the answer is from."""
+    figure, axes = _axes("t", "alignment")
+    points = sorted(zip(result.times, result.alignment, strict=True))
+    axes.plot(*zip(*points, strict=True), color="tab:blue", lw=1.5, marker="." if len(points) < 64 else None)
+    axes.axvline(result.best_time, color="tab:orange", ls="--", lw=1)
+    axes.plot(result.best_time, result.alignment[result.best_step], "o", color="tab:orange")
+    calls = f"{result.cell_calls} cell calls, budget {result.budget}"
+    axes.set_title(
+        f"answer at t = {result.best_time:.3g} ({calls}):\n{result.stop_reason.value}", fontsize=9, loc="left"
+    )
+    _save(figure, path)
+
+
+def plot_speed(timings: Sequence[Timing], path: Path) -> None:
+    """Time of a run and of a step against nodes and edges, a colour for each side, with its spread.
+
+    Graphs with as many edges a node are joined by a line. Sides stand a little apart, to be seen.
+    """
+    figure = _figure(9.6, 7.2)
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    sides = list(dict.fromkeys(one.side.label for one in timings))
+    for row, (what, seconds) in enumerate((("a run", "runs"), ("a step", "steps"))):
+        for axes, size in zip(panels[row], ("nodes", "edges"), strict=True):
+            for index, label in enumerate(sides):
+                mine = [one for one in timings if one.side.label == label]
+                _draw_side(axes, mine, size, seconds, index, 1 + APART * (index - len(sides) / 2))
+            _log_axes(axes, sorted({getattr(one.case, size) for one in timings}))
+        panels[row, 0].set_ylabel(f"milliseconds {what} (median, 10 to 90 %)")
+    for axes, size in zip(panels[1], ("nodes", "edges"), strict=True):
+        axes.set_xlabel(size)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    _save(figure, path)
+
+
+def _draw_side(
+    axes: Any, timings: Sequence[Timing], size: str, seconds: str, index: int, shift: float
+) -> None:
+    colour, marker = f"C{index % 10}", "s" if timings[0].side.backend == PYTORCH else "o"
+    dense = sorted({round(one.case.edges / one.case.nodes) for one in timings})
+    for degree in dense:
+        line = [one for one in timings if round(one.case.edges / one.case.nodes) == degree]
+        sizes = [getattr(one.case, size) * shift for one in line]
+        spreads = [np.quantile(getattr(one, seconds), [0.1, 0.5, 0.9]) * 1e3 for one in line]
+        low, middle, high = zip(*spreads, strict=True)
+        axes.vlines(sizes, low, high, color=colour, lw=1, alpha=0.6)
+        label = timings[0].side.label if degree == dense[0] else None
+        axes.plot(sizes, middle, f"{marker}-", color=colour, ms=5, lw=0.8, label=label)
+
+
+def _log_axes(axes: Any, sizes: Sequence[int]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30, ha="right")
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3, lw=0.5)
+
+
+def check_drawable(path: Path) -> None:
+    """Refuse a picture of a kind that is not drawn, or where nothing can be, before the work."""
+    if path.suffix not in (".png", ".svg"):
+        raise UsageError(f"{path}: a plot is drawn as .png or .svg, not {path.suffix or 'nothing'!r}")
+    _check_installed()
+
+
+def _check_installed() -> None:
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("drawing a plot", "plot")
+
+
+def _axes(x: str, y: str) -> tuple[Any, Any]:
+    figure = _figure(6.4, 3.6)
+    axes = figure.subplots()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return figure, axes
+
+
+def _stacked() -> tuple[Any, Any]:
+    figure = _figure(6.4, 5.6)
+    return figure, figure.subplots(2, 1, sharex=True)
+
+
+def _figure(width: float, height: float) -> Any:
+    _check_installed()
+    from matplotlib.figure import Figure  # without pyplot there is no screen to look for
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format=path.suffix.removeprefix("."))
+    write_file(path, content.getvalue())

@@ -1,0 +1,40 @@
+"""Signals that wait: Ctrl-C and SIGTERM are handled at the end of a block, not in the middle of it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+DEFERRED = (signal.SIGINT, signal.SIGTERM)
+
+
+class DeferredSignals:
+    """A signal handler that only records what arrived."""
+
+    def __init__(self) -> None:
+        self.arrived: list[int] = []
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        self.arrived.append(number)
+
+
+@contextmanager
+def deferred_signals() -> Iterator[DeferredSignals]:
+    """Inside the block a signal raises nothing; its own handler runs when the block ends.
+
+    Two uses: no Python exception may cross a C++ frame that calls back into Python, and a checkpoint always
+    follows a whole epoch.
+    """
+    deferred = DeferredSignals()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        yield deferred
+        return
+    before = {number: signal.signal(number, deferred) for number in DEFERRED}
+    try:
+        yield deferred
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for arrived in deferred.arrived:
+        signal.raise_signal(arrived)

@@ -1,0 +1,1 @@
+"""The recurrence: the loop, the time schedule, solvers and stop rules."""
