@@ -104,14 +104,15 @@ class Job:
     def _score(self, graph: "Graph", result: "Result") -> tuple[dict[str, float], str]:
         """The metrics or, where the labels are no classes of the model's, why there are none."""
         from adar_runtime.errors import LabelsError
-        from adar_runtime.evaluation.metrics import SPLITS, scored_part, split_metrics
+        from adar_runtime.evaluation.metrics import scored_part, split_metrics
+        from adar_runtime.graph import PARTS
         from adar_runtime.graph.labels import numbered_as
 
         try:
             graph = numbered_as(self.bundle.manifest, graph)
         except LabelsError as error:
             return {}, f"not scored: {error}"
-        parts = list(dict.fromkeys([*SPLITS, scored_part([graph])]))
+        parts = list(dict.fromkeys([*PARTS, scored_part([graph])]))
         return split_metrics(graph, result.scores, self.bundle.split_for(graph), parts), ""
 
     def _run(self, graph: "Graph", on_step: "Callable[[Step], None]") -> "Result":

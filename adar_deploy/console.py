@@ -227,4 +227,4 @@ def predicted(count: int | None, level: str, *, regression: bool) -> str:
 
 def megabytes(manifest: "Manifest") -> str:
     """The size of a bundle's graphs."""
-    return f"{sum(file.bytes for file in manifest.graphs.values()) / 1e6:.1f} MB"
+    return f"{sum(file.bytes for file in manifest.onnx_models.values()) / 1e6:.1f} MB"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from adar_export.builder import GraphBuilder
+from adar_export.builder import OnnxBuilder
 from benchmarks.cell_speed import CASES, FUSED, OPSET, cell_and_feeds
 
 PRODUCTS = {"Gemm", "FusedGemm", "MatMul"}
@@ -103,7 +103,7 @@ def operator(facts: dict[str, Any]) -> dict[str, Any]:
 
 def product_rate(rows: int, inner: int, columns: int, threads: int) -> float:
     """Floating-point operations a second of one product in ONNX Runtime."""
-    graph = GraphBuilder("product", OPSET)
+    graph = OnnxBuilder("product", OPSET)
     a, b = graph.input("a", [rows, inner]), graph.input("b", [inner, columns])
     graph.output("y", graph.op("Gemm", a, b), [rows, columns])
     settings = ort.SessionOptions()

@@ -14,8 +14,8 @@ from adar_deploy.options import BundleArgument, Json
 
 if TYPE_CHECKING:
     from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
-    from adar_runtime.bundle.manifest import GraphFile, Manifest, Port
-    from adar_runtime.bundle.onnx_facts import GraphFacts
+    from adar_runtime.bundle.manifest import Manifest, OnnxFile, Port
+    from adar_runtime.bundle.onnx_facts import OnnxFacts
 
 CLASSES = 20  # whose names are shown; all are in --json
 
@@ -46,7 +46,7 @@ def inspect(
             typer.echo(json.dumps({"manifest": manifest.to_dict(), "graphs": graphs, "engines": built}))
             return
         print_facts("bundle", _about(bundle, manifest, facts, engines))
-        for name, file in manifest.graphs.items():
+        for name, file in manifest.onnx_models.items():
             _show_graph(file, facts[name])
         show_parity(manifest)
 
@@ -64,7 +64,7 @@ def readable(bundle: Path) -> Iterator[None]:
         ) from error
 
 
-def _show_graph(file: "GraphFile", facts: "GraphFacts") -> None:
+def _show_graph(file: "OnnxFile", facts: "OnnxFacts") -> None:
     """What a graph is made of, takes and gives: a line for each, since there are many."""
     print_facts(file.file, {"parameters": f"{facts.parameters:,}", "operators": _counted(facts.operators)})
     print_facts("takes", _ports(file.inputs), indent=2)
@@ -91,7 +91,7 @@ def _kind(port: "Port", *, numbered: bool) -> str:
 
 
 def _about(
-    path: Path, manifest: "Manifest", facts: "dict[str, GraphFacts]", engines: "Sequence[Sidecar]"
+    path: Path, manifest: "Manifest", facts: "dict[str, OnnxFacts]", engines: "Sequence[Sidecar]"
 ) -> dict[str, Any]:
     from adar_runtime.graph.labels import listed
 
@@ -117,7 +117,7 @@ def _about(
 
 def _targets(manifest: "Manifest", engines: "Sequence[Sidecar]") -> str:
     """What there are engines for, and whether they are of these ONNX files."""
-    hashes = {name: file.sha256 for name, file in manifest.graphs.items()}
+    hashes = {name: file.sha256 for name, file in manifest.onnx_models.items()}
     found: dict[str, bool] = {}
     for one in engines:
         name = f"{one.builder} {one.version}, {one.gpus}"

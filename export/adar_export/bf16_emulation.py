@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
-from adar_export.onnx_files import parsed, write_graph
+from adar_export.onnx_files import parsed, write_onnx_model
 from adar_runtime.backends import CPU
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.bundle import Bundle, read_bundle, read_manifest
@@ -37,8 +37,8 @@ def opened(folder: Path, backend: str = CPU, threads: int | None = None) -> Iter
     twins = {name: _twin_of_file(name, content) for name, content in contents.items()}
     with TemporaryDirectory() as made:
         twin = Path(made)
-        files = {name: write_graph(twin, name, proto) for name, proto in twins.items()}
-        (twin / manifests.FILE_NAME).write_text(replace(manifest, graphs=files).to_json())
+        files = {name: write_onnx_model(twin, name, proto) for name, proto in twins.items()}
+        (twin / manifests.FILE_NAME).write_text(replace(manifest, onnx_models=files).to_json())
         yield Bundle(twin, backend, threads)
 
 

@@ -21,7 +21,7 @@ IR_VERSION = 8  # the one that came with opset 17; later opsets need no more of 
 AXES_ARE_INPUTS = 18  # the opset from which every Reduce operator takes its axes as ReduceSum always has
 
 
-class GraphBuilder:
+class OnnxBuilder:
     """Collects inputs, weights, operators and outputs of one graph.
 
     `real` is the type of every number that is not said to be of another.

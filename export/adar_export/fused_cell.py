@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_export.builder import GraphBuilder
+from adar_export.builder import OnnxBuilder
 from adar_export.onnx_ops import alignment, root_mean_square
 from adar_export.precision import Precision
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
@@ -37,7 +37,7 @@ class FusedCell:
 
     def __init__(self, model: AdaR, opset: int, precision: Precision) -> None:
         config = model.config
-        self.graph = GraphBuilder("adar_cell", opset, precision.real)
+        self.graph = OnnxBuilder("adar_cell", opset, precision.real)
         self._precision = precision
         self._small = precision.product
         self._cell = model.cell

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 
 from adar_export.builder import TYPES
-from adar_runtime.bundle.manifest import GraphFile, Port
+from adar_runtime.bundle.manifest import OnnxFile, Port
 from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import BundleError, reason
 
@@ -18,12 +18,12 @@ def ports_of(model: onnx.ModelProto) -> Ports:
     return Ports(tuple(map(_port, model.graph.input)), tuple(map(_port, model.graph.output)))
 
 
-def write_graph(folder: Path, name: str, proto: onnx.ModelProto) -> GraphFile:
+def write_onnx_model(folder: Path, name: str, proto: onnx.ModelProto) -> OnnxFile:
     """The file of a bundle's graph: the same bytes for the same graph."""
     content = proto.SerializeToString(deterministic=True)
     file = f"{name}.onnx"
     (folder / file).write_bytes(content)
-    return GraphFile(file, hashlib.sha256(content).hexdigest(), len(content), *ports_of(proto))
+    return OnnxFile(file, hashlib.sha256(content).hexdigest(), len(content), *ports_of(proto))
 
 
 def parsed(name: str, content: bytes) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ every export, and what the tests compare with the training cell.
 import numpy as np
 import onnx
 
-from adar_export.builder import GraphBuilder
+from adar_export.builder import OnnxBuilder
 from adar_export.fused_cell import FusedCell
 from adar_export.onnx_ops import alignment, mean_row
 from adar_export.placing import placed
@@ -18,7 +18,7 @@ from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_train.model import AdaR
 
 
-def build_graphs(
+def build_onnx_models(
     model: AdaR, opset: int, precision: Precision = PRECISIONS["fp32"]
 ) -> dict[str, onnx.ModelProto]:
     """The three graphs of a bundle. Encoder and head run once, so only the cell has small numbers."""
@@ -36,9 +36,9 @@ def build_graphs(
     return {name: graph.build(metadata) for name, graph in graphs.items()}
 
 
-def _encoder(model: AdaR, opset: int, real: str) -> GraphBuilder:
+def _encoder(model: AdaR, opset: int, real: str) -> OnnxBuilder:
     """Features -> the four states at t = 0."""
-    g, config = GraphBuilder("adar_encoder", opset, real), model.config
+    g, config = OnnxBuilder("adar_encoder", opset, real), model.config
     d, f = config.hidden, config.features
     kernel, bias = (tensor.detach().cpu().numpy() for tensor in model.input_map())
     affine = [g.weight("input.kernel", kernel), g.weight("input.bias", bias)]
@@ -60,10 +60,10 @@ def _encoder(model: AdaR, opset: int, real: str) -> GraphBuilder:
     return g
 
 
-def _head(model: AdaR, opset: int, real: str) -> GraphBuilder:
+def _head(model: AdaR, opset: int, real: str) -> OnnxBuilder:
     """Nodes and targets -> the scores Z Cᵀ before softmax, and the alignment of the state."""
     config = model.config
-    g, d, c = GraphBuilder("adar_head", opset, real), config.hidden, config.targets or "c"
+    g, d, c = OnnxBuilder("adar_head", opset, real), config.hidden, config.targets or "c"
     nodes, targets = g.input("nodes", ["n", d]), g.input("targets", [c, d])
     outputs: dict[str, int | str] = {NODE: "n", EDGE: "k", GRAPH: 1}
     scale = d**-0.5 if config.isotropic else 1.0
@@ -76,7 +76,7 @@ def _head(model: AdaR, opset: int, real: str) -> GraphBuilder:
     return g
 
 
-def _readout(g: GraphBuilder, nodes: str, level: str) -> str:
+def _readout(g: OnnxBuilder, nodes: str, level: str) -> str:
     """Z [k, d]: the nodes, the products of pairs of them, or their mean."""
     if level == EDGE:
         pairs = g.input("pairs", [2, "k"], "int64")

@@ -2,49 +2,49 @@
 
 import numpy as np
 
-from adar_export.builder import GraphBuilder
+from adar_export.builder import OnnxBuilder
 from adar_train.alignments import COSINE_MARGIN
 
 SHORTEST = 1e-12  # that PyTorch's `normalize` divides by: a row of zeros is left one
 
 
-def mean_row(g: GraphBuilder, rows: str) -> str:
+def mean_row(g: OnnxBuilder, rows: str) -> str:
     """The mean over all rows, [d]."""
     # Not ReduceMean: TensorRT and ONNX Runtime agree on a sum in all opsets.
     return g.op("Div", g.reduce("ReduceSum", rows, 0), row_count(g, rows))
 
 
-def row_count(g: GraphBuilder, rows: str) -> str:
+def row_count(g: OnnxBuilder, rows: str) -> str:
     """How many rows there are, as a number to divide by."""
     return g.cast(g.op("Shape", rows, start=0, end=1, type="int64"), g.real)
 
 
-def unit_rows(g: GraphBuilder, rows: str) -> str:
+def unit_rows(g: OnnxBuilder, rows: str) -> str:
     """Every row brought to length 1."""
     return g.op("Div", rows, row_lengths(g, rows))
 
 
-def row_lengths(g: GraphBuilder, rows: str) -> str:
+def row_lengths(g: OnnxBuilder, rows: str) -> str:
     """The length of every row, [n, 1], never zero."""
     length = g.reduce("ReduceL2", rows, 1, keepdims=True)
     return g.op("Clip", length, g.weight("shortest", np.array(SHORTEST)))
 
 
-def root_mean_square(g: GraphBuilder, rows: str) -> str:
+def root_mean_square(g: OnnxBuilder, rows: str) -> str:
     """Over all entries, a scalar."""
     total = g.op("ReduceSumSquare", rows, keepdims=0)
     count = g.cast(g.op("Size", rows, type="int64"), g.real)
     return g.op("Sqrt", g.op("Div", total, count))
 
 
-def alignment(g: GraphBuilder, name: str, nodes: str, targets: str) -> str:
+def alignment(g: OnnxBuilder, name: str, nodes: str, targets: str) -> str:
     """What `adar_train.alignments` has under that name."""
     if name == COSINE_MARGIN:
         return _cosine_margin(g, nodes, targets)
     return g.op("MatMul", mean_row(g, nodes), mean_row(g, targets))
 
 
-def _cosine_margin(g: GraphBuilder, nodes: str, targets: str) -> str:
+def _cosine_margin(g: OnnxBuilder, nodes: str, targets: str) -> str:
     """max_j cos(h, ĉ_j) - mean_j cos(h, ĉ_j) = max_j h·(ĉ_j - mean ĉ) / ‖h‖, the mean over all nodes."""
     unit = unit_rows(g, g.op("Sub", targets, mean_row(g, targets)))
     ahead = g.op("Gemm", nodes, g.op("Sub", unit, mean_row(g, unit)), transB=1)  # [n, c]

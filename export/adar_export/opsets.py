@@ -5,7 +5,7 @@ from functools import lru_cache
 import onnx
 import onnxruntime as ort
 
-from adar_export.builder import GraphBuilder
+from adar_export.builder import OnnxBuilder
 from adar_runtime.errors import ExportError, UsageError
 
 OLDEST = 17  # the first with LayerNormalization
@@ -24,7 +24,7 @@ def newest() -> int:
 
 
 def _runs(opset: int) -> bool:
-    graph = GraphBuilder("probe", opset)
+    graph = OnnxBuilder("probe", opset)
     graph.output("y", graph.op("Neg", graph.input("x", [1])), [1])
     try:
         ort.InferenceSession(graph.build({}).SerializeToString(), providers=["CPUExecutionProvider"])

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from adar_export.builder import GraphBuilder
+from adar_export.builder import OnnxBuilder
 from adar_export.onnx_ops import mean_row
 from adar_train.placing import RIDGE, ROOT_STEPS, TINY
 
 
-def placed(g: GraphBuilder, nodes: str, targets: str, length: float, columns: int) -> tuple[str, str]:
+def placed(g: OnnxBuilder, nodes: str, targets: str, length: float, columns: int) -> tuple[str, str]:
     """Both sides weighted and measured from their middle, every row of that length."""
     nodes, targets = (g.op("Sub", rows, mean_row(g, rows)) for rows in (nodes, targets))
     weights = _root(g, _root(g, _covariance(g, nodes, columns), columns), columns)
@@ -19,7 +19,7 @@ def placed(g: GraphBuilder, nodes: str, targets: str, length: float, columns: in
     return _of_length(g, length, g.op("Sub", nodes, mean_row(g, gathered))), targets
 
 
-def _covariance(g: GraphBuilder, rows: str, columns: int) -> str:
+def _covariance(g: OnnxBuilder, rows: str, columns: int) -> str:
     """Of centred rows, with the ridge; the sum of all squares is that of the variances."""
     mean = g.op(
         "Mul", g.op("ReduceSumSquare", rows, keepdims=0), g.weight("share", np.array(RIDGE / columns))
@@ -28,13 +28,13 @@ def _covariance(g: GraphBuilder, rows: str, columns: int) -> str:
     return g.op("Gemm", rows, rows, ridge, transA=1)
 
 
-def _of_length(g: GraphBuilder, length: float, rows: str) -> str:
+def _of_length(g: OnnxBuilder, length: float, rows: str) -> str:
     square = g.reduce("ReduceSumSquare", rows, 1, keepdims=True)
     root = g.op("Sqrt", g.op("Add", square, g.weight("tiny", np.array(TINY))))
     return g.op("Mul", rows, g.op("Div", g.weight("row_length", np.array(length)), root))
 
 
-def _root(g: GraphBuilder, matrix: str, columns: int) -> str:
+def _root(g: OnnxBuilder, matrix: str, columns: int) -> str:
     """Newton's iteration, one step after the other."""
     square = g.op("ReduceSumSquare", matrix, keepdims=0)
     y = g.op("Div", matrix, g.op("Add", g.op("Sqrt", square), g.weight("tiny", np.array(TINY))))

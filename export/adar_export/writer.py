@@ -13,8 +13,8 @@ import torch
 from adar_export import convergence, validate
 from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
-from adar_export.onnx_files import write_graph
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_files import write_onnx_model
+from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
@@ -90,7 +90,7 @@ def adar_of(run: Run) -> AdaR:
 
 def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Manifest:
     """The graphs, and a manifest that does not know yet how good they are."""
-    protos = build_graphs(model, wish.opset, precision_of(wish.precision))
+    protos = build_onnx_models(model, wish.opset, precision_of(wish.precision))
     if wish.plain:
         protos["cell"] = export_plain_cell(model, wish.opset)
     for proto in protos.values():
@@ -109,7 +109,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Ma
         unit_step=config.unit_step,
         alignment=config.alignment,
         exit=run.metrics.get("exit", EXIT),
-        graphs={name: write_graph(folder, name, proto) for name, proto in protos.items()},
+        onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
         training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
         versions=_versions(),

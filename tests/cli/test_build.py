@@ -10,7 +10,7 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 import adar_export
 from adar_deploy.console import err
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime import Graph, write_graph
 from adar_runtime.backends.tensorrt import cuda
@@ -30,7 +30,7 @@ def bundle(bundle_folder: Path, tmp_path: Path) -> Path:
 
 def in_precision(bundle: Path, run: Path, precision: str) -> None:
     """The cell of that precision in place of the bundle's."""
-    cell = build_graphs(load_run(run).model, 17, precision_of(precision))["cell"].SerializeToString()
+    cell = build_onnx_models(load_run(run).model, 17, precision_of(precision))["cell"].SerializeToString()
     replace_graph(bundle, "cell", cell)
     edit(bundle, lambda m: m.update(precision=precision))
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import EXACT
 from adar_train import AdaR, ModelConfig
 from adar_train.alignments import ALIGNMENTS
@@ -81,7 +81,7 @@ def cases(draw: st.DrawFn):
 @given(cases())
 def test_any_step_is_the_papers_to_ten_digits(case) -> None:
     model, call = case
-    cell = build_graphs(model, 17, EXACT)["cell"]
+    cell = build_onnx_models(model, 17, EXACT)["cell"]
     assert_close(by_plain_cell(model, call), by_reference(cell, call.feeds()), 1e-10)
 
 
@@ -90,7 +90,7 @@ def test_any_step_is_the_papers_to_ten_digits(case) -> None:
 def test_a_step_of_eulers_is_the_training_cells_to_ten_digits(case) -> None:
     model, call = case
     call.weight, call.previous_weight = call.lead, 0.0
-    cell = build_graphs(model, 17, EXACT)["cell"]
+    cell = build_onnx_models(model, 17, EXACT)["cell"]
     assert_close(by_training_cell(model, call), by_reference(cell, call.feeds()), 1e-10)
 
 
@@ -101,7 +101,7 @@ def test_any_step_is_the_papers_in_float32(case) -> None:
     model, call = case
     expected = by_plain_cell(model, call)
     assume(distance(expected, by_plain_cell(deepcopy(model).float(), call.in_float32())) <= 2e-6)
-    cell = build_graphs(model, 17)["cell"]
+    cell = build_onnx_models(model, 17)["cell"]
     assert_close(expected, by_onnxruntime(cell, call.feeds(np.float32)), 1e-5)
 
 
@@ -109,7 +109,7 @@ def test_any_step_is_the_papers_in_float32(case) -> None:
 def test_every_kind_of_graph_gives_the_training_cells_step(kind: str) -> None:
     model = stirred(ModelConfig(3, 4, 8, 5), 1)
     call = random_call(model, edges_of(kind, 300, 2), 300, 4, 3, (0.125, 0.0, 0.125))
-    got = by_onnxruntime(build_graphs(model, 17)["cell"], call.feeds(np.float32))
+    got = by_onnxruntime(build_onnx_models(model, 17)["cell"], call.feeds(np.float32))
     assert_close(by_training_cell(model, call), got, 1e-5)
 
 
@@ -117,7 +117,7 @@ def test_an_untrained_isotropic_cell_exports_only_what_is_at_work() -> None:
     torch.manual_seed(0)
     model = AdaR(ModelConfig(3, None, 8, 4, isotropic=True)).double().eval().requires_grad_(False)
     call = random_call(model, edges_of("directed", 20, 0), 20, 3, 0, (0.2, -0.1, 0.05))
-    cell = build_graphs(model, 17, EXACT)["cell"]
+    cell = build_onnx_models(model, 17, EXACT)["cell"]
     assert_close(by_plain_cell(model, call), by_reference(cell, call.feeds()), 1e-10)
     assert "LayerNormalization" not in {node.op_type for node in cell.graph.node}
 
@@ -131,7 +131,7 @@ def test_two_threads_give_the_same_bits_every_time() -> None:
     call = random_call(model, edges, nodes, 2, 0, (0.1, 0.0, 0.1))
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
-    content = build_graphs(model, 17)["cell"].SerializeToString()
+    content = build_onnx_models(model, 17)["cell"].SerializeToString()
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     results = [session.run(["next_nodes"], call.feeds(np.float32))[0].tobytes() for _ in range(50)]
     assert all(one == other for one, other in pairwise(results))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import OLDEST, check_opset, newest
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import UsageError
@@ -31,7 +31,7 @@ def one_step(model: AdaR, graph, opset: int = 17) -> tuple[list[np.ndarray], lis
     with torch.no_grad():
         _, after = model.trajectory(GraphTensors.of(graph), [0.25, 0.375])
         expected = [*(part.numpy() for part in after), model.alignment(after).numpy()]
-    graphs = build_graphs(model, opset)
+    graphs = build_onnx_models(model, opset)
     feeds = {"features": graph.features}
     if model.config.targets is None:
         feeds["target_features"] = graph.target_features
@@ -79,7 +79,7 @@ def test_an_isotropic_step_is_the_training_cells(trained: bool) -> None:
             weight.normal_(std=0.2)
     for expected, got in zip(*one_step(model, graph), strict=True):
         assert np.abs(expected - got).max() <= 1e-5 * max(1, np.abs(expected).max())
-    operators = {node.op_type for node in build_graphs(model, 17)["cell"].graph.node}
+    operators = {node.op_type for node in build_onnx_models(model, 17)["cell"].graph.node}
     assert ("LayerNormalization" in operators) == trained  # what is at rest is not exported
 
 
@@ -87,7 +87,7 @@ def test_an_isotropic_step_is_the_training_cells(trained: bool) -> None:
 def test_every_opset_is_exactly_the_one_asked_for(opset: int) -> None:
     graph = random_graph(12, 30)
     model = awake(ModelConfig(graph.width, None, 8, 4))
-    for proto in build_graphs(model, opset).values():
+    for proto in build_onnx_models(model, opset).values():
         onnx.checker.check_model(proto, full_check=True)
         assert [(entry.domain, entry.version) for entry in proto.opset_import] == [("", opset)]
     for expected, got in zip(*one_step(model, graph, opset), strict=True):
@@ -101,7 +101,7 @@ def test_an_opset_that_cannot_be_names_the_range(opset: int) -> None:
 
 
 def test_names_and_free_sides_are_readable() -> None:
-    graphs = build_graphs(awake(ModelConfig(6, None, 8, 4)), 17)
+    graphs = build_onnx_models(awake(ModelConfig(6, None, 8, 4)), 17)
     sides = {
         value.name: [side.dim_param or side.dim_value for side in value.type.tensor_type.shape.dim]
         for value in [*graphs["cell"].graph.input, *graphs["cell"].graph.output]
@@ -124,7 +124,7 @@ def test_names_and_free_sides_are_readable() -> None:
 
 
 def test_two_exports_are_the_same_bytes() -> None:
-    first, second = (build_graphs(awake(ModelConfig(6, 3, 8, 4)), 17) for _ in range(2))
+    first, second = (build_onnx_models(awake(ModelConfig(6, 3, 8, 4)), 17) for _ in range(2))
     for name in first:
         assert first[name].SerializeToString(deterministic=True) == second[name].SerializeToString(
             deterministic=True
@@ -141,7 +141,7 @@ def test_few_nodes_among_many_columns_are_placed_alike(nodes: int, columns: int)
     with torch.no_grad():
         expected = model.encode(tensors.features, tensors.target_features)
     feeds = {"features": graph.features, "target_features": graph.target_features}
-    session = ort.InferenceSession(build_graphs(model, 17)["encoder"].SerializeToString())
+    session = ort.InferenceSession(build_onnx_models(model, 17)["encoder"].SerializeToString())
     for name, rows in zip(("nodes", "targets"), expected, strict=False):
         got = session.run([name], feeds)[0]
         assert np.abs(rows.numpy() - got).max() <= 1e-4 * np.abs(got).max(), name

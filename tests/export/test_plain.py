@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from adar_export import export_bundle
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import OLDEST, newest
 from adar_export.plain_cell import export_plain_cell
 from adar_runtime import Final, load
@@ -31,7 +31,7 @@ def test_it_is_exactly_the_opset_asked_for_and_the_same_step() -> None:
     feeds = call.feeds(np.float32)
     names = {value.name for value in plain.graph.input}
     got = by_onnxruntime(plain, {k: v for k, v in (feeds | call.edges()).items() if k in names})
-    assert_close(by_onnxruntime(build_graphs(ours, opset)["cell"], feeds), got, 1e-5)
+    assert_close(by_onnxruntime(build_onnx_models(ours, opset)["cell"], feeds), got, 1e-5)
     assert "ScatterElements" in {node.op_type for node in plain.graph.node}
 
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("polygraphy", reason="needs polygraphy")
 
 from adar_export.bf16_emulation import twin_of
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime.backends.tensorrt.engines.clock import clock_graph
 from adar_train import AdaR, ModelConfig
@@ -36,7 +36,7 @@ def polygraphy(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str
 
 
 def files(model: AdaR, folder: Path, precision: str) -> dict[str, Path]:
-    protos = build_graphs(model, 17, precision_of(precision))
+    protos = build_onnx_models(model, 17, precision_of(precision))
     paths = {name: folder / f"{name}-{precision}.onnx" for name in protos}
     for name, proto in protos.items():
         onnx.save(proto, paths[name])

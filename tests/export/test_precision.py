@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, shape_inference
 
 from adar_export import export_bundle
 from adar_export.bf16_emulation import twin_of
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import PRECISIONS, precision_of
 from adar_export.validate import TOLERANCES
 from adar_runtime import Final, load
@@ -37,7 +37,7 @@ def types_in(proto: onnx.ModelProto) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_products_are_small_and_all_that_has_to_be_exact_is_not(name: str) -> None:
-    cell = build_graphs(model(), 17, PRECISIONS[name])["cell"]
+    cell = build_onnx_models(model(), 17, PRECISIONS[name])["cell"]
     types, small = types_in(cell), SMALL[name]
     *large, margin = [node for node in cell.graph.node if node.op_type == "Gemm"]
     assert all(types[value] == small for node in large for value in (*node.input, *node.output))
@@ -52,7 +52,9 @@ def test_products_are_small_and_all_that_has_to_be_exact_is_not(name: str) -> No
 
 
 def test_int8_keeps_a_byte_a_weight_and_multiplies_in_float32() -> None:
-    cells = {name: build_graphs(model(), 17, PRECISIONS[name])["cell"] for name in ("fp32", "int8", "fp16")}
+    cells = {
+        name: build_onnx_models(model(), 17, PRECISIONS[name])["cell"] for name in ("fp32", "int8", "fp16")
+    }
     sizes = {name: cell.ByteSize() for name, cell in cells.items()}
     assert sizes["int8"] < sizes["fp16"] < sizes["fp32"]
     types = types_in(cells["int8"])
@@ -68,7 +70,7 @@ def test_one_step_is_near_the_exact_one(name: str, tolerance: float) -> None:
     edges = random_graph(200, 900).edge_index
     call = random_call(ours, edges, 200, 3, 0, (0.125, 0.0, 0.125))
     feeds = call.feeds(np.float32)
-    cells = [build_graphs(ours, 17, PRECISIONS[one])["cell"] for one in ("fp32", name)]
+    cells = [build_onnx_models(ours, 17, PRECISIONS[one])["cell"] for one in ("fp32", name)]
     exact, got = (by_onnxruntime(twin_of(cell), feeds) for cell in cells)  # of bf16 alone it is another
     assert_close(exact, got, tolerance)
     assert not np.array_equal(exact["next_nodes"], got["next_nodes"])
@@ -81,7 +83,7 @@ def test_a_twin_is_as_far_off_as_the_real_one() -> None:
     """
     ours = model()
     call = random_call(ours, random_graph(200, 900).edge_index, 200, 3, 0, (0.125, 0.0, 0.125))
-    cell = build_graphs(ours, 17, PRECISIONS["fp16"])["cell"]
+    cell = build_onnx_models(ours, 17, PRECISIONS["fp16"])["cell"]
     pair = cell, twin_of(cell, TensorProto.FLOAT16)
     real, twin = (by_onnxruntime(one, call.feeds(np.float32)) for one in pair)
     types = types_in(pair[1])
@@ -90,7 +92,7 @@ def test_a_twin_is_as_far_off_as_the_real_one() -> None:
         for node in pair[1].graph.node
         if TensorProto.FLOAT16 in [types[value] for value in (*node.input, *node.output) if value]
     } == {"Cast"}
-    exact = by_onnxruntime(build_graphs(ours, 17)["cell"], call.feeds(np.float32))
+    exact = by_onnxruntime(build_onnx_models(ours, 17)["cell"], call.feeds(np.float32))
     lost = [np.abs(side["nodes_velocity"] - exact["nodes_velocity"]).max() for side in (real, twin)]
     assert lost[0] / 4 < lost[1] < 4 * lost[0]
 
@@ -122,5 +124,5 @@ def test_a_precision_makes_every_opset() -> None:
 
     for opset in (OLDEST, newest()):
         for precision in PRECISIONS.values():
-            cell = build_graphs(model(), opset, precision)["cell"]
+            cell = build_onnx_models(model(), opset, precision)["cell"]
             assert [helper.make_opsetid("", opset)] == list(cell.opset_import)

@@ -53,8 +53,8 @@ def test_a_disagreement_leaves_no_bundle(
             model.cell.message.linear.weight.add_(0.5)
         return graphs
 
-    original = writer.build_graphs
-    monkeypatch.setattr(writer, "build_graphs", build_then_change)
+    original = writer.build_onnx_models
+    monkeypatch.setattr(writer, "build_onnx_models", build_then_change)
     with pytest.raises(ExportError, match="disagree") as error:
         export_bundle(load_run(described_run), tmp_path / "bundle", steps=(1, 2, 5, 10))
     assert str(error.value).count(" after ") >= 4  # all that differ are listed, not only the first
@@ -72,7 +72,7 @@ def test_an_old_bundle_is_replaced_whole(described_run: Path, tmp_path: Path) ->
     assert read_manifest(out).opset == 19
 
 
-@pytest.mark.parametrize("stage", ["build_graphs", "part_of", "convergence.measure", "the last write"])
+@pytest.mark.parametrize("stage", ["build_onnx_models", "part_of", "convergence.measure", "the last write"])
 def test_a_failure_in_the_middle_leaves_the_old_bundle(
     stage: str, described_run: Path, described_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import adar_runtime
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime import backends
 from adar_runtime.backends import BACKENDS, available
@@ -62,7 +62,7 @@ def test_a_new_backend_is_one_module_and_one_line(
 
 def test_a_bf16_bundle_needs_a_gpu(bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
-    cell = build_graphs(load_run(run_folder).model, 17, precision_of("bf16"))["cell"].SerializeToString()
+    cell = build_onnx_models(load_run(run_folder).model, 17, precision_of("bf16"))["cell"].SerializeToString()
     replace_graph(bundle, "cell", cell)
     edit(bundle, lambda m: m.update(precision="bf16"))
     with pytest.raises(BackendError, match="--precision fp32, or run it on a GPU"):

@@ -10,7 +10,7 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 import tensorrt_rtx
 
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime.backends.tensorrt.engines import FOLDER
 from adar_runtime.backends.tensorrt.engines.build import _Target, _TimingCache, build_engine, build_engines
@@ -27,7 +27,7 @@ from tests.runtime.acting import QUICK, RTX, TARGET
 
 
 def graphs_of(model: AdaR, precision: str = "fp32") -> dict[str, bytes]:
-    protos = build_graphs(model, 17, precision_of(precision))
+    protos = build_onnx_models(model, 17, precision_of(precision))
     return {name: proto.SerializeToString() for name, proto in protos.items()}
 
 
@@ -56,7 +56,7 @@ def test_every_profile_is_built(copy: Path, names: list[str]) -> None:
     cell = built[1]
     assert cell.profiles == tuple(Profile.parse(name) for name in names)
     assert set(cell.shapes[0]) == {
-        port.name for port in read_bundle(copy)[0].graphs["cell"].inputs if "n" in port.shape
+        port.name for port in read_bundle(copy)[0].onnx_models["cell"].inputs if "n" in port.shape
     } | {port.name for port in STRUCTURES[TABLES]}
 
 

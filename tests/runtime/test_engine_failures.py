@@ -69,14 +69,14 @@ def test_what_is_no_onnx_file_is_refused() -> None:
 def test_a_profile_of_other_inputs_is_refused(bundle_folder: Path, change, said: str) -> None:
     """TensorRT itself takes any name."""
     manifest, graphs = read_bundle(bundle_folder)
-    shapes = change(PROFILES["small"].shapes(manifest.graphs["cell"].inputs))
+    shapes = change(PROFILES["small"].shapes(manifest.onnx_models["cell"].inputs))
     with pytest.raises(EngineError, match=said):
         build_engine("cell", graphs["cell"], TARGET, [shapes], QUICK)
 
 
 def test_a_profile_that_contradicts_itself_is_refused(bundle_folder: Path) -> None:
     manifest, graphs = read_bundle(bundle_folder)
-    shapes = PROFILES["small"].shapes(manifest.graphs["cell"].inputs)
+    shapes = PROFILES["small"].shapes(manifest.onnx_models["cell"].inputs)
     shapes["nodes"] = Shapes((50, 16), (50, 16), (60, 16))
     shapes["place"] = Shapes((70,), (80,), (90,))
     with pytest.raises(EngineError, match=r"could not build an engine of cell\.onnx|refused a profile"):

@@ -109,5 +109,5 @@ def test_a_hub_s_tables_are_built_for(bundle_folder: Path) -> None:
     for wide in (profile, PROFILES["medium"], PROFILES["large"]):
         assert_fits(wide, edges, spokes)
     manifest, graphs = read_bundle(bundle_folder)
-    shapes = profile.shapes(manifest.graphs["cell"].inputs)
+    shapes = profile.shapes(manifest.onnx_models["cell"].inputs)
     assert build_engine("cell", graphs["cell"], TARGET, [shapes], QUICK)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import adar_runtime
 from adar_export import export_bundle
-from adar_export.onnx_models import build_graphs
+from adar_export.onnx_models import build_onnx_models
 from adar_export.plain_cell import PlainAdaR
 from adar_runtime import Graph
 from adar_runtime.evaluation.metrics import split_metrics
@@ -112,7 +112,7 @@ def test_a_run_from_before_has_its_scores_as_they_were(run: Path, tmp_path: Path
 def test_a_model_of_classes_knows_nothing_of_it() -> None:
     model = random_model(ModelConfig(5, 2, 8, 4))
     assert not any(name.startswith("label_") for name in model.state_dict())
-    head = build_graphs(model, 17)["head"]
+    head = build_onnx_models(model, 17)["head"]
     assert not any(weight.name.startswith("label_") for weight in head.graph.initializer)
     (last,) = [node for node in head.graph.node if "scores" in node.output]
     assert last.op_type == "Gemm"

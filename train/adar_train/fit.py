@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from adar_runtime.errors import DivergedError, GraphError, RunFolderError, UsageError
 from adar_runtime.evaluation.curves import Curve, calibrate
-from adar_runtime.evaluation.metrics import SPLITS, metric_name, pooled_metrics
-from adar_runtime.graph import GRAPH, Graph
+from adar_runtime.evaluation.metrics import metric_name, pooled_metrics
+from adar_runtime.graph import GRAPH, PARTS, Graph
 from adar_runtime.interrupts import deferred_signals
 from adar_train import distributed
 from adar_train.cell import ModelConfig
@@ -288,7 +288,7 @@ def _at_exit(group: Sequence[Curve], time: float) -> dict[str, float]:
     at = [curve.metrics[curve.step_at(time)] for curve in group]
     return {
         part: float(np.mean([m[part] for m in at if part in m]))
-        for part in SPLITS
+        for part in PARTS
         if any(part in m for m in at)
     }
 

@@ -91,7 +91,7 @@ class BackendModule(Protocol):
         """Why it cannot work on this machine, and what to do; None where it may."""
         ...
 
-    def open(self, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
+    def open(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
         """Make a bundle ready; a BackendError where that does not work, never another device instead."""
         ...
 
@@ -113,7 +113,7 @@ def available() -> list[str]:
 
 
 def open_backend(
-    name: str, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings | None = None
+    name: str, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings | None = None
 ) -> Backend:
     """The backend of that name or, for "auto", the best that really works with this bundle."""
     if name != AUTO and name not in BACKENDS:
@@ -122,7 +122,7 @@ def open_backend(
     settings = settings or Settings()
 
     def opened(candidate: str) -> Backend:
-        return _open(candidate, graphs, manifest, settings)
+        return _open(candidate, onnx_models, manifest, settings)
 
     return _first(list(BACKENDS), opened) if name == AUTO else opened(name)
 
@@ -164,12 +164,12 @@ class _OrNext:
             return following.start(graph)
 
 
-def _open(name: str, graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
+def _open(name: str, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
     module = _module(name)
     problem = module.problem()
     if problem is not None:
         raise BackendError(f"{name} does not work here: {problem}")
-    return module.open(graphs, manifest, settings)
+    return module.open(onnx_models, manifest, settings)
 
 
 def _module(name: str) -> BackendModule:

@@ -10,7 +10,7 @@ from adar_runtime.backends import AUTO, TENSORRT, Settings, open_backend
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import memory, onnx_guard, signature
 from adar_runtime.bundle.convergence import behaves_like_ode, measured_settings
-from adar_runtime.bundle.manifest import GraphFile, Manifest
+from adar_runtime.bundle.manifest import Manifest, OnnxFile
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.files import read_own
 from adar_runtime.graph import EDGE, Graph
@@ -55,9 +55,11 @@ class Bundle:
         if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
-        self.manifest, graphs = read_bundle(path)
+        self.manifest, onnx_models = read_bundle(path)
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
-        self.backend = open_backend(backend, graphs, self.manifest, Settings(threads, path, rebuild, trusted))
+        self.backend = open_backend(
+            backend, onnx_models, self.manifest, Settings(threads, path, rebuild, trusted)
+        )
         signature.check(self.manifest, self.backend.ports)
 
     def run(
@@ -165,7 +167,7 @@ class Bundle:
 def read_bundle(path: Path) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest and the ONNX files that it names, checked and not yet run."""
     manifest = read_manifest(path)
-    return manifest, {name: _read_graph_file(path, file) for name, file in manifest.graphs.items()}
+    return manifest, {name: _read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -181,7 +183,7 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _read_graph_file(folder: Path, expected: GraphFile) -> bytes:
+def _read_onnx_file(folder: Path, expected: OnnxFile) -> bytes:
     """The bytes of a graph, if they are the ones that the manifest speaks of and harmless."""
     path = folder / expected.file
     name = str(folder / short(expected.file))

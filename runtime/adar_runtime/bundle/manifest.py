@@ -14,7 +14,8 @@ SCHEMA = 2
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # 100,000 names of classes fit
 MAX_DEPTH = 50  # of lists and objects within each other: 6 are needed, and copying fails at some hundreds
-GRAPHS = ("encoder", "cell", "head")
+ONNX_MODELS = ("encoder", "cell", "head")
+FILE_KEY = "graphs"  # of the ONNX models in manifest.json; kept so that older bundles load
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 CHECKSUM = "checksum"  # the field's name
@@ -23,7 +24,7 @@ LAST_WITH = {1: "0.1.0"}  # the last version of this package that wrote and read
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of an ONNX graph; a side that is free has a name instead of a number."""
+    """An input or output of an ONNX model; a dynamic dimension has a name instead of a number."""
 
     name: str
     type: str
@@ -31,8 +32,8 @@ class Port:
 
 
 @dataclass(frozen=True)
-class GraphFile:
-    """One ONNX graph of the bundle."""
+class OnnxFile:
+    """One ONNX model of the bundle."""
 
     file: str
     sha256: str
@@ -57,7 +58,7 @@ class Manifest:
     unit_step: bool  # every step takes a time of 1, whatever the budget
     alignment: str  # the scalar that the cell gives out and an exit watches
     exit: dict[str, Any]  # the rule to stop by, and its settings
-    graphs: dict[str, GraphFile]
+    onnx_models: dict[str, OnnxFile]
     class_names: tuple[str, ...] | None = None
     parity: dict[str, Any] = field(default_factory=dict)  # how far from PyTorch it is, after how many steps
     convergence: dict[str, Any] = field(default_factory=dict)  # how like an ODE the cell behaves
@@ -69,6 +70,7 @@ class Manifest:
         """All of it, as the file has it."""
         fields = {"schema": SCHEMA} | asdict(self)
         del fields["sealed"]
+        fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # keys that are numbers become text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
 
@@ -97,7 +99,7 @@ class Manifest:
                 f"{FILE_NAME} was changed after it was exported: its checksum is not that of its fields; "
                 "copy the bundle again, or export the run again"
             )
-        graphs = _take(raw, "graphs", dict)
+        files = _take(raw, FILE_KEY, dict)
         return cls(
             features=_size(raw, "features"),
             hidden=_size(raw, "hidden"),
@@ -111,7 +113,7 @@ class Manifest:
             unit_step=_take(raw, "unit_step", bool),
             alignment=_take(raw, "alignment", str),
             exit=_take(raw, "exit", dict),
-            graphs={name: _graph_file(_take(graphs, name, dict)) for name in GRAPHS},
+            onnx_models={name: _onnx_file(_take(files, name, dict)) for name in ONNX_MODELS},
             class_names=None
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
@@ -144,11 +146,11 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return not levels or any(_is_deeper(each, levels - 1) for each in inner)
 
 
-def _graph_file(raw: Mapping[str, Any]) -> GraphFile:
+def _onnx_file(raw: Mapping[str, Any]) -> OnnxFile:
     name = _take(raw, "file", str)
     if PurePosixPath(name).name != name or "\\" in name or name in ("", ".", ".."):
         raise BundleError(f"{FILE_NAME} names a file outside the bundle: {short(name)!r}")
-    return GraphFile(
+    return OnnxFile(
         file=name,
         sha256=_take(raw, "sha256", str),
         bytes=_size(raw, "bytes"),

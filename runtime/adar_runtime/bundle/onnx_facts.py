@@ -10,14 +10,14 @@ _MODEL_METADATA = 14
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_OPERATOR, _TENSOR_DIMS = 7, 1, 5, 4, 1
 
 
-class GraphFacts(NamedTuple):
+class OnnxFacts(NamedTuple):
     """Of one graph."""
 
     operators: list[str]  # the kind of each
     parameters: int  # numbers in all weights
 
 
-def facts_of(content: bytes) -> GraphFacts:
+def facts_of(content: bytes) -> OnnxFacts:
     """Count operators and parameters of a file that `onnx_guard` has checked."""
     operators, parameters = [], 0
     for number, graph in fields(memoryview(content)):
@@ -28,7 +28,7 @@ def facts_of(content: bytes) -> GraphFacts:
                 operators += [bytes(v).decode() for k, v in fields(value) if k == _NODE_OPERATOR]
             elif field == _GRAPH_INITIALIZER:
                 parameters += prod(d for k, v in fields(value) if k == _TENSOR_DIMS for d in integers(v))
-    return GraphFacts(operators, parameters)
+    return OnnxFacts(operators, parameters)
 
 
 def metadata_of(content: bytes) -> dict[str, str]:

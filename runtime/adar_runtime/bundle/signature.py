@@ -60,7 +60,7 @@ def problems(manifest: Manifest, real: Mapping[str, Ports]) -> list[str]:
     """Every input or output, as the manifest says or as the graphs have it, that is not what it has to be."""
     found = []
     for name, ports in expected(manifest).items():
-        file = manifest.graphs[name]
+        file = manifest.onnx_models[name]
         said = Ports(file.inputs, file.outputs)
         for whose, has in (("the manifest's", said), ("the real", real[name])):
             found += _differences(f"{whose} inputs of {short(file.file)}", ports.inputs, has.inputs)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.evaluation.metrics import SPLITS, pooled_metrics
-from adar_runtime.graph import Floats, Graph
+from adar_runtime.evaluation.metrics import pooled_metrics
+from adar_runtime.graph import PARTS, Floats, Graph
 from adar_runtime.loop.stopping import AtTime, Final, Peak, StopRule, answer_step
 
 PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
@@ -53,7 +53,7 @@ def run_moments(bundle: Bundle, graph: Graph, budget: int) -> Iterator[Moment]:
 
 
 def measure(
-    moments: Iterable[Moment], graph: Graph, budget: int, split: int = 0, parts: Sequence[str] = SPLITS
+    moments: Iterable[Moment], graph: Graph, budget: int, split: int = 0, parts: Sequence[str] = PARTS
 ) -> Curve:
     """Score every step of one budget."""
     return measure_together([moments], [graph], budget, split, parts)
@@ -64,7 +64,7 @@ def measure_together(
     graphs: Sequence[Graph],
     budget: int,
     split: int = 0,
-    parts: Sequence[str] = SPLITS,
+    parts: Sequence[str] = PARTS,
 ) -> Curve:
     """Score every step of one budget over all graphs at once."""
     speeds: list[float] = []

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from adar_runtime.graph import ALL, Floats, Graph, Integers, Mask
-
-SPLITS = ("train", "val", "test")
+from adar_runtime.graph import ALL, PARTS, Floats, Graph, Integers, Mask
 
 
 def scored_part(graphs: Sequence[Graph]) -> str:
@@ -15,14 +13,14 @@ def scored_part(graphs: Sequence[Graph]) -> str:
 
 
 def split_metrics(
-    graph: Graph, scores: Floats, split: int = 0, parts: Sequence[str] = SPLITS
+    graph: Graph, scores: Floats, split: int = 0, parts: Sequence[str] = PARTS
 ) -> dict[str, float]:
     """The metric of scores [k, c] on each part of a split that has known labels worth measuring."""
     return pooled_metrics([graph], [scores], split, parts)
 
 
 def pooled_metrics(
-    graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0, parts: Sequence[str] = SPLITS
+    graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0, parts: Sequence[str] = PARTS
 ) -> dict[str, float]:
     """The same over the outputs of several graphs together, as if they were one."""
     measured = {}

@@ -1,7 +1,7 @@
 """The user's data: `Graph`, its checks and limits, file formats, and synthetic graphs."""
 
 from adar_runtime.graph.checks import Floats, Integers, Mask
-from adar_runtime.graph.graph import ALL, EDGE, GRAPH, LEVELS, MASKS, NODE, Graph, SparseRows
+from adar_runtime.graph.graph import ALL, EDGE, GRAPH, LEVELS, MASKS, NODE, PARTS, Graph, SparseRows
 
 __all__ = [
     "ALL",
@@ -10,6 +10,7 @@ __all__ = [
     "LEVELS",
     "MASKS",
     "NODE",
+    "PARTS",
     "Floats",
     "Graph",
     "Integers",

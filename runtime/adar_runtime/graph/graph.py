@@ -16,7 +16,10 @@ ALL = "all"  # the part of a split that is all of it
 NODE, EDGE, GRAPH = LEVELS = ("node", "edge", "graph")
 """What predictions are made for."""
 
-MASKS = ("train_mask", "val_mask", "test_mask")
+PARTS = ("train", "val", "test")
+"""The parts of a split."""
+
+MASKS = tuple(f"{part}_mask" for part in PARTS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import short
-from adar_runtime.graph import ALL, EDGE, Floats, Graph, Integers, SparseRows
+from adar_runtime.graph import ALL, EDGE, PARTS, Floats, Graph, Integers, SparseRows
 from adar_runtime.graph.labels import listed, named
-from adar_runtime.graph.statistics import PARTS, Edges, class_sizes, count_of
+from adar_runtime.graph.statistics import Edges, class_sizes, count_of
 
 FEW = 10  # labels of a class to learn from
 MOST = 0.9  # share of one class above which saying it always is hard to beat

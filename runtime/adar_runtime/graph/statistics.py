@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.graph import ALL, MASKS, Graph, Integers, SparseRows
-
-PARTS = ("train", "val", "test")
+from adar_runtime.graph import ALL, MASKS, PARTS, Graph, Integers, SparseRows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError, UsageError
-from adar_runtime.graph import Graph, Integers
+from adar_runtime.graph import MASKS, Graph, Integers
 from adar_runtime.graph.limits import max_bytes
 
 __all__ = ["FAMILIES", "Family", "make", "minesweeper"]
@@ -23,7 +23,7 @@ def split(random: np.random.Generator, outputs: int, asked: Integers | None = No
         everyone = np.full(outputs, -1)
         everyone[asked] = part
         part = everyone
-    return {name: part == number for number, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    return {name: part == number for number, name in enumerate(MASKS)}
 
 
 def both_ways(sources: Integers, targets: Integers) -> Integers:

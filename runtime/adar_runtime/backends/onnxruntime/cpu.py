@@ -12,6 +12,8 @@ def problem() -> str | None:
     return None
 
 
-def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> OnnxBackend:  # noqa: A001
+def open(onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> OnnxBackend:  # noqa: A001
     """Sessions on the processor."""
-    return OnnxBackend("onnxruntime-cpu", "cpu", "CPUExecutionProvider", graphs, manifest, settings.threads)
+    return OnnxBackend(
+        "onnxruntime-cpu", "cpu", "CPUExecutionProvider", onnx_models, manifest, settings.threads
+    )

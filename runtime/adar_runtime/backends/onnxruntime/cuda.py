@@ -14,8 +14,8 @@ def problem() -> str | None:
     return None if found is None else f"{found}; use onnxruntime-cpu"
 
 
-def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> OnnxBackend:  # noqa: A001
+def open(onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> OnnxBackend:  # noqa: A001
     """Sessions on the first device."""
     return OnnxBackend(
-        "onnxruntime-cuda", "cuda", "CUDAExecutionProvider", graphs, manifest, settings.threads
+        "onnxruntime-cuda", "cuda", "CUDAExecutionProvider", onnx_models, manifest, settings.threads
     )

@@ -21,21 +21,21 @@ from adar_runtime.loop.solvers import Motion, Move
 
 
 class OnnxBackend:
-    """The three graphs of a bundle as ONNX Runtime sessions."""
+    """The three ONNX models of a bundle as ONNX Runtime sessions."""
 
     def __init__(
         self,
         name: str,
         device: str,
         provider: str,
-        graphs: Mapping[str, bytes],
+        onnx_models: Mapping[str, bytes],
         manifest: Manifest,
         threads: int | None,
     ) -> None:
         self.name = name
         self._device = device
         self._layout, self._level = LAYOUTS[manifest.aggregation], manifest.level
-        self._sessions = open_sessions(graphs, manifest, provider, threads)
+        self._sessions = open_sessions(onnx_models, manifest, provider, threads)
 
     @property
     def ports(self) -> dict[str, Ports]:

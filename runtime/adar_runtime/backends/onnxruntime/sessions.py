@@ -16,13 +16,13 @@ QUIET = 4  # ONNX Runtime's level for what ends the process; what it has to say 
 
 
 def open_sessions(
-    graphs: Mapping[str, bytes], manifest: Manifest, provider: str, threads: int | None
+    onnx_models: Mapping[str, bytes], manifest: Manifest, provider: str, threads: int | None
 ) -> dict[str, ort.InferenceSession]:
     """A session for each graph of a bundle."""
     try:
         return {
             name: _session(content, provider, threads, spins=name == LOOPED)
-            for name, content in graphs.items()
+            for name, content in onnx_models.items()
         }
     except BackendError as error:
         if manifest.precision == "bf16" and provider == "CPUExecutionProvider":

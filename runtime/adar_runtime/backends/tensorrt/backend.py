@@ -47,12 +47,12 @@ def problem() -> str | None:
     return bindings_problem()
 
 
-def open(graphs: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> "TensorRtBackend":  # noqa: A001
+def open(onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> "TensorRtBackend":  # noqa: A001
     """Engines that fit, loaded; built first, where that was asked for."""
     if settings.bundle is None:
         raise BackendError("tensorrt runs the engines of a bundle's folder: load the bundle from one")
     return TensorRtBackend(
-        graphs, manifest, settings.bundle, rebuild=settings.rebuild, trusted=settings.trusted
+        onnx_models, manifest, settings.bundle, rebuild=settings.rebuild, trusted=settings.trusted
     )
 
 
@@ -98,22 +98,22 @@ class TensorRtBackend:
 
     def __init__(
         self,
-        graphs: Mapping[str, bytes],
+        onnx_models: Mapping[str, bytes],
         manifest: Manifest,
         bundle: Path,
         *,
         rebuild: bool = False,
         trusted: bool = False,
     ) -> None:
-        self._graphs, self._manifest, self._bundle = graphs, manifest, bundle
+        self._onnx_models, self._manifest, self._bundle = onnx_models, manifest, bundle
         self._rebuild, self._trusted = rebuild, trusted
-        self._by_row = metadata_of(graphs["encoder"]).get("adar.by_row") == "yes"
+        self._by_row = metadata_of(onnx_models["encoder"]).get("adar.by_row") == "yes"
         self._building = Lock()
         self._engines = self._find()  # replaced as a whole: a run uses those that it found when it started
 
     @property
     def ports(self) -> dict[str, Ports]:
-        return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.graphs}
+        return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.onnx_models}
 
     def start(self, graph: Graph) -> TensorRtRecurrence:
         engines = self._engines
@@ -153,7 +153,7 @@ class TensorRtBackend:
         pairs = None if graph.pairs is None else np.ascontiguousarray(graph.pairs, np.int64)
         if pairs is not None:
             shapes["pairs"] = pairs.shape
-        chosen = {name: engines.profile(name, shapes) for name in manifest.graphs}
+        chosen = {name: engines.profile(name, shapes) for name in manifest.onnx_models}
 
         session = engines.session(d)
         session.fit(chosen["cell"], states, structure)
@@ -187,14 +187,14 @@ class TensorRtBackend:
         return tuple(PROFILES.values())
 
     def _build(self, profiles: tuple[Profile, ...]) -> None:
-        build_engines(self._bundle, self._manifest, self._graphs, Wish(profiles=profiles))
+        build_engines(self._bundle, self._manifest, self._onnx_models, Wish(profiles=profiles))
 
     def _load(self) -> _Engines:
         """The engines that fit, made ready."""
         found = list(sidecars(self._bundle))
         if not found:
             raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
-        hashes = {name: file.sha256 for name, file in self._manifest.graphs.items()}
+        hashes = {name: file.sha256 for name, file in self._manifest.onnx_models.items()}
         hashes[CLOCK] = sha256(clock_graph(self._manifest.hidden))
         capability = Cuda().compute_capability()
         misfits = []
@@ -230,7 +230,7 @@ class TensorRtBackend:
 
     def _describes(self, sidecar: Sidecar) -> bool:
         """Whether it has profiles of just the inputs with a free side, where its graph has any."""
-        file = self._manifest.graphs.get(sidecar.graph)
+        file = self._manifest.onnx_models.get(sidecar.graph)
         ports = () if file is None else file.inputs
         free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
         said = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
@@ -265,7 +265,7 @@ def _as_option(profile: Profile) -> str:
 
 def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:
     """What an engine takes and gives; a free side has the name that the manifest gives it."""
-    trt, engine, file = engines.flavour.trt, engines.loaded[name], manifest.graphs[name]
+    trt, engine, file = engines.flavour.trt, engines.loaded[name], manifest.onnx_models[name]
     types = {trt.DataType.FLOAT: "float32", trt.DataType.INT32: "int32", trt.DataType.INT64: "int64"}
     said = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
     found: dict[bool, list[Port]] = {True: [], False: []}

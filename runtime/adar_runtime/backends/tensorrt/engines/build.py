@@ -64,7 +64,7 @@ def _ignore(_graph: str, _done: float, _phase: str) -> None:
 def build_engines(
     bundle: Path,
     manifest: Manifest,
-    graphs: Mapping[str, bytes],
+    onnx_models: Mapping[str, bytes],
     wish: Wish | None = None,
     on_progress: Report = _ignore,
 ) -> list[Sidecar]:
@@ -74,13 +74,13 @@ def build_engines(
     target = _target(wish)
     if (bundle / FOLDER).is_symlink():
         raise UsageError(f"{bundle / FOLDER} leads out of the bundle: remove it")
-    sources = dict(graphs) | {CLOCK: clock_graph(manifest.hidden)}
+    sources = dict(onnx_models) | {CLOCK: clock_graph(manifest.hidden)}
     with _alone(bundle):
         check_writable(bundle / FOLDER / "probe")
         timing = _TimingCache.of(target, wish, bundle)
     built = {}
     for name, content in sources.items():
-        ports = manifest.graphs[name].inputs if name in manifest.graphs else ()
+        ports = manifest.onnx_models[name].inputs if name in manifest.onnx_models else ()
         shapes = [profile.shapes(ports) for profile in wish.profiles]
         if not shapes[0]:
             shapes = []  # nothing to choose
