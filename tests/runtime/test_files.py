@@ -189,7 +189,7 @@ def test_what_nobody_here_made_is_left_alone(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     (tmp_path / "other").mkdir()
     (tmp_path / (name[:-1] + "0")).symlink_to("other")
-    code = "from pathlib import Path; from adar_runtime import temporaries; temporaries.clear(Path())"
+    code = "from pathlib import Path; from adar_runtime import temporary_files; temporary_files.clear(Path())"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path)
     assert names(tmp_path) == sorted([name, name[:-1] + "0", "other"])
 
