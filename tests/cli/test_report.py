@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adar_deploy.report import sources
+from adar_deploy import model_folders
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
@@ -118,7 +118,7 @@ def test_the_fastest_answer_is_level_with_what_it_cannot_be_told_from(
 
 def test_files_of_a_run_are_called_what_training_calls_them() -> None:
     names = ("CONFIG", "METRICS", "HISTORY", "WEIGHTS", "GRAPH")
-    assert [getattr(sources, name) for name in names] == [getattr(runs, name) for name in names]
+    assert [getattr(model_folders, name) for name in names] == [getattr(runs, name) for name in names]
 
 
 def test_a_run_alone_says_what_an_export_would_add(adar, run_folder: Path, tmp_path: Path) -> None:
