@@ -37,7 +37,7 @@ def write_file(path: Path, content: bytes) -> None:
             temporary.replace(path)
 
 
-def read_own(path: Path, most: int) -> bytes:
+def read_bundle_file(path: Path, most: int) -> bytes:
     """The content of a file that is a bundle's own: a link leads to somebody else's, and a pipe is none."""
     name = short(path.name)
     if path.is_symlink():

@@ -22,11 +22,11 @@ from adar_runtime.errors import BackendError, UsageError
 
 PLAN = b"a plan" * 1000
 SIDECAR = Sidecar(
-    graph="cell",
+    onnx_model="cell",
     onnx_sha256="0" * 64,
     engine_sha256=sha256(PLAN),
     bytes=len(PLAN),
-    flavour="rtx",
+    package="rtx",
     version="1.0",
     compute_capabilities=(),
     precision="fp32",
@@ -170,6 +170,6 @@ def test_a_timing_cache_that_is_no_file_is_none(change: Callable[[Path], object]
 
 def test_an_engine_of_another_graph_does_not_fit() -> None:
     """Whatever its description vouches for: the bundle's own ONNX file decides."""
-    assert "built from another cell.onnx" in str(SIDECAR.misfit("1" * 64, "rtx", "1.0", 89))
-    assert SIDECAR.misfit("0" * 64, "rtx", "1.0", 89) is None
-    assert "1.0" in str(replace(SIDECAR, version="1.0").misfit("0" * 64, "rtx", "2.0", 89))
+    assert "built from a different cell.onnx" in str(SIDECAR.incompatibility("1" * 64, "rtx", "1.0", 89))
+    assert SIDECAR.incompatibility("0" * 64, "rtx", "1.0", 89) is None
+    assert "1.0" in str(replace(SIDECAR, version="1.0").incompatibility("0" * 64, "rtx", "2.0", 89))

@@ -12,7 +12,7 @@ from adar_runtime.bundle import memory, onnx_guard, signature
 from adar_runtime.bundle.convergence import behaves_like_ode, measured_settings
 from adar_runtime.bundle.manifest import Manifest, OnnxFile
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
-from adar_runtime.files import read_own
+from adar_runtime.files import read_bundle_file
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.loop.loop import Loop, Result, check_budget
 from adar_runtime.loop.prefetch import read_ahead
@@ -176,7 +176,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if not file.is_file():
             raise BundleError(f"no {manifests.FILE_NAME}, hence no bundle: make one with adar-deploy export")
-        manifest = Manifest.from_json(read_own(file, manifests.MAX_BYTES).decode("utf-8"))
+        manifest = Manifest.from_json(read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8"))
         make_rule(manifest.exit)  # refuse a rule that cannot be before any work is done
     except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
@@ -193,7 +193,7 @@ def _read_onnx_file(folder: Path, expected: OnnxFile) -> bytes:
         size = path.stat().st_size
         if size != expected.bytes or size > MAX_BYTES:
             raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
-        content = read_own(path, expected.bytes)
+        content = read_bundle_file(path, expected.bytes)
     except BundleError as error:
         raise BundleError(f"{name}: {error}") from error
     except OSError as error:

@@ -19,10 +19,14 @@ from adar_runtime.backends import TENSORRT, Settings
 from adar_runtime.backends.prepared_graph import ENCODER_STEP, LAYOUTS, encoder_rows, outputs_of
 from adar_runtime.backends.tensorrt.context import Shape
 from adar_runtime.backends.tensorrt.cuda import Cuda, bindings_problem, device_problem
-from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
-from adar_runtime.backends.tensorrt.engines.clock import GRAPH as CLOCK
-from adar_runtime.backends.tensorrt.engines.clock import clock_graph
-from adar_runtime.backends.tensorrt.engines.flavours import MODULES, Flavour, flavour_of, installed
+from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.clock import CLOCK, clock_model
+from adar_runtime.backends.tensorrt.engines.packages import (
+    MODULES,
+    TensorRtPackage,
+    installed_packages,
+    load_package,
+)
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
 from adar_runtime.backends.tensorrt.engines.trusted_engines import built_here
@@ -60,7 +64,7 @@ def open(onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Setting
 class _Engines:
     """One of each graph, for one kind of GPU."""
 
-    flavour: Flavour
+    package: TensorRtPackage
     sidecars: Mapping[str, Sidecar]
     runtime: Any  # which has to live as long as what it loaded
     loaded: Mapping[str, Any]
@@ -71,7 +75,7 @@ class _Engines:
         try:
             return self.idle.pop()
         except IndexError:
-            return Session(self.flavour, self.loaded, hidden)
+            return Session(self.package, self.loaded, hidden)
 
     def give_back(self, session: Session) -> None:
         """For the next run. Whoever promises to call this keeps these engines alive until then."""
@@ -182,12 +186,12 @@ class TensorRtBackend:
     def _profiles(self) -> tuple[Profile, ...]:
         """Those that the engines were built for; the usual ones where there are none."""
         for sidecar in sidecars(self._bundle):
-            if sidecar.graph == "cell":
+            if sidecar.onnx_model == "cell":
                 return sidecar.profiles
         return tuple(PROFILES.values())
 
     def _build(self, profiles: tuple[Profile, ...]) -> None:
-        build_engines(self._bundle, self._manifest, self._onnx_models, Wish(profiles=profiles))
+        build_engines(self._bundle, self._manifest, self._onnx_models, BuildOptions(profiles=profiles))
 
     def _load(self) -> _Engines:
         """The engines that fit, made ready."""
@@ -195,31 +199,35 @@ class TensorRtBackend:
         if not found:
             raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
         hashes = {name: file.sha256 for name, file in self._manifest.onnx_models.items()}
-        hashes[CLOCK] = sha256(clock_graph(self._manifest.hidden))
+        hashes[CLOCK] = sha256(clock_model(self._manifest.hidden))
         capability = Cuda().compute_capability()
-        misfits = []
+        problems = []
         for target in dict.fromkeys(one.target for one in found):
-            of_target = {one.graph: one for one in found if one.target == target}
-            flavour = _flavour(of_target)
-            misfit = self._misfit(of_target, hashes, flavour, capability)
-            if misfit is None:
-                runtime = flavour.trt.Runtime(flavour.log)
-                loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
-                return _Engines(flavour, of_target, runtime, loaded, [])
-            misfits.append(misfit)
+            of_target = {one.onnx_model: one for one in found if one.target == target}
+            package = _package(of_target)
+            problem = self._incompatibility(of_target, hashes, package, capability)
+            if problem is None:
+                runtime = package.trt.Runtime(package.log)
+                loaded = {name: self._deserialize(package, runtime, of_target[name]) for name in hashes}
+                return _Engines(package, of_target, runtime, loaded, [])
+            problems.append(problem)
         raise BackendError(
-            f"no TensorRT engine of {self._bundle} fits, {misfits[0]}: "
+            f"no TensorRT engine of {self._bundle} fits, {problems[0]}: "
             f"adar-deploy build {self._bundle}, or --rebuild, or --backend auto"
         )
 
-    def _misfit(
-        self, found: Mapping[str, Sidecar], hashes: Mapping[str, str], flavour: Flavour, capability: int
+    def _incompatibility(
+        self,
+        found: Mapping[str, Sidecar],
+        hashes: Mapping[str, str],
+        package: TensorRtPackage,
+        capability: int,
     ) -> str | None:
         """The first reason why these cannot be used here."""
         for name, digest in hashes.items():
             if name not in found:
                 return f"there is none of the {name}"
-            why = found[name].misfit(digest, flavour.name, flavour.version, capability)
+            why = found[name].incompatibility(digest, package.name, package.version, capability)
             if why is None and not self._describes(found[name]):
                 why = "its profiles are of other inputs"
             if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
@@ -230,30 +238,30 @@ class TensorRtBackend:
 
     def _describes(self, sidecar: Sidecar) -> bool:
         """Whether it has profiles of just the inputs with a free side, where its graph has any."""
-        file = self._manifest.onnx_models.get(sidecar.graph)
+        file = self._manifest.onnx_models.get(sidecar.onnx_model)
         ports = () if file is None else file.inputs
         free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
         said = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
         return all(profile == free for profile in said) and bool(said) == bool(free)
 
-    def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
-        flavour.log.heard.clear()
+    def _deserialize(self, package: TensorRtPackage, runtime: Any, sidecar: Sidecar) -> Any:
+        package.log.messages.clear()
         content = read_engine(self._bundle, sidecar)
         with deferred_signals():  # the log is called from in there
             engine = runtime.deserialize_cuda_engine(content)
         if engine is None:
             raise BackendError(
-                f"TensorRT cannot load {sidecar.file}: {flavour.log.heard.reason}; "
+                f"TensorRT cannot load {sidecar.file}: {package.log.messages.reason}; "
                 f"adar-deploy build {self._bundle}"
             )
         return engine
 
 
-def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
+def _package(found: Mapping[str, Sidecar]) -> TensorRtPackage:
     """The one that built them, where it is installed; otherwise the one that is."""
-    wanted = next(iter(found.values())).flavour
+    wanted = next(iter(found.values())).package
     try:
-        return flavour_of(wanted if wanted in installed() else None)
+        return load_package(wanted if wanted in installed_packages() else None)
     except (EngineError, MissingExtraError) as error:
         raise BackendError(f"tensorrt does not work here: {error}") from error
 
@@ -265,7 +273,7 @@ def _as_option(profile: Profile) -> str:
 
 def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:
     """What an engine takes and gives; a free side has the name that the manifest gives it."""
-    trt, engine, file = engines.flavour.trt, engines.loaded[name], manifest.onnx_models[name]
+    trt, engine, file = engines.package.trt, engines.loaded[name], manifest.onnx_models[name]
     types = {trt.DataType.FLOAT: "float32", trt.DataType.INT32: "int32", trt.DataType.INT64: "int64"}
     said = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
     found: dict[bool, list[Port]] = {True: [], False: []}
