@@ -10,7 +10,7 @@ from adar_deploy.text_embedding import Embedder
 from adar_runtime.benchmarking.race import Worker
 from adar_runtime.errors import UsageError
 from tests.attacks.payload import MARK, assert_no_code_ran
-from tests.runtime.test_measuring import holding
+from tests.runtime.test_race import holding
 from tests.texts import tiny_model
 
 HOSTILE = f"open({MARK!r}, 'w').close()\nraise SystemExit('taken over')\n"
