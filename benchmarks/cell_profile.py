@@ -42,7 +42,7 @@ def main() -> None:
     total = sum(one["seconds"] for one in operators)
     print(f"python -m benchmarks.cell_profile --case {options.case} --threads {options.threads}")
     print(
-        f"best matrix product {rate / 1e9:.0f} GFLOP/s, best memory copy {width / 1e9:.1f} GB/s (read and write)\n"
+        f"best matrix product {rate / 1e9:.0f} GFLOP/s, best memory copy {width / 1e9:.1f} GB/s\n"
     )
     print("| operator | share of time | ms | GFLOP or GB | share of best rate |")
     print("|---|---|---|---|---|")

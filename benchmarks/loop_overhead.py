@@ -3,7 +3,7 @@
 python -m benchmarks.loop_overhead bundle --sides 10,100 --steps 100 --repeats 7 --threads 1
 
 The graph is a square grid with eight neighbours per node and random features. The bare side only calls the
-cell, with the bindings of the loop. The sides take turns. Their difference is small compared with the noise of
+cell, with the bindings of the loop. The sides take turns. Their difference is small compared with noise on
 a shared machine, so a stopwatch around each cell call also measures the time outside the cell directly.
 """
 

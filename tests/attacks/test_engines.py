@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime.backends.tensorrt.engines.build import _alone, _TimingCache
+from adar_runtime.backends.tensorrt.engines.build import _exclusive, _TimingCache
 from adar_runtime.backends.tensorrt.engines.sidecar import (
     SCHEMA,
     Sidecar,
@@ -137,7 +137,7 @@ def test_builds_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
 
     def write(capability: int) -> None:
         sidecar = replace(SIDECAR, compute_capabilities=(capability,))
-        with _alone(tmp_path):
+        with _exclusive(tmp_path):
             write_engines(tmp_path, {"cell": (sidecar, PLAN)})
 
     with ThreadPoolExecutor(8) as pool:

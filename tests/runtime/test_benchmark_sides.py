@@ -1,4 +1,4 @@
-"""Sides of a bench that die on the way, or foretell numbers."""
+"""Sides of a benchmark that die or predict numbers."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,14 @@ NUMBERS = np.arange(10, dtype=np.float32)[:, None]
 
 
 def steady(side: Side, budget: int) -> Turn:
-    """Foretells numbers; the side named half is wrong in every other."""
+    """Predicts numbers; the side named half is wrong for every other output."""
     wrong = np.where(np.arange(10) % 2, 1, 0)[:, None] if side.backend == "half" else 0
     found = answer([0.1] * budget, NUMBERS + 1e-4 + wrong, regression=True)
     return lambda _: (0.5, found)
 
 
 def dying(_: Side, budget: int) -> Turn:
-    """Dies after its warm-up and a turn."""
+    """Dies after its warm-up and one turn."""
     turns = []
 
     def turn(path: Path) -> tuple[float, object]:
@@ -29,7 +29,7 @@ def dying(_: Side, budget: int) -> Turn:
     return turn
 
 
-def test_a_side_that_dies_does_not_end_the_bench() -> None:
+def test_a_side_that_dies_does_not_end_the_benchmark() -> None:
     sides = [
         Side(build, Path(), name, "euler", 1, "fp32")
         for name, build in (("dying", dying), ("whole", steady), ("half", steady))

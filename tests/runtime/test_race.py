@@ -1,4 +1,4 @@
-"""Sides in processes of their own: their turns, their errors, their end."""
+"""Sides in their own processes: turns, errors and termination."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from adar_runtime.errors import BackendError
 
 
 def noted(side: str, log: str):
-    """A side that writes down when it had a turn, and in which process."""
+    """A side that logs its turns and its process."""
 
     def turn(word: str) -> tuple[float, int]:
         with Path(log).open("a") as file:
@@ -72,7 +72,7 @@ def test_the_end_does_not_wait_for_a_turn() -> None:
 
 
 def test_a_peak_is_of_a_side_alone() -> None:
-    """What the parent holds, and what another side holds, is not in it."""
+    """The peak excludes the memory of the parent and of other sides."""
     parent = np.ones(2**28, np.uint8)
     workers = {size: Worker(holding, size) for size in (2**20, 2**27)}
     small, large = (worker.turn()[1] for worker in workers.values())
