@@ -41,9 +41,7 @@ def main() -> None:
     operators = profile(options)
     total = sum(one["seconds"] for one in operators)
     print(f"python -m benchmarks.cell_profile --case {options.case} --threads {options.threads}")
-    print(
-        f"best matrix product {rate / 1e9:.0f} GFLOP/s, best memory copy {width / 1e9:.1f} GB/s\n"
-    )
+    print(f"best matrix product {rate / 1e9:.0f} GFLOP/s, best memory copy {width / 1e9:.1f} GB/s\n")
     print("| operator | share of time | ms | GFLOP or GB | share of best rate |")
     print("|---|---|---|---|---|")
     for kind, seconds, amount, best in rows(operators, rate, width):

@@ -120,7 +120,7 @@ def test_a_description_that_is_none_is_passed_over(name: str, engine: Path, tmp_
 def test_a_failed_write_leaves_the_old_engines(engine: Path, tmp_path: Path) -> None:
     (engine.parent / "notes.txt").write_text("mine")
     newer = replace(SIDECAR, engine_sha256=sha256(b"new"), bytes=3)
-    broken = replace(SIDECAR, graph="no/such/folder")
+    broken = replace(SIDECAR, onnx_model="no/such/folder")
     with pytest.raises(UsageError):
         write_engines(tmp_path, {"cell": (newer, b"new"), "head": (broken, b"new")})
     (found,) = sidecars(tmp_path)
