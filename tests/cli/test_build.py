@@ -83,15 +83,15 @@ def test_a_bar_shows_the_builder_s_own_phases(adar, bundle: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--profile", "n=1:2:3,q=4"], "the profile 'n=1:2:3,q=4' is none of small, medium, large"),
-        (["--sm", "90"], "--sm has 90"),
+        (["--profile", "n=1:2:3,q=4"], "unknown profile 'n=1:2:3,q=4': choose small, medium, large"),
+        (["--sm", "90"], "--sm contains 90"),
         (["--sm", "ampere"], "--sm is 'ampere': give numbers such as 80,86,89,120"),
         (["--precision", "fp16"], "is fp32, and TensorRT takes the types of the ONNX file"),
         (["--flavour", "tensorrt"], "pip install 'adar-deploy[tensorrt]'"),
         (["--workspace", "nan"], "--workspace is nan"),
         (["--workspace", "inf"], "--workspace is inf"),
         (["--profile", "n=5:3:1"], "n=1:100:1000"),  # and no picture of a hundred
-        (["--workspace", "0.0625", "--profile", "small"], "allow more with --workspace"),
+        (["--workspace", "0.0625", "--profile", "small"], "increase --workspace"),
     ],
 )
 def test_mistakes_are_one_line(adar, bundle: Path, options: list[str], said: str) -> None:
