@@ -10,7 +10,7 @@ from adar_deploy import console
 from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
 from adar_runtime import Graph, read_graph, write_graph
-from adar_runtime.graph.formats.columns import KINDS
+from adar_runtime.graph.formats import LABEL_KINDS
 from adar_runtime.graph.synthetic import FAMILIES
 from adar_train import ModelConfig, TrainConfig, fit
 from adar_train.data.pyg import SETS
@@ -32,7 +32,7 @@ def test_list_has_every_set_there_is(adar) -> None:
 def test_the_command_offers_what_the_runtime_has() -> None:
     """The lists are written twice, so that `--help` need not load the runtime."""
     assert [name.value for name in FamilyName] == list(FAMILIES)
-    assert tuple(Labels) == KINDS
+    assert tuple(Labels) == LABEL_KINDS
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -7,7 +7,7 @@ import pytest
 
 from adar_runtime import Graph
 from adar_runtime.errors import LabelsError
-from adar_runtime.graph.labels import named, numbered_as
+from adar_runtime.graph.labels import align_labels, fill_names
 
 FRUIT = ("apple", "berry", "cherry")
 
@@ -46,7 +46,7 @@ def labelled(*labels: float, names: tuple[str, ...] | None = None, **more: objec
     ],
 )
 def test_names_decide_where_both_have_them(model, given, expected: list[int]) -> None:
-    found = numbered_as(Learned(model), labelled(0, 1, -1, 0, names=given))
+    found = align_labels(Learned(model), labelled(0, 1, -1, 0, names=given))
     assert found.labels is not None
     assert found.labels.tolist() == expected
 
@@ -70,28 +70,28 @@ def test_names_decide_where_both_have_them(model, given, expected: list[int]) ->
 )
 def test_labels_of_no_class_of_the_model_are_an_error(model: Learned, graph: Graph, message: str) -> None:
     with pytest.raises(LabelsError, match=message):
-        numbered_as(model, graph)
+        align_labels(model, graph)
 
 
 def test_an_error_names_a_few_of_many_classes() -> None:
     names = tuple(f"class {i}" for i in range(100))
     with pytest.raises(LabelsError, match="class 4 and 95 more, and") as caught:
-        numbered_as(Learned(), labelled(*range(100), names=names))
+        align_labels(Learned(), labelled(*range(100), names=names))
     assert len(str(caught.value)) < 300
 
 
 def test_a_class_that_no_label_is_of_may_be_any() -> None:
-    found = numbered_as(Learned(), labelled(0, 0, names=("cherry", "durian")))
+    found = align_labels(Learned(), labelled(0, 0, names=("cherry", "durian")))
     assert found.labels is not None
     assert found.labels.tolist() == [2, 2]
 
 
 def test_described_classes_are_the_graphs_own() -> None:
     graph = labelled(0, 1, names=("x", "y"), target_features=np.eye(2))
-    assert numbered_as(Learned(None, targets=None), graph) is graph
+    assert align_labels(Learned(None, targets=None), graph) is graph
 
 
 def test_every_class_has_a_name() -> None:
-    assert named(("a", "b"), 3) == ["a", "b", "2"]
-    assert named(("a", "b"), 1) == ["a"]
-    assert named(None, 2) == ["0", "1"]
+    assert fill_names(("a", "b"), 3) == ["a", "b", "2"]
+    assert fill_names(("a", "b"), 1) == ["a"]
+    assert fill_names(None, 2) == ["0", "1"]
