@@ -85,6 +85,8 @@ def check_range(name: str, indices: Integers, count: int, what: str) -> None:
         return
     low, high = int(indices.min()), int(indices.max())
     if low < 0 or high >= count:
-        valid = f"valid {what} are 0–{count - 1}" if count else f"there are no valid {what}"
+        wrong = low if low < 0 else high
+        if not count:
+            raise GraphError(f"{name} contains {wrong}, but there are no {what}")
         hint = "; are the ids 1-based?" if low >= 1 and high == count else ""
-        raise GraphError(f"{name} contains {low if low < 0 else high}, but {valid}{hint}")
+        raise GraphError(f"{name} contains {wrong}, but valid {what} are 0–{count - 1}{hint}")

@@ -66,7 +66,7 @@ def read_graph(path: str | Path) -> Graph:
     if path.suffix not in FORMATS:
         importable = path.suffix in (*EDGE_LISTS, *NETWORKX)
         hint = ": convert the file with adar-deploy data convert" if importable else ""
-        raise GraphError(f"{path}: a graph file {_ends_in(FORMATS, path)}{hint}")
+        raise GraphError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}{hint}")
     with reading(path):
         return FORMATS[path.suffix].read(path)
 
@@ -102,7 +102,8 @@ def import_graph(
     if path.suffix in EDGE_LISTS:
         return edge_list.read(path, table, label, kind)
     if path.suffix not in NETWORKX:
-        raise GraphError(f"{path}: a file to convert {_ends_in((*FORMATS, *NETWORKX, *EDGE_LISTS), path)}")
+        known = _either((*FORMATS, *NETWORKX, *EDGE_LISTS))
+        raise GraphError(f"{path}: a file to convert ends in {known}; got {_suffix(path)}")
     with reading(path):
         check_size(path)
         return graphml.read(path, label, kind)
@@ -130,9 +131,13 @@ def write_graph(path: str | Path, graph: Graph) -> None:
 def check_graph_suffix(path: Path) -> None:
     """Raise a UsageError if no graph can be written to a file of this suffix."""
     if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: a graph file {_ends_in(FORMATS, path)}")
+        raise UsageError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}")
 
 
-def _ends_in(suffixes: Iterable[str], path: Path) -> str:
+def _either(suffixes: Iterable[str]) -> str:
     *most, last = suffixes
-    return f"ends in {', '.join(most)} or {last}; got {path.suffix or 'no suffix'}"
+    return f"{', '.join(most)} or {last}"
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix or "no suffix"

@@ -21,7 +21,7 @@ def reading(path: Path) -> Iterator[None]:
         if path.is_dir():
             raise GraphError("this is a folder: name a file in it")
         if not path.is_file():
-            raise GraphError("file not found")
+            raise GraphError("there is no such file")
         yield
     except OSError as error:
         raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
