@@ -99,5 +99,5 @@ def _folder(model: str) -> Path:
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise UsageError(
             f"the model {model} is not a folder and could not be downloaded ({reason(error)}): on a machine "
-            f"with a network, run hf download {name} --local-dir model, copy that folder and use --model model"
+            f"with a network, run hf download {name} --local-dir model, copy the folder and use --model model"
         ) from error

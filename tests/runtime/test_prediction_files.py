@@ -101,7 +101,7 @@ def test_parquet_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_output_format_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A toy format: one prediction per line."""
 
-    def lines(predictions: np.ndarray, probabilities: object, names: object) -> bytes:
+    def lines(predictions: np.ndarray, _probabilities: object, _names: object) -> bytes:
         return "\n".join(map(str, predictions.tolist())).encode()
 
     monkeypatch.setitem(OUTPUT_FORMATS, ".lines", OutputFormat(lines))
