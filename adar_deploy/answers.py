@@ -106,10 +106,10 @@ class Job:
         from adar_runtime.errors import LabelsError
         from adar_runtime.evaluation.metrics import scored_part, split_metrics
         from adar_runtime.graph import PARTS
-        from adar_runtime.graph.labels import numbered_as
+        from adar_runtime.graph.labels import align_labels
 
         try:
-            graph = numbered_as(self.bundle.manifest, graph)
+            graph = align_labels(self.bundle.manifest, graph)
         except LabelsError as error:
             return {}, f"not scored: {error}"
         parts = list(dict.fromkeys([*PARTS, scored_part([graph])]))

@@ -88,7 +88,7 @@ def _scored(
     on_progress: Progress,
 ) -> dict[str, Any]:
     from adar_runtime.evaluation.evaluate import evaluate
-    from adar_runtime.graph.labels import named
+    from adar_runtime.graph.labels import fill_names
 
     done = evaluate(
         name, [graph], subject, budgets, split, lambda budget: on_progress(f"budget {budget}", budget)
@@ -110,7 +110,7 @@ def _scored(
         if step == done.exits[largest]
     )
     on_progress("answer", curves[largest]["budget"])
-    names = named(subject.class_names or graph.class_names, scores.shape[1])
+    names = fill_names(subject.class_names or graph.class_names, scores.shape[1])
     return {
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},

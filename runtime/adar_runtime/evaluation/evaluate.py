@@ -13,7 +13,7 @@ from adar_runtime.evaluation.curves import Curve, Moment, measure_together
 from adar_runtime.evaluation.metrics import metric_name, scored_part, split_metrics
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import NODE, Graph
-from adar_runtime.graph.labels import numbered_as
+from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
@@ -85,7 +85,7 @@ class Subject:
         if graph.width != self.features:
             raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
         try:
-            return numbered_as(self, graph)
+            return align_labels(self, graph)
         except LabelsError as error:
             raise LabelsError(f"{name}: {error}") from error
 

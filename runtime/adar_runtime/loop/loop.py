@@ -13,7 +13,7 @@ from adar_runtime.backends import Foresees, Recurrence
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, UsageError, short
 from adar_runtime.graph import Floats, Integers
-from adar_runtime.graph.labels import named
+from adar_runtime.graph.labels import fill_names
 from adar_runtime.loop.schedule import step_code, time_at
 from adar_runtime.loop.solvers import Motion, Move, Moves, Solver
 from adar_runtime.loop.stopping import Sight, StopReason, StopRule
@@ -279,5 +279,5 @@ class Loop:
             backend=self.recurrence.name,
             timings={"prepare": self.prepared, "loop": self._seconds, "head": head},
             regression=self.manifest.regression,
-            class_names=tuple(named(self.class_names, scores.shape[1])) if self.class_names else None,
+            class_names=tuple(fill_names(self.class_names, scores.shape[1])) if self.class_names else None,
         )

@@ -1,8 +1,8 @@
-"""Looks through the pickle of a `.pt` file before PyTorch does, without running any of it.
+"""Check the pickle in a `.pt` file without running it, before PyTorch reads it.
 
-PyTorch's restricted unpickler calls nothing that it does not know to be safe, but what it knows includes
-`bytearray(10**12)`. Here a pickle may name what tensors and PyG's containers are made of, and no more; it is
-refused before PyTorch, which takes seconds to import, is there to read it.
+PyTorch's restricted unpickler calls only functions that it knows to be safe, but these include
+`bytearray(10**12)`. The check here allows only the classes and functions that tensors and PyG's containers
+need. It also runs before PyTorch is imported, which takes seconds.
 """
 
 import pickletools
@@ -10,7 +10,7 @@ import re
 
 from adar_runtime.errors import GraphError, short
 
-MAX_OPERATIONS = 500_000  # of a pickle: 100,000 names of classes take 200,000
+MAX_OPERATIONS = 500_000  # 100,000 class names take 200,000
 MAX_BYTES = 64 * 2**20
 
 OPERATIONS = """
@@ -18,10 +18,10 @@ OPERATIONS = """
     EMPTY_LIST EMPTY_SET EMPTY_TUPLE GLOBAL LONG1 LONG_BINGET LONG_BINPUT MARK NEWFALSE NEWOBJ NEWTRUE NONE
     PROTO REDUCE SETITEM SETITEMS SHORT_BINSTRING STOP TUPLE TUPLE1 TUPLE2 TUPLE3
 """
-KNOWN = frozenset(OPERATIONS.split())
-"""What PyTorch's restricted unpickler understands."""
+ALLOWED_OPERATIONS = frozenset(OPERATIONS.split())
+"""The operations that PyTorch's restricted unpickler implements."""
 
-GLOBALS = frozenset(
+ALLOWED_GLOBALS = frozenset(
     {
         "collections OrderedDict",
         "torch Size",
@@ -37,29 +37,28 @@ GLOBALS = frozenset(
     }
 )
 
-
-TYPES = re.compile(r"torch (\w+Storage|b?float\w*|u?int\d*|complex\d+|bool|half|double|long|short)")
-"""Of numbers."""
+NUMBER_TYPES = re.compile(r"torch (\w+Storage|b?float\w*|u?int\d*|complex\d+|bool|half|double|long|short)")
 
 
-def check(content: bytes) -> None:
-    """Raise a GraphError unless the pickle is made of tensors, PyG's containers and plain values."""
+def check_pickle(content: bytes) -> None:
+    """Raise a GraphError unless the pickle holds only tensors, PyG's containers and plain values."""
     try:
         for count, (operation, argument, _) in enumerate(pickletools.genops(content), start=1):
-            if operation.name not in KNOWN:
-                _refuse(f"a pickle's {operation.name}")
-            if operation.name == "GLOBAL" and not _is_known(str(argument)):
+            if operation.name not in ALLOWED_OPERATIONS:
+                _refuse(f"pickle operation {operation.name}")
+            if operation.name == "GLOBAL" and not _is_allowed(str(argument)):
                 _refuse(str(argument))
             if count > MAX_OPERATIONS:
                 raise GraphError("refused: it holds far more objects than a graph; use .npz")
     except GraphError:
         raise
-    except Exception as error:  # a pickle that is none makes pickletools stumble in many ways
-        raise GraphError("refused: what it holds is not a whole pickle") from error
+    except Exception as error:  # pickletools raises many types of error on invalid pickles
+        raise GraphError("refused: its pickle is incomplete or damaged") from error
 
 
-def _is_known(name: str) -> bool:
-    return name in GLOBALS or TYPES.fullmatch(name) is not None or name.startswith("torch_geometric.")
+def _is_allowed(name: str) -> bool:
+    known = name in ALLOWED_GLOBALS or NUMBER_TYPES.fullmatch(name) is not None
+    return known or name.startswith("torch_geometric.")
 
 
 def _refuse(found: str) -> None:
