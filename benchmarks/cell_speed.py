@@ -141,7 +141,7 @@ def cell_and_feeds(side: str, graph: Graph, config: ModelConfig) -> tuple[bytes,
     """The ONNX cell of this side, and its inputs for a step from the first state."""
     model, neighbours = frozen_model(config), Neighbours.of(graph.edge_index, graph.nodes)
     if side == FUSED:
-        content = FusedCell(model, OPSET, PRECISIONS["fp32"]).graph.build({}).SerializeToString()
+        content = FusedCell(model, OPSET, PRECISIONS["fp32"]).builder.build({}).SerializeToString()
         structure: Arrays = Tables.of(neighbours).arrays() | {"share": neighbours.share}
     else:
         content = export_plain_cell(model, OPSET).SerializeToString()

@@ -64,7 +64,7 @@ def main() -> None:
 
     seen = with_split(papers(TRAINING_CLASSES, embedder, seed=0))
     settings = TrainConfig(epochs=given.epochs, episodes=True, exit_budgets=(8, 50))
-    model = ModelConfig(seen.width, None, hidden=32, isotropic=True, dropout=0.0)
+    model = ModelConfig(seen.width, None, hidden=32, variant="zero-shot", dropout=0.0)
     fitted = fit([seen], model, settings)
     save_run(given.out / "run", fitted, seen, ["topics"], settings)
     export_bundle(load_run(given.out / "run"), given.out / "bundle")

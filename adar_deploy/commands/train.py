@@ -164,7 +164,7 @@ def train(
         model=model_config(
             graphs,
             hidden=hidden or (128 if described else 64),
-            isotropic=described,
+            variant="zero-shot" if described else "standard",
             proxies=proxies,
             step_info=Ablation.step_info not in left_out,
             relation=Ablation.relation not in left_out,

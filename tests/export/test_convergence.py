@@ -106,7 +106,7 @@ def test_too_few_calls_for_a_stiff_cell_do_not_end_an_export(tmp_path: Path) -> 
     """Which Euler's method follows with 100 steps and more, and others not with so few."""
     torch.manual_seed(0)
     graph = random_graph(20, 60)
-    model = AdaR(ModelConfig(graph.width, None, 8, 4, isotropic=True)).eval().requires_grad_(False)
+    model = AdaR(ModelConfig(graph.width, None, 8, 4, variant="zero-shot")).eval().requires_grad_(False)
     model.cell.velocity.rates.copy_(torch.tensor([0.0, 190.0]))  # V = -190 H
     run = tmp_path / "run"
     save_run(run, Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())

@@ -20,7 +20,7 @@ from adar_runtime.evaluation.metrics import metric_name, pooled_metrics
 from adar_runtime.graph import GRAPH, PARTS, Graph
 from adar_runtime.interrupts import deferred_signals
 from adar_train import distributed
-from adar_train.cell import ModelConfig
+from adar_train.cell import ModelConfig, current_settings
 from adar_train.checkpoints import load_checkpoint, read_progress, save_checkpoint
 from adar_train.config import TrainConfig
 from adar_train.data.episodes import EpisodeSource
@@ -149,6 +149,7 @@ class Trainer:
             raise RunFolderError(
                 f"{path} is of another version of this program: train again without --resume"
             )
+        before = current_settings(before)
         changed = [name for name, value in self._settings.items() if before.get(name) != value]
         if changed:
             what = ", another ".join(changed)

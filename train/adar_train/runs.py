@@ -18,7 +18,7 @@ from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph, write_graph
 from adar_train import checkpoints
 from adar_train.baselines import BASELINES
-from adar_train.cell import ModelConfig
+from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig
 from adar_train.fit import Fitted
 from adar_train.model import AdaR, Model
@@ -118,7 +118,7 @@ def load_run(path: Path) -> Run:
                 f"{WEIGHTS} was changed after it was trained: its sha256 is not that of {CONFIG}"
             )
         with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
-            model = MODELS[config["kind"]](ModelConfig(**config["model"]))
+            model = MODELS[config["kind"]](ModelConfig(**current_settings(config["model"])))
         weights = load(content)
         if model.config.regression:  # runs of before have none: their scores are the products themselves
             shape = model.label_offset.shape

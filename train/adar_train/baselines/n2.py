@@ -37,9 +37,9 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         d = config.hidden
-        self.value = Nonlinear(d, isotropic=False)
-        self.refined = Nonlinear(d, isotropic=False)
-        self.message = Nonlinear(2 * d, isotropic=False)
+        self.value = Nonlinear(d)
+        self.refined = Nonlinear(d)
+        self.message = Nonlinear(2 * d)
         self.pseudo_update = Update(d, config)
         self.node_update = Update(2 * d, config)
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from adar_runtime.errors import UsageError
-from adar_train import ModelConfig
-from adar_train.placing import RIDGE, placed, root
+from adar_train import AdaR, ModelConfig
+from adar_train.zero_shot import RIDGE, place_rows, root
 
 LENGTH = torch.tensor(10.0, dtype=torch.float64)
 
@@ -40,7 +40,7 @@ def test_directions_count_by_the_fourth_root_of_their_variance() -> None:
     for target in long(c):
         share = np.exp(long(h) @ target / 6**0.5)
         gathered.append(share @ h / share.sum())
-    got_nodes, got_targets = placed(nodes, targets, LENGTH)
+    got_nodes, got_targets = place_rows(nodes, targets, LENGTH)
     assert np.allclose(got_targets, long(c), atol=1e-4)
     assert np.allclose(got_nodes, long(h - np.mean(gathered, axis=0)), atol=1e-4)
 
@@ -48,17 +48,17 @@ def test_directions_count_by_the_fourth_root_of_their_variance() -> None:
 def test_nothing_depends_on_the_axes_that_are_chosen() -> None:
     nodes, targets = sides(80, 4, 5)
     turn, _ = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))
-    straight = [rows @ turn for rows in placed(nodes, targets, LENGTH)]
-    for a, b in zip(straight, placed(nodes @ turn, targets @ turn, LENGTH), strict=True):
+    straight = [rows @ turn for rows in place_rows(nodes, targets, LENGTH)]
+    for a, b in zip(straight, place_rows(nodes @ turn, targets @ turn, LENGTH), strict=True):
         assert torch.allclose(a, b, atol=1e-8)
 
 
 @pytest.mark.parametrize(("nodes", "targets"), [(1, 1), (1, 3), (4, 1), (3, 2)])
 def test_few_rows_and_rows_all_alike_stay_finite(nodes: int, targets: int) -> None:
     for rows in (sides(nodes, targets, 8), (torch.ones(nodes, 8).double(), torch.zeros(targets, 8).double())):
-        assert all(side.isfinite().all() for side in placed(*rows, LENGTH))
+        assert all(side.isfinite().all() for side in place_rows(*rows, LENGTH))
 
 
 def test_learned_targets_have_no_description_to_be_placed_by() -> None:
     with pytest.raises(UsageError, match="described targets"):
-        ModelConfig(3, 2, isotropic=True)
+        AdaR(ModelConfig(3, 2, variant="zero-shot"))
