@@ -62,17 +62,17 @@ MISFITS = {
     ),
     "other inputs": (
         lambda f: describe(f, shapes=[{"nodez": [[1], [1], [1]]}]),
-        r"encoder-rtx\.engine, since its profiles are of other inputs",
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
     "no profiles": (
         lambda f: describe(f, shapes=[]),
-        r"encoder-rtx\.engine, since its profiles are of other inputs",
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
     "other ranks": (
         lambda f: describe(f, shapes=[{"features": [[], [], []]}]),
-        r"encoder-rtx\.engine, since its profiles are of other inputs",
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
-    "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is none of the head"),
+    "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is no engine of the head"),
 }
 
 
@@ -324,4 +324,4 @@ def test_what_is_not_installed_is_named(
     monkeypatch.setattr(tensorrt, "device_problem", lambda: None)
     for module in (tensorrt, cuda):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else find(name))
-    assert said in (tensorrt.problem() or "")
+    assert said in (tensorrt.TensorRtBackend.problem() or "")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.backends import Foresees
+from adar_runtime.backends import Lookahead
 from adar_runtime.benchmarking.race import Turn, Worker, peak_bytes, race
 from adar_runtime.bundle.bundle import load
 from adar_runtime.errors import BackendError
@@ -105,7 +105,7 @@ def runtime_turn(side: Side, budget: int) -> Turn:
         started = time.perf_counter()
         loop = bundle.loop(loaded, budget, Final(), side.solver)
         _, steps = timed(loop)
-        if isinstance(loop.recurrence, Foresees):  # a block of steps is done when the first is asked for:
+        if isinstance(loop.recurrence, Lookahead):  # a block of steps is done when the first is asked for:
             steps = [sum(steps) / len(steps)] * len(steps)  # a single one has no time of its own
         scores = loop.result().scores
         return time.perf_counter() - started, answer(steps, scores, regression=bundle.manifest.regression)

@@ -65,7 +65,7 @@ class TensorRtRecurrence:
     def motion(self) -> Motion:
         return Motion(self._heard["speed"], self._heard["turn"])
 
-    def foresee(self, moves: Iterator[tuple[Floats, Move]]) -> None:
+    def plan_ahead(self, moves: Iterator[tuple[Floats, Move]]) -> None:
         self._settle()
         self._future = (_Told(move, _row(code, move)) for code, move in moves)
         self._table, self._next = [], 0
