@@ -1,4 +1,4 @@
-"""The change stories of CONTRIBUTING: a toy solver, stop rule and backend, each added through its registry."""
+"""The change stories of CONTRIBUTING: a toy solver, stop rule and backend, added through the registries."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ class Leaps(RegisteredSolver):
         return (Attempt(budget, cls(leaps)) for leaps in (2, 3))
 
     @classmethod
-    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any] | None:
+    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG003
         return None if calls is None else {"leaps": calls}
 
 
@@ -71,7 +71,7 @@ class AfterSteps(RegisteredRule):
         return Verdict(keep=done, stop=StopReason.BUDGET if done else None)
 
     @classmethod
-    def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:
+    def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:  # noqa: ARG003
         return {"steps": 7} | dict(settings)  # as if calibration had found it
 
 
