@@ -75,7 +75,6 @@ class Job:
     budget: int
     rule: "StopRule"
     solver: "Solver"
-    per_node: dict[str, Any] | None  # settings of a per-node exit, where one is asked for
 
     @property
     def whole(self) -> float:
@@ -117,10 +116,6 @@ class Job:
 
     def _run(self, graph: "Graph", on_step: "Callable[[Step], None]") -> "Result":
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
-        if self.per_node is not None:
-            from adar_runtime.loop.per_node import freeze_at_own_peaks
-
-            return freeze_at_own_peaks(loop, **self.per_node, on_step=on_step)
         for step in loop:
             on_step(step)
         return loop.result()

@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say of every test that needs a GPU why it is skipped, where there is none."""
-    problem = tensorrt.problem()
+    problem = tensorrt.TensorRtBackend.problem()
     for item in items:
         if problem is not None and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=f"no TensorRT on a GPU: {problem}"))

@@ -123,7 +123,7 @@ TEXTS = {
     "a number of 10,000 digits": (b'{"schema": ' + b"9" * 10_000 + b"}", "not JSON"),
     "bytes that are not text": (b'{"schema": "\xff\xfe"}', "decode"),
     "17 MB": (b" " * (17 * 2**20), "bytes"),
-    "a name twice": (b'{"schema": 2, "schema": 2}', "given twice"),
+    "a name twice": (b'{"schema": 2, "schema": 2}', "duplicate key"),
 }
 
 

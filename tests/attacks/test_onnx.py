@@ -99,12 +99,12 @@ ATTACKS = {
     "operators of an unknown domain": (foreign("com.evil"), "'com.evil'"),
     "operators of ONNX Runtime": (foreign("com.microsoft"), "'com.microsoft'"),
     "operators for training": (foreign("ai.onnx.preview.training"), "'ai.onnx.preview.training'"),
-    "a loop without end": (endless, "a graph within a graph"),
+    "a loop without end": (endless, "a nested graph"),
     "an attribute of sparse weights": (sparse_attribute, "sparse weights"),
     "attributes of sparse weights": (sparse_attributes, "sparse weights"),
     "sparse weights": (sparse_initializer, "sparse weights"),
     "training steps": (training, "training steps"),
-    "attributes of a function": (function_attribute, "attributes of a function"),
+    "attributes of a function": (function_attribute, "function attributes"),
 }
 
 
@@ -178,7 +178,7 @@ OPERATOR = wire(1, b"x") + wire(2, b"y") + wire(4, b"Neg")
         (repeated(10, b"", 1_000_000), "more than 200,000 parts"),
         (repeated(5, b"\x08\x01" * 60, 20_000), "more than 200,000 parts"),
         (repeated(5, wire(1, b"\xff" * 9 + b"\x01") * 3, 1), "more than 2,147,483,648 numbers"),
-        (repeated(1, wire(4, b"\xff\xfe"), 1), "not a whole ONNX file"),
+        (repeated(1, wire(4, b"\xff\xfe"), 1), "not a complete ONNX file"),
     ],
     ids=["a million operators", "a million inputs", "a million sides", "2^63 numbers", "an invalid name"],
 )
@@ -226,11 +226,11 @@ def test_inputs_that_differ_from_the_manifest(copy: Path, cell: onnx.ModelProto)
         if isinstance(port, onnx.NodeProto):
             port.input[:] = ["renamed" if name == "weight" else name for name in port.input]
     replace_graph(copy, "cell", cell.SerializeToString())
-    with pytest.raises(BundleError, match=r"the real inputs of cell\.onnx"):
+    with pytest.raises(BundleError, match=r"the actual inputs of cell\.onnx"):
         adar_runtime.load(copy)
 
 
 @pytest.mark.parametrize("entry", [b"\x0a\x7f", b"\x0a\x01\xff", b"\x0a", b"\x0f"])
 def test_metadata_that_is_not_text(entry: bytes) -> None:
-    with pytest.raises(BundleError, match="metadata that is no text"):
+    with pytest.raises(BundleError, match="metadata that is not text"):
         metadata_of(b"\x72" + bytes([len(entry)]) + entry)

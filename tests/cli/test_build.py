@@ -113,7 +113,7 @@ def _installed(module: str) -> bool:
 def test_what_is_no_bundle(adar, tmp_path: Path) -> None:
     code, _, error = adar("build", tmp_path)
     assert code == 2
-    assert "hence no bundle" in error
+    assert "not a bundle" in error
 
 
 def test_help_names_what_can_be_chosen(adar) -> None:

@@ -103,7 +103,7 @@ def test_run_does_not_take_a_file_s_word(adar, foreign: Path, tmp_path: Path, na
     (tmp_path / name).write_text(f"[{table}]\nbackend = 'tensorrt'")
     code, _, err = adar("run", "graph.npz", "--bundle", foreign, "--max-steps", 2)
     assert code == 2
-    assert "it was not built here and is a program: --backend tensorrt, typed, would trust it" in err
+    assert "it was not built here and is a program: type --backend tensorrt to trust it" in err
     assert len(err.strip().splitlines()) == 1
 
 

@@ -32,7 +32,7 @@ def half(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundl
 def test_an_overflow_of_fp16_is_told_with_the_step_and_the_cure(half: Bundle, described_run: Path) -> None:
     graph = load_run(described_run).graph()
     assert half.run(graph, 5).steps > 0
-    with pytest.raises(DivergedError, match=r"at step 1 of 5: numbers of fp16 end at 65,504.*--precision"):
+    with pytest.raises(DivergedError, match=r"at step 1 of 5: fp16 ends at 65,504.*--precision"):
         half.run(scaled(graph, 1e6), 5, Final())
 
 

@@ -62,17 +62,17 @@ INCOMPATIBILITIES = {
     ),
     "other inputs": (
         lambda f: describe(f, shapes=[{"nodez": [[1], [1], [1]]}]),
-        r"encoder-rtx\.engine, since its profiles are of other inputs",
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
     "no profiles": (
         lambda f: describe(f, shapes=[]),
-        r"encoder-rtx\.engine, since its profiles are of other inputs",
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
     "other ranks": (
         lambda f: describe(f, shapes=[{"features": [[], [], []]}]),
-        r"encoder-rtx\.engine, since its profiles are of other inputs",
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
-    "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is none of the head"),
+    "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is no engine of the head"),
 }
 
 
@@ -318,4 +318,4 @@ def test_the_error_names_the_missing_package(
     monkeypatch.setattr(tensorrt, "device_problem", lambda: None)
     for module in (tensorrt, cuda):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else find(name))
-    assert message in (tensorrt.problem() or "")
+    assert message in (tensorrt.TensorRtBackend.problem() or "")

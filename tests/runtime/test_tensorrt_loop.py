@@ -16,8 +16,8 @@ from cuda.bindings import runtime as cudart
 
 import adar_runtime
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
+from adar_runtime.backends.prepared_graph import blocks
 from adar_runtime.backends.tensorrt import cuda
-from adar_runtime.backends.tensorrt.encoder_head import spans
 from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_model, row_width
 from adar_runtime.backends.tensorrt.session import BLOCK
 from adar_runtime.bundle.signature import STATE, STEP
@@ -345,7 +345,7 @@ def test_a_failing_device_raises_one_line(folder: Path, monkeypatch: pytest.Monk
 
 def test_nodes_are_encoded_in_blocks() -> None:
     for nodes in (1, 63, 64, 65, 128, 1000):
-        found = list(spans(nodes, 64))
+        found = blocks(nodes, 64, least=64)
         assert [start for start, _ in found] == [64 * i for i in range(len(found))]
         assert [stop for _, stop in found] == [start for start, _ in found[1:]] + [nodes]
         assert all(stop - start >= min(64, nodes) for start, stop in found)

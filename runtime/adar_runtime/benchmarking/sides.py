@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.backends import Foresees
+from adar_runtime.backends import Lookahead
 from adar_runtime.benchmarking.race import Turn, Worker, peak_bytes, race
 from adar_runtime.bundle.bundle import load
 from adar_runtime.errors import BackendError
@@ -103,7 +103,7 @@ def runtime_turn(side: Side, budget: int) -> Turn:
         started = time.perf_counter()
         loop = bundle.loop(loaded, budget, Final(), side.solver)
         _, steps = timed(loop)
-        if isinstance(loop.recurrence, Foresees):  # such a backend runs steps in blocks,
+        if isinstance(loop.recurrence, Lookahead):  # such a backend runs steps in blocks,
             steps = [sum(steps) / len(steps)] * len(steps)  # so only the mean time per step is known
         scores = loop.result().scores
         return time.perf_counter() - started, answer(steps, scores, regression=bundle.manifest.regression)

@@ -12,7 +12,7 @@ from adar_runtime.benchmarking.sides import PYTORCH, Timing
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.evaluation.curves import Curve
 from adar_runtime.files import write_file
-from adar_runtime.loop.loop import Result
+from adar_runtime.loop.result import Result
 
 SHIFT = 0.02  # horizontal shift from one side of a comparison to the next, as a fraction of the size
 

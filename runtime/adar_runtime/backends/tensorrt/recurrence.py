@@ -63,7 +63,7 @@ class TensorRtRecurrence:
     def motion(self) -> Motion:
         return Motion(self._scalars["speed"], self._scalars["turn"])
 
-    def foresee(self, moves: Iterator[tuple[Floats, Move]]) -> None:
+    def plan_ahead(self, moves: Iterator[tuple[Floats, Move]]) -> None:
         self._rewind()
         self._plan = (_PlannedStep(move, _row(code, move)) for code, move in moves)
         self._table, self._next = [], 0
