@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from adar_runtime import Graph, write_graph
-from adar_train.runs import CONFIG, WEIGHTS
+from adar_runtime.run_files import CONFIG, WEIGHTS
 from tests.attacks import measured, test_manifest, test_npz, test_onnx, test_pt, test_runs, test_safetensors
 from tests.attacks.payload import assert_no_code_ran
 from tests.bundles import change_graph, edit

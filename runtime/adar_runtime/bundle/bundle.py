@@ -14,6 +14,7 @@ from adar_runtime.bundle.manifest import Manifest, OnnxFile
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.files import read_own
 from adar_runtime.graph import EDGE, Graph
+from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.loop import Loop, Result, check_budget
 from adar_runtime.loop.prefetch import read_ahead
 from adar_runtime.loop.solvers import SOLVERS, Euler, Solver, make_solver
@@ -140,10 +141,7 @@ class Bundle:
 
     def split_for(self, graph: Graph) -> int:
         """The split to measure on: the one that the model was trained on, where the graph has it."""
-        trained_on, mask = self.manifest.training.get("split"), graph.test_mask
-        if not isinstance(trained_on, int) or mask is None:
-            return 0
-        return trained_on if 0 <= trained_on < len(mask) else 0
+        return split_trained_on(self.manifest.training, graph)
 
     def _class_names(self, graph: Graph) -> tuple[str, ...] | None:
         """What the answers are called: by the model or, where the graph describes the classes, by that."""

@@ -1,7 +1,7 @@
 """A graph's labels as a model numbers its classes: a file has numbers of its own, and names to tell by."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -53,6 +53,17 @@ def numbered_as(model: Model, graph: Graph) -> Graph:
             f"(0 to {model.targets - 1}): take out what it was not trained on (-1 is unknown)"
         )
     return graph
+
+
+def split_trained_on(training: Mapping[str, object], graph: Graph) -> int:
+    """The split that a model was trained on, if the graph has this split; otherwise 0.
+
+    `training` is the metrics of the training run, or the same in a bundle's manifest.
+    """
+    split, mask = training.get("split"), graph.test_mask
+    if not isinstance(split, int) or mask is None:
+        return 0
+    return split if 0 <= split < len(mask) else 0
 
 
 def named(names: Sequence[str] | None, count: int) -> list[str]:
