@@ -16,7 +16,7 @@ from adar_runtime.backends import BACKENDS, available
 from adar_runtime.backends.onnxruntime import cuda as onnx_cuda
 from adar_runtime.errors import BackendError, UsageError
 from adar_train import load_run
-from tests.bundles import edit, replace_graph
+from tests.bundles import edit, replace_model
 
 
 def test_the_processor_always_works() -> None:
@@ -63,7 +63,7 @@ def test_a_new_backend_is_one_module_and_one_line(
 def test_a_bf16_bundle_needs_a_gpu(bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     cell = build_onnx_models(load_run(run_folder).model, 17, precision_of("bf16"))["cell"].SerializeToString()
-    replace_graph(bundle, "cell", cell)
+    replace_model(bundle, "cell", cell)
     edit(bundle, lambda m: m.update(precision="bf16"))
     with pytest.raises(BackendError, match="--precision fp32, or run it on a GPU"):
         adar_runtime.load(bundle, "onnxruntime-cpu")
