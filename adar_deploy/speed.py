@@ -101,7 +101,7 @@ def sides(
         for count in threads
     ]
     if run is not None:
-        from adar_train.benchmark_side import torch_turn
+        from adar_train.benchmark import torch_turn
 
         found += [Side(torch_turn, run, PYTORCH, "euler", count, "fp32") for count in threads]
     return found

@@ -47,7 +47,8 @@ def export(
     """
     require("export")
     from adar_export import export_bundle
-    from adar_train.runs import GRAPH, load_run, newest_run
+    from adar_runtime.run_files import GRAPH
+    from adar_train.runs import load_run, newest_run
 
     if tensorrt:
         _check_engines(plain=plain)

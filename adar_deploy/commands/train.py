@@ -241,7 +241,9 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
-    graph = out / "graph.pt"
+    from adar_runtime.run_files import GRAPH
+
+    graph = out / GRAPH
     if as_json:
         typer.echo(json.dumps(metrics | {"run": str(out), "graph": str(graph)}))
         return

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.report.sources import METRICS, Sources
+from adar_deploy.report.sources import Sources
+from adar_runtime.run_files import METRICS
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph
@@ -58,11 +59,10 @@ def measure_on(
 
 def _split(sources: Sources, graph: "Graph") -> int:
     """The split that the model was trained on, where the graph has it."""
+    from adar_runtime.graph.labels import split_trained_on
+
     manifest = sources.manifest()
-    trained = (sources.read(METRICS) or (manifest.training if manifest else {})).get("split")
-    if not isinstance(trained, int) or graph.test_mask is None:
-        return 0
-    return trained if 0 <= trained < len(graph.test_mask) else 0
+    return split_trained_on(sources.read(METRICS) or (manifest.training if manifest else {}), graph)
 
 
 def _unscored(

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import pytest
 
 from adar_runtime import Graph, write_graph
-from adar_train.runs import CONFIG, WEIGHTS
+from adar_runtime.run_files import CONFIG, WEIGHTS
 from tests.attacks import measured, test_manifest, test_npz, test_onnx, test_pt, test_runs, test_safetensors
 from tests.attacks.payload import assert_no_code_ran
-from tests.bundles import change_graph, edit
+from tests.bundles import change_model, edit
 
 SECONDS, MEGABYTES = 2.0, 500.0
 
@@ -45,7 +45,7 @@ def on_manifest(change: Callable[[dict], object], *, seal: bool) -> Attack:
 
 
 def on_cell(change: Callable) -> Attack:
-    return Attack(lambda folder: change_graph(folder / "bundle", folder / "bundle", "cell", change), RUN)
+    return Attack(lambda folder: change_model(folder / "bundle", folder / "bundle", "cell", change), RUN)
 
 
 def on_weights(change: Callable[[bytes], bytes]) -> Attack:

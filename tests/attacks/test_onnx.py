@@ -17,7 +17,7 @@ from adar_runtime.backends.onnxruntime.sessions import _session
 from adar_runtime.bundle import onnx_guard
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BackendError, BundleError
-from tests.bundles import replace_graph
+from tests.bundles import replace_model
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ ATTACKS = {
 def test_features_that_no_bundle_needs_are_refused(copy: Path, cell: onnx.ModelProto, name: str) -> None:
     change, message = ATTACKS[name]
     change(cell)
-    replace_graph(copy, "cell", cell.SerializeToString())
+    replace_model(copy, "cell", cell.SerializeToString())
     with pytest.raises(BundleError, match=message):
         adar_runtime.load(copy)
 
@@ -124,7 +124,7 @@ def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, 
     options.add_session_config_entry("session.save_model_format", "ORT")
     ort.InferenceSession(cell.SerializeToString(), options, providers=["CPUExecutionProvider"])
     content = (tmp_path / "cell.ort").read_bytes()
-    replace_graph(copy, "cell", content)
+    replace_model(copy, "cell", content)
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
     with pytest.raises(BackendError, match="cannot load"):  # also without the guard
@@ -213,7 +213,7 @@ def test_a_failure_during_inference_is_a_backend_error(
     copy: Path, cell: onnx.ModelProto, board: Graph, change, capfd: pytest.CaptureFixture[str]
 ) -> None:
     change(cell)
-    replace_graph(copy, "cell", cell.SerializeToString())
+    replace_model(copy, "cell", cell.SerializeToString())
     with pytest.raises(BackendError, match="could not run"):
         adar_runtime.load(copy, "onnxruntime-cpu").run(board, 3)
     assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
@@ -225,7 +225,7 @@ def test_inputs_that_differ_from_the_manifest(copy: Path, cell: onnx.ModelProto)
             port.name = "renamed"
         if isinstance(port, onnx.NodeProto):
             port.input[:] = ["renamed" if name == "weight" else name for name in port.input]
-    replace_graph(copy, "cell", cell.SerializeToString())
+    replace_model(copy, "cell", cell.SerializeToString())
     with pytest.raises(BundleError, match=r"the actual inputs of cell\.onnx"):
         adar_runtime.load(copy)
 

@@ -25,7 +25,7 @@ CASES = [
     ("config.json", without("kind"), "no 'kind'"),
     ("config.json", without("model"), "no 'model'"),
     ("config.json", without("training"), "no 'training'"),
-    ("config.json", lambda c: c | {"kind": "x" * 10**4}, "speaks of a model"),
+    ("config.json", lambda c: c | {"kind": "x" * 10**4}, "unknown model"),
     ("config.json", lambda c: c | {"kind": []}, "cannot be read"),
     ("config.json", lambda c: c | {"model": []}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from adar_runtime.errors import RunFolderError
+from adar_runtime.run_files import CHECKPOINT, CONFIG, WEIGHTS
 from adar_train import AdaR, ModelConfig, load_run
-from adar_train.checkpoints import FILE_NAME, load_checkpoint
-from adar_train.runs import CONFIG, WEIGHTS
+from adar_train.checkpoints import load_checkpoint
 
 Header = dict[str, dict]
 
@@ -123,10 +123,10 @@ def test_weights_of_a_run(name: str, run_folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_checkpoint(name: str, run_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(ATTACKS[name]((run_folder / WEIGHTS).read_bytes()))
+    (tmp_path / CHECKPOINT).write_bytes(ATTACKS[name]((run_folder / WEIGHTS).read_bytes()))
     model = AdaR(ModelConfig(4, 2, hidden=4, proxies=2))
     with pytest.raises(RunFolderError) as error:
-        load_checkpoint(tmp_path / FILE_NAME, model, torch.optim.Adam(model.parameters()), None)
+        load_checkpoint(tmp_path / CHECKPOINT, model, torch.optim.Adam(model.parameters()), None)
     assert "cannot be resumed" in str(error.value)
     assert len(str(error.value)) < 500
 
@@ -136,7 +136,7 @@ def test_changed_weights_are_detected(run_folder: Path, tmp_path: Path) -> None:
     content = bytearray((run / WEIGHTS).read_bytes())
     content[-1] ^= 1
     (run / WEIGHTS).write_bytes(content)
-    with pytest.raises(RunFolderError, match="was changed after it was trained"):
+    with pytest.raises(RunFolderError, match="was changed after training"):
         load_run(run)
 
 

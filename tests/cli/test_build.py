@@ -18,7 +18,7 @@ from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
 from adar_runtime.bundle.bundle import read_manifest
 from adar_train import load_run
-from tests.bundles import edit, replace_graph
+from tests.bundles import edit, replace_model
 
 QUICK = ("--profile", "small", "--optimization-level", 0, "--flavour", "rtx")
 
@@ -31,7 +31,7 @@ def bundle(bundle_folder: Path, tmp_path: Path) -> Path:
 def in_precision(bundle: Path, run: Path, precision: str) -> None:
     """The cell of that precision in place of the bundle's."""
     cell = build_onnx_models(load_run(run).model, 17, precision_of(precision))["cell"].SerializeToString()
-    replace_graph(bundle, "cell", cell)
+    replace_model(bundle, "cell", cell)
     edit(bundle, lambda m: m.update(precision=precision))
 
 

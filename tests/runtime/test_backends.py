@@ -19,7 +19,7 @@ from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle import bundle as bundles
 from adar_runtime.errors import BackendError, ProfileError, UsageError
 from adar_train import load_run
-from tests.bundles import edit, replace_graph
+from tests.bundles import edit, replace_model
 
 
 def test_the_processor_always_works() -> None:
@@ -111,7 +111,7 @@ def test_public_names_are_imported_on_first_use() -> None:
 def test_a_bf16_bundle_needs_a_gpu(bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     cell = build_onnx_models(load_run(run_folder).model, 17, precision_of("bf16"))["cell"].SerializeToString()
-    replace_graph(bundle, "cell", cell)
+    replace_model(bundle, "cell", cell)
     edit(bundle, lambda m: m.update(precision="bf16"))
     with pytest.raises(BackendError, match="--precision fp32, or run it on a GPU"):
         adar_runtime.load(bundle, "onnxruntime-cpu")

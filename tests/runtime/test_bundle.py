@@ -19,7 +19,7 @@ from adar_runtime.loop.schedule import times
 from adar_runtime.loop.stopping import Observation, Verdict
 from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
-from tests.bundles import change_graph, edit
+from tests.bundles import change_model, edit
 from tests.helpers import awake, random_graph
 
 
@@ -312,7 +312,7 @@ def constant_external_data(model: onnx.ModelProto) -> None:
 )
 def test_onnx_that_is_more_than_a_plain_graph_is_refused(copy: Path, change, message: str) -> None:
     """Even where the manifest vouches for it: a stranger writes both."""
-    change_graph(copy, copy, "cell", change)
+    change_model(copy, copy, "cell", change)
     with pytest.raises((BundleError, BackendError)) as error:
         adar_runtime.load(copy)
     assert message in str(error.value)

@@ -25,7 +25,7 @@ from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
 from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
-from tests.bundles import change_graph, change_weight
+from tests.bundles import change_model, change_weight
 from tests.helpers import random_graph
 from tests.runtime.simulated_gpu import load_on_simulated_gpu, simulate_gpu, with_engines
 
@@ -50,7 +50,7 @@ def describe(folder: Path, **changes: object) -> None:
 
 
 def change_cell(folder: Path) -> None:
-    change_graph(folder, folder, "cell", change_weight)
+    change_model(folder, folder, "cell", change_weight)
 
 
 INCOMPATIBILITIES = {

@@ -14,6 +14,7 @@ from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.files import read_bundle_file
 from adar_runtime.graph import EDGE, Graph
+from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.loop import Loop, check_budget
 from adar_runtime.loop.prefetch import prefetch
 from adar_runtime.loop.registry import find, settings_of
@@ -271,10 +272,7 @@ class Bundle:
         Returns:
             The index of the split that the model was trained on, where the graph has that split; otherwise 0.
         """
-        trained_on, mask = self.manifest.training.get("split"), graph.test_mask
-        if not isinstance(trained_on, int) or mask is None:
-            return 0
-        return trained_on if 0 <= trained_on < len(mask) else 0
+        return split_trained_on(self.manifest.training, graph)
 
     def _class_names(self, graph: Graph) -> tuple[str, ...] | None:
         """The model's class names; the graph's, where the graph describes the classes."""

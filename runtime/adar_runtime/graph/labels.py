@@ -5,7 +5,7 @@ which number of the graph is which number of the model.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -65,6 +65,17 @@ def align_labels(model: Model, graph: Graph) -> Graph:
             f"(0 to {model.targets - 1}): set the labels of unknown classes to -1"
         )
     return graph
+
+
+def split_trained_on(training: Mapping[str, object], graph: Graph) -> int:
+    """The split that a model was trained on, if the graph has this split; otherwise 0.
+
+    `training` is the metrics of the training run, or the same in a bundle's manifest.
+    """
+    split, mask = training.get("split"), graph.test_mask
+    if not isinstance(split, int) or mask is None:
+        return 0
+    return split if 0 <= split < len(mask) else 0
 
 
 def fill_names(names: Sequence[str] | None, count: int) -> list[str]:

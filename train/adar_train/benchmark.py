@@ -1,4 +1,4 @@
-"""PyTorch's side of `adar-deploy bench`."""
+"""The PyTorch side of `adar-deploy bench`."""
 
 import time
 from pathlib import Path
@@ -14,7 +14,7 @@ from adar_train.tensors import GraphTensors
 
 
 def torch_turn(side: Side, budget: int) -> Turn:
-    """A whole run of the model as it is trained, the graph's layout included, as it is for the others."""
+    """A function that times one inference of the trained model, including the preparation of the graph."""
     torch.set_num_threads(side.threads)
     model = load_run(side.folder).model
     clock = times(budget, unit_step=model.config.unit_step)
