@@ -76,7 +76,9 @@ def test_pre_commit_runs_the_steps_of_make_check() -> None:
     assert hooks == {line.strip().removeprefix("$(BIN)/").removesuffix(" .") for line in rule[1].splitlines()}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda p: p.stem
+)
 def test_issue_forms_are_valid(path: Path) -> None:
     form = parsed(path)
     if path.stem == "config":
@@ -87,7 +89,9 @@ def test_issue_forms_are_valid(path: Path) -> None:
 
 
 def test_the_changelog_has_a_section_for_the_version() -> None:
-    headings = re.findall(r"^## \[(.+?)\](?: - \d{4}-\d{2}-\d{2})?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    headings = re.findall(
+        r"^## \[(.+?)\](?: - \d{4}-\d{2}-\d{2})?$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
     assert headings[0] == "Unreleased"
     assert VERSION in headings
 

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: add pages from outside docs/, and adapt links.
 
-Pages come from four places: docs/, documents elsewhere in the repository, examples, and the help of the commands. Links
-in the documents point to files of the repository; a hook turns them into links of the site.
+Pages come from four places: docs/, documents elsewhere in the repository, examples, and the help of the
+commands. Links in the documents point to files of the repository; a hook turns them into links of the site.
 """
 
 import ast
