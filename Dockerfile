@@ -1,4 +1,4 @@
-# The runtime and nothing else: numpy, ONNX Runtime and the command line. Neither PyTorch nor a compiler.
+# An image with the runtime only: numpy, ONNX Runtime and the command line, without PyTorch and without a compiler.
 #   docker build -t adar .
 #   docker run --rm -v "$PWD:/work" adar run graph.npz --bundle bundle --output predictions.csv
 FROM python:3.11-slim AS build
@@ -11,7 +11,7 @@ COPY export export
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11-slim
-# onnxruntime-gpu for CUDA; one of the two, never both: they install into the same folder.
+# Use onnxruntime-gpu for CUDA. Install one of the two, never both: they share one folder.
 ARG ONNXRUNTIME=onnxruntime
 COPY --from=build /wheels /wheels
 COPY constraints.txt /wheels/

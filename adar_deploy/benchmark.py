@@ -99,21 +99,10 @@ def configurations(
         for count in threads
     ]
     if run is not None:
-        from adar_train.benchmark_side import torch_turn
+        from adar_train.benchmark import torch_turn
 
         found += [Side(torch_turn, run, PYTORCH, "euler", count, "fp32") for count in threads]
     return found
-
-
-def measured_solvers(manifest: "Manifest") -> list[str]:
-    """The solvers that reproduce the result of many Euler steps with this bundle."""
-    from adar_runtime.bundle.convergence import behaves_like_ode, measured_settings
-    from adar_runtime.loop.solvers import SOLVERS
-
-    others = [name for name in SOLVERS if name != "euler"]
-    if not behaves_like_ode(manifest):
-        return ["euler"]
-    return ["euler", *(name for name in others if measured_settings(manifest, name) is not None)]
 
 
 def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], folder: Path) -> "list[Case]":

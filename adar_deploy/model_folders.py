@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
     from adar_runtime.evaluation.evaluate import Subject
 
-# The names in adar_train.runs, which needs PyTorch; a report about a bundle does not. A test compares them.
-CONFIG, METRICS, HISTORY, WEIGHTS, GRAPH = (
-    "config.json",
-    "metrics.json",
-    "history.json",
-    "model.safetensors",
-    "graph.pt",
-)
-
 
 @dataclass(frozen=True)
 class ModelFolders:
@@ -60,6 +51,7 @@ def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
     """The run or bundle in `path`, and the bundle or run with the same weights where there is one."""
     from adar_runtime.bundle.manifest import FILE_NAME
     from adar_runtime.errors import RunFolderError
+    from adar_runtime.run_files import CONFIG
 
     if (path / FILE_NAME).is_file():
         return ModelFolders(_run_of_bundle(path, run), path)
@@ -72,6 +64,7 @@ def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
     from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.errors import RunFolderError
     from adar_runtime.files import find_by_hash
+    from adar_runtime.run_files import WEIGHTS
 
     weights = read_manifest(bundle).training.get("weights")
     candidates = [run / WEIGHTS] if run else RUNS.glob(f"*/{WEIGHTS}")
@@ -84,6 +77,7 @@ def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
 def _same_weights(run: Path, bundle: Path) -> bool:
     from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.errors import AdarError
+    from adar_runtime.run_files import WEIGHTS
 
     weights = run / WEIGHTS
     if not weights.is_file():

@@ -69,7 +69,7 @@ def build(
 
     Example: adar-deploy build bundle --flavour rtx --sm 86,89 --profile n=1:10000:1000000,m=1:80000:8000000
     """
-    from adar_runtime.backends.tensorrt.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
     from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
     from adar_runtime.backends.tensorrt.engines.sidecar import summary
     from adar_runtime.bundle.bundle import read_bundle
@@ -83,15 +83,15 @@ def build(
             f"{bundle} is {manifest.precision}, and TensorRT uses the types of the ONNX file: "
             f"adar-deploy export --precision {precision.value} --tensorrt"
         )
-    request = Wish(
-        flavour=flavour.value if flavour else None,
+    options = BuildOptions(
+        package=flavour.value if flavour else None,
         capabilities=_capabilities(sm),
         profiles=tuple(map(Profile.parse, profile or PROFILES)),
         level=optimization_level,
         workspace=None if workspace is None else int(workspace * GIB),
         timing_cache=timing_cache,
     )
-    built = build_with_bar(bundle, request)
+    built = build_with_bar(bundle, options)
     if as_json:
         typer.echo(json.dumps({"bundle": str(bundle), "engines": [summary(one) for one in built]}))
         return

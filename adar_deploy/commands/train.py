@@ -246,7 +246,7 @@ def _check_ablations(removed: set[Ablation], preset: Preset | None, described: b
 
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
     from adar_runtime.graph import PARTS
-    from adar_train.runs import GRAPH
+    from adar_runtime.run_files import GRAPH
 
     graph = out / GRAPH
     if as_json:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import environment
-from adar_deploy.model_folders import CONFIG, GRAPH, HISTORY, METRICS, ModelFolders
+from adar_deploy.model_folders import ModelFolders
 from adar_deploy.report.measure import OnProgress, measure_on
+from adar_runtime.run_files import CONFIG, GRAPH, HISTORY, METRICS
 
 if TYPE_CHECKING:
     from adar_runtime.graph import Graph

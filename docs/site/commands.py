@@ -1,4 +1,4 @@
-"""A page for every command, made from what the command itself says."""
+"""Makes a page for every command from its help."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ import typer.main
 
 from adar_deploy.cli import app
 
-MARKUP = re.compile(r"(?<!\\)\[/?[a-z ]*\]")  # rich's, in help texts
+MARKUP = re.compile(r"(?<!\\)\[/?[a-z ]*\]")  # markup of rich in help texts
 GUIDES = {
     "train": ("Training", "training.md"),
     "data": ("Graphs", "graphs.md"),
@@ -32,12 +32,12 @@ GUIDES = {
 
 @cache
 def command_pages() -> dict[str, str]:
-    """Pages by their place in the site."""
+    """Pages by their path in the site."""
     return {f"commands/{'-'.join(words)}.md": _page(words, command) for words, command in _commands()}
 
 
 def _commands() -> Iterator[tuple[list[str], Any]]:
-    """All that can be typed: commands, and those within commands."""
+    """All commands and subcommands."""
 
     def within(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
         for name, inner in getattr(command, "commands", {}).items():
@@ -50,9 +50,9 @@ def _commands() -> Iterator[tuple[list[str], Any]]:
 
 
 def _page(words: list[str], command: Any) -> str:
-    said = _plain(command.help).split("\n\n")
-    examples = [text.removeprefix("Example:").strip() for text in said if text.startswith("Example:")]
-    text = [" ".join(part.split()) for part in said if not part.startswith("Example:")]
+    paragraphs = _plain(command.help).split("\n\n")
+    examples = [text.removeprefix("Example:").strip() for text in paragraphs if text.startswith("Example:")]
+    text = [" ".join(part.split()) for part in paragraphs if not part.startswith("Example:")]
     types = get_type_hints(inspect.unwrap(command.callback)) if command.callback else {}
     shown = [param for param in command.params if not getattr(param, "hidden", False)]
     parts = [f"# {' '.join(words)}", *text]
@@ -78,8 +78,8 @@ def _row(param: Any, annotation: Any) -> list[str]:
 
 
 def _kind(annotation: Any) -> str:
-    """What is written after an option."""
-    while get_args(annotation):  # of a union its first part, of a list its entries
+    """The placeholder of the value of an option."""
+    while get_args(annotation):  # a union: its first member; a list: its elements
         annotation = get_args(annotation)[0]
     kind = annotation if isinstance(annotation, type) else str
     if issubclass(kind, Enum):
@@ -92,7 +92,7 @@ def _help(param: Any) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Without rich's markup."""
+    """The text without the markup of rich."""
     return MARKUP.sub("", text or "").replace("\\[", "[")
 
 

@@ -1,8 +1,7 @@
-"""What mkdocs is told beyond its configuration.
+"""Hooks of mkdocs: add pages from outside docs/, and adapt links.
 
-Pages come from four places: docs/, documents elsewhere in the repository, examples, and the commands
-themselves, so that what a page says of an option is what the program says of it. Links are written for the
-repository and turned into the site's here.
+Pages come from four places: docs/, documents elsewhere in the repository, examples, and the help of the
+commands. Links in the documents point to files of the repository; a hook turns them into links of the site.
 """
 
 import ast
@@ -23,7 +22,9 @@ ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code_of_conduct.md",
     "SECURITY.md": "security.md",
+    "CITATION.cff": "CITATION.cff",
     "Dockerfile": "Dockerfile",
     "LICENSE": "LICENSE",
 }
@@ -31,7 +32,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
 def brought_in() -> dict[str, str]:
-    """Files of the repository that become pages, and where in the site."""
+    """Files of the repository outside docs/ that become pages, and their paths in the site."""
     found = {name: page for name, page in ELSEWHERE.items() if (ROOT / name).is_file()}
     for folder in ("benchmarks", "examples"):
         for path in sorted((ROOT / folder).glob("*.md")):
@@ -43,7 +44,7 @@ def brought_in() -> dict[str, str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill in the parts of the navigation that are found out, not written."""
+    """Fill in the generated parts of the navigation."""
     pages = brought_in()
     found: dict[str, list[Any]] = {
         "commands": sorted(command_pages(), key=lambda page: page.removesuffix(".md")),
@@ -62,7 +63,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     listed = set(_leaves(nav))
     guides = next(entry["Guides"] for entry in nav if "Guides" in entry)
     guides += [path.name for path in sorted((ROOT / DOCS).glob("*.md")) if path.name not in listed]
-    guides += [page for page in pages.values() if page == "security.md"]
     config.watch += [str(ROOT / folder) for folder in ("adar_deploy", "benchmarks", "examples", "README.md")]
     return config
 
@@ -75,7 +75,7 @@ def _leaves(nav: Any) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that do not lie in docs/."""
+    """Add the pages that are not in docs/."""
     for source, page in brought_in().items():
         text = (ROOT / source).read_text()
         content = _example(text, source) if source.endswith(".py") else text
@@ -86,13 +86,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _example(code: str, source: str) -> str:
-    """A page of an example: what it says of itself, then all of it."""
+    """The page of an example: its docstring, then its code."""
     title, _, rest = (ast.get_docstring(ast.parse(code)) or source).partition("\n")
     return f"# {title.rstrip('.')}\n\n{rest.strip()}\n\n`{source}`:\n\n```python\n{code}```\n"
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Turn links within the repository into links within the site."""
+    """Turn links to files of the repository into links of the site."""
     here = page.file.src_uri
     pages = brought_in()
     source = next((source for source, made in pages.items() if made == here), f"{DOCS}/{here}")

@@ -1,4 +1,4 @@
-"""The pictures of the documents, made by the program from a bundle and a graph with labels.
+"""Draws the pictures of the documents from a bundle and a graph with labels.
 
 python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
 """
@@ -24,7 +24,7 @@ GAP, HEAD = 24, 30
 
 
 def main() -> None:
-    """Measure once, draw all."""
+    """Measure once, then draw all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("graph", type=Path)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measured(bundle: Bundle, graph: Graph) -> Evaluation:
-    """Every step of every budget, scored on the test labels."""
+    """Score every step of every budget on the test labels."""
     manifest = bundle.manifest
     subject = Subject(
         run=lambda graph, budget: run_moments(bundle, graph, budget),
@@ -57,7 +57,7 @@ def measured(bundle: Bundle, graph: Graph) -> Evaluation:
 
 
 def alignment(found: Evaluation) -> str:
-    """The metric and the alignment of three budgets, with the stop that the bundle chose."""
+    """Draw the metric and the alignment of three budgets, with the step where the bundle stops."""
     shown = [i for i, curve in enumerate(found.curves) if curve.budget in SHOWN]
     name = metric_title(found.metric)
 
@@ -67,7 +67,7 @@ def alignment(found: Evaluation) -> str:
             curve, step = found.curves[i], found.exits[i]
             points = list(zip(curve.times, values[i], strict=True))
             lines.append(Line(f"{curve.budget} steps", points, shade=rank / (len(shown) - 1)))
-            marks.append(Mark(rank, points[step], f"answers from step {step}"))
+            marks.append(Mark(rank, points[step], f"result from step {step}"))
         t = Axis("t = step / budget", bounds=(0, 1))
         return line_chart(lines, t, y, marks, title=y.label, size=(420, 280))
 
@@ -81,7 +81,7 @@ def alignment(found: Evaluation) -> str:
 
 
 def budget(found: Evaluation) -> str:
-    """What a larger budget gives, where the bundle stops by itself."""
+    """Draw the metric at the default exit by budget."""
     points = [(row["budget"], row["at_exit"]) for row in found.budgets()]
     name = metric_title(found.metric)
     chart = line_chart(
@@ -95,7 +95,7 @@ def budget(found: Evaluation) -> str:
 
 
 def exits(found: Evaluation) -> str:
-    """Where each rule stops on the largest budget's curve, seen closely."""
+    """Draw where each rule stops on the second half of the largest budget's curve."""
     curve: Curve = max(found.curves, key=lambda curve: curve.budget)
     start = len(curve.times) // 2
     points = list(zip(curve.times, curve.alignment, strict=True))
@@ -110,15 +110,15 @@ def exits(found: Evaluation) -> str:
     for tone, (name, rule) in enumerate(rules.items()):
         step = curve.answer_step(rule)
         lines.append(Line(f"{name}, step {step}", [points[step]], tone=tone))
-        marks.append(Mark(tone + 1, points[step], f"{name} answers from step {step}"))
+        marks.append(Mark(tone + 1, points[step], f"{name}: result from step {step}"))
     size = (640, 300)
     chart = line_chart(lines, Axis("t"), Axis("alignment"), marks, title="Where each rule stops", size=size)
-    title = f"Where each rule answers from: {curve.budget} steps, the second half"
+    title = f"Where each rule takes its result: {curve.budget} steps, the second half"
     return picture({title: chart}, title)
 
 
 def solvers(bundle: Bundle) -> str:
-    """What export measured: distance from the answer of 300 steps by calls of the cell."""
+    """Draw what export measured: distance from the result of 300 Euler steps by cell calls."""
     trials = bundle.manifest.convergence["trials"]
     names = list(dict.fromkeys(trial["solver"] for trial in trials))
     lines = [
@@ -128,20 +128,20 @@ def solvers(bundle: Bundle) -> str:
         for i, name in enumerate(names)
     ]
     calls = [trial["calls"] for trial in trials]
-    lines.append(Line("enough", [(min(calls), 1e-3), (max(calls), 1e-3)], dotted=True))
+    lines.append(Line("allowed", [(min(calls), 1e-3), (max(calls), 1e-3)], dotted=True))
     chart = line_chart(
         lines,
-        Axis("calls of the cell", log=True),
+        Axis("cell calls", log=True),
         Axis("distance", log=True, show=PERCENT.show),
         title="Solvers",
         size=(640, 300),
     )
-    title = f"Distance from the answer of {bundle.manifest.convergence['reference']} Euler steps"
+    title = f"Distance from the result of {bundle.manifest.convergence['reference']} Euler steps"
     return picture({title: chart}, title)
 
 
 def parts() -> str:
-    """The three graphs of a bundle, and the loop that is the runtime's."""
+    """Draw the three ONNX models of a bundle, and the loop of the runtime."""
     boxes = [
         (20, "encoder.onnx", ("features →", "first state")),
         (240, "cell.onnx", ("state, neighbours, t →", "next state, alignment")),
@@ -158,10 +158,10 @@ def parts() -> str:
     drawn += [f'<path class="arrow" d="{path}" marker-end="url(#head)"/>' for path in arrows]
     drawn += [
         _text(100, 150, "once"),
-        _text(340, 150, "as often as the budget allows"),
+        _text(340, 150, "once per step"),
         _text(580, 150, "once"),
     ]
-    title = "A bundle: three ONNX graphs and a manifest"
+    title = "A bundle: three ONNX models and a manifest"
     return picture({title: svg([ARROW, *drawn], 680, 162, title)}, title)
 
 
@@ -181,7 +181,7 @@ OWN = (
 
 
 def picture(panels: dict[str, str], title: str) -> str:
-    """Drawings side by side on a card of their own, which is right in light and dark."""
+    """Drawings side by side on a card that works in light and dark."""
     placed, x, tallest = [], float(GAP), 0.0
     for caption, drawing in panels.items():
         found = re.search(r'viewBox="0 0 (\S+) (\S+)"', drawing)

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from adar_deploy import console
-from tests.bundles import change_graph, edit, replace_graph
+from tests.bundles import change_model, edit, replace_model
 from tests.cli.test_imports import HEAVY, loaded_after
 
 
@@ -31,13 +31,13 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
         "leaf_0 … leaf_5 int32 leaf_rows × leaf_width",
         "previous_nodes_velocity float32 n × 16",
         "lead float32",
-        "checksums of every file",
+        "checksums all files",
         "engines none",
-        "calls of the cell for the answer of 300 steps",
+        "cell calls needed to match 300 Euler steps",
     ):
         assert line in lines
     assert "Gemm" in out
-    assert "roc_auc" in out
+    assert "ROC-AUC" in out
     assert "order of convergence" in out
     assert sum(line.startswith("the run's graph") for line in lines) == 1  # each graph is named once
 
@@ -79,7 +79,7 @@ def test_as_json(adar, bundle_folder: Path) -> None:
 def test_an_older_bundle_is_shown_as_it_is(adar, bundle_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     edit(bundle, lambda m: m.pop("checksum"), seal=False)
-    assert "of the graphs, none of the manifest" in adar("inspect", bundle)[1]
+    assert "ONNX files only, not the manifest" in adar("inspect", bundle)[1]
     assert "checksum" not in json.loads(adar("inspect", bundle, "--json")[1])["manifest"]
 
 
@@ -116,9 +116,9 @@ def test_a_hostile_report_is_one_line(adar, bundle_folder: Path, tmp_path: Path,
 
 
 def test_an_operator_that_is_no_text_is_one_line(adar, bundle_folder: Path, tmp_path: Path) -> None:
-    bundle = change_graph(bundle_folder, tmp_path / "bundle", "head", no_unicode)
+    bundle = change_model(bundle_folder, tmp_path / "bundle", "head", no_unicode)
     content = (bundle / "head.onnx").read_bytes().replace(b"Zzzz", b"\xff\xfe\xff\xfe")
-    replace_graph(bundle, "head", content)
+    replace_model(bundle, "head", content)
     code, _, err = adar("inspect", bundle)
     assert code == 2
     assert len(err.strip().splitlines()) == 1

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_deploy import console
-from adar_deploy import live_status
+from adar_deploy import console, live_status
 from adar_deploy.console import Bar
 from adar_runtime import Graph, write_graph
 
@@ -34,7 +33,7 @@ def test_training_tells_a_log_how_far_it_is(eager) -> None:
             line
         )
     assert "best val" in lines[-1]
-    assert "calibrating the exit" in lines[-1]
+    assert "calibrating the stop rule" in lines[-1]
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -1,4 +1,4 @@
-"""docs/bundle.md and its schema say what is true."""
+"""docs/bundle.md and its schema agree with the code."""
 
 import inspect
 import json
@@ -13,8 +13,7 @@ from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import load
-from adar_runtime.bundle.convergence import LEAST_ORDER
-from adar_runtime.bundle.manifest import AGGREGATIONS, LEVELS, SCHEMA
+from adar_runtime.bundle.manifest import AGGREGATIONS, LEAST_ORDER, LEVELS, SCHEMA
 from adar_runtime.bundle.signature import expected
 from adar_runtime.evaluation.curves import Curve, calibrate
 from adar_runtime.loop.stopping import RULES
@@ -33,7 +32,7 @@ def manifest_of(bundle: Path) -> dict:
     return json.loads((bundle / "manifest.json").read_text())
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid_and_complete() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA_FILE)
     properties = SCHEMA_FILE["properties"]
     assert properties["schema"]["const"] == SCHEMA
@@ -43,7 +42,7 @@ def test_the_schema_is_one() -> None:
     assert set(properties["alignment"]["enum"]) == set(ALIGNMENTS)
 
 
-def test_exits_are_those_that_the_runtime_has() -> None:
+def test_the_schema_has_the_stop_rules_of_the_runtime() -> None:
     described = {
         one["properties"]["rule"]["const"]: one for one in SCHEMA_FILE["properties"]["exit"]["oneOf"]
     }
@@ -53,10 +52,10 @@ def test_exits_are_those_that_the_runtime_has() -> None:
 
 
 @pytest.mark.parametrize(("rule", "best"), [("time", (1, 1)), ("peak", (1, 2))])
-def test_what_calibration_writes_is_valid_and_in_the_document(
+def test_calibrated_exits_are_valid_and_documented(
     bundle_folder: Path, rule: str, best: tuple[int, int]
 ) -> None:
-    """Two graphs whose alignment peaks where they are best: at one time, or each at its own."""
+    """The alignment of two graphs peaks at their best step: at the same time, or at different times."""
     steps = range(4)
     curves = [
         Curve(
@@ -120,13 +119,13 @@ def test_manifests_of_other_kinds_are_valid(settings: dict, options: dict, tmp_p
         lambda m: m.update(checksum=None),
     ],
 )
-def test_what_cannot_be_is_not_valid(bundle_folder: Path, change) -> None:
+def test_invalid_manifests_are_refused(bundle_folder: Path, change) -> None:
     manifest = manifest_of(bundle_folder)
     change(manifest)
     assert not VALIDATOR.is_valid(manifest)
 
 
-def test_the_checksum_is_what_the_document_computes(
+def test_the_document_computes_the_checksum(
     described_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
@@ -138,7 +137,7 @@ def test_the_checksum_is_what_the_document_computes(
         exec(code, {})
 
 
-def test_a_manifest_of_before_is_valid(bundle_folder: Path) -> None:
+def test_a_manifest_without_checksum_is_valid(bundle_folder: Path) -> None:
     manifest = manifest_of(bundle_folder)
     del manifest["checksum"]
     VALIDATOR.validate(manifest)
@@ -154,7 +153,7 @@ def test_every_field_and_port_is_explained(bundle_folder: Path, described_bundle
                     assert f"`{port.name}`" in TEXT, port.name
 
 
-def test_figures_are_those_of_the_code() -> None:
+def test_figures_agree_with_the_code() -> None:
     for name, tolerance in TOLERANCES.items():
         (row,) = (line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |"))
         assert row.endswith(f"| {tolerance} |")
