@@ -1,1 +1,1 @@
-"""The command line of adar-deploy: parses, calls, prints. No maths."""
+"""The command line of adar-deploy: it parses options, calls the packages and prints. It does no maths."""

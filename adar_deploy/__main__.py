@@ -1,4 +1,4 @@
-"""`python -m adar_deploy` is `adar-deploy`."""
+"""`python -m adar_deploy` does the same as `adar-deploy`."""
 
 from adar_deploy.cli import main
 

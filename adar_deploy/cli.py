@@ -1,4 +1,4 @@
-"""The app: one command a file, and one place where an error becomes a line and an exit code."""
+"""The app: the list of commands, and the place where an error becomes one line and an exit code."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from rich.markup import escape
 from adar_deploy.commands import data
 from adar_deploy.commands.bench import bench
 from adar_deploy.commands.build import build
-from adar_deploy.commands.completion import completion, hear_shells
+from adar_deploy.commands.completion import completion, prepare_completion
 from adar_deploy.commands.doctor import doctor
 from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
@@ -23,10 +23,10 @@ from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
+from adar_deploy.configuration import ConfigurableGroup
 from adar_deploy.console import print_error
-from adar_deploy.defaults import ConfigurableGroup
-from adar_deploy.signals import EXIT_USER_ERROR, interruptible, terminable
-from adar_deploy.usage import MistypedError, NamedCommand, mistake
+from adar_deploy.signals import EXIT_USER_ERROR, interruptible, sigterm_as_interrupt
+from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_message
 
 Command = Callable[..., None]
 
@@ -36,25 +36,25 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Use a bundle": (run, bench, report),
     "This program": (doctor, completion),
 }
-"""What each command is for, and the commands, in the order in which the help shows them."""
+"""The commands by purpose, in the order of the help."""
 
-ELSEWHERE = (
-    "Any option can also be set in adar.toml, under \\[tool.adar] in pyproject.toml, or by a variable "
-    "such as ADAR_RUN_MAX_STEPS."
+OTHER_SOURCES = (
+    "Options can also be set in adar.toml, under \\[tool.adar] in pyproject.toml, or with an environment "
+    "variable such as ADAR_RUN_MAX_STEPS."
 )
 
 
 def _help(command: Command) -> str:
-    """Its docstring, a line a paragraph for any window, and the examples in a colour of their own."""
+    """The docstring with one line per paragraph, which rich wraps, and coloured examples."""
     paragraphs = re.split(r"\n\s*\n", command.__doc__ or "")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return re.sub(r"(?m)^(Example:) (.+)$", r"[dim]\1[/] [not dim green]\2[/]", escape(text).strip())
 
 
 def add(app: typer.Typer, *commands: Command, panel: str | None = None) -> None:
-    """Let the app have these commands."""
+    """Add commands to an app."""
     for command in commands:
-        name = command.__name__.rstrip("_")  # `list` would be Python's own
+        name = command.__name__.rstrip("_")  # the function is `list_`: `list` is a built-in
         listed = app.command(name, cls=NamedCommand, help=_help(command), rich_help_panel=panel)
         listed(interruptible(command))
 
@@ -64,20 +64,20 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,  # it has a command of its own
+    add_completion=False,  # adar-deploy has a command for it
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=ELSEWHERE,
+    epilog=OTHER_SOURCES,
 )
 for task, commands in COMMANDS.items():
     add(app, *commands, panel=task)
 graphs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 add(graphs, data.list_, data.make, data.convert, data.show)
 add(app, embed, panel="Graphs")
-app.add_typer(graphs, name="data", help="List, make, convert and look at graphs.", rich_help_panel="Graphs")
+app.add_typer(graphs, name="data", help="List, make, convert and show graphs.", rich_help_panel="Graphs")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"adar-deploy {version('adar-deploy')}")
         raise typer.Exit
 
@@ -91,30 +91,30 @@ def adar_deploy(
         Path | None,
         typer.Option(
             envvar="ADAR_CONFIG",
-            help="File of options.",
-            show_default="adar.toml and pyproject.toml, if there",
+            help="TOML file with options.",
+            show_default="adar.toml and pyproject.toml in this folder",
         ),
     ] = None,
 ) -> None:
-    """Train a recurrent graph model, export its step, and run it for any budget of steps.
+    """Train a recurrent graph model, export its single step, and run it for any number of steps.
 
     [bold]adar-deploy train[/]  →  [bold]adar-deploy export[/]  →  [bold]adar-deploy run GRAPH[/]
     """
 
 
 def main() -> None:
-    """Run the app; what a user can cause is one line on stderr and exit code 2."""
-    hear_shells()
+    """Run the app. An error that a user can cause prints one line to stderr and exits with code 2."""
+    prepare_completion()
     try:
-        with terminable():
+        with sigterm_as_interrupt():
             sys.exit(app(standalone_mode=False) or 0)
-    except MistypedError as error:
-        line = mistake(error)
-        if line:
-            print_error(line)
+    except TyperUsageError as error:
+        message = usage_message(error)
+        if message:
+            print_error(message)
         sys.exit(EXIT_USER_ERROR)
     except Exception as error:
-        from adar_runtime.errors import AdarError  # here, since it brings numpy along
+        from adar_runtime.errors import AdarError
 
         if not isinstance(error, AdarError):
             raise

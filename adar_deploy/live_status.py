@@ -1,4 +1,4 @@
-"""A run as it goes, on one line."""
+"""The progress of one inference, on one line."""
 
 import time
 from typing import TYPE_CHECKING
@@ -8,16 +8,16 @@ from adar_deploy.console import WIDE, Bar, err, printable, sparkline
 if TYPE_CHECKING:
     from adar_runtime import Step
 
-REFRESH = 0.1  # seconds between two looks: a step can be far shorter
+REFRESH = 0.1  # seconds between two updates: a step can be far shorter
 
 
-class Watch:
-    """Shows the steps of one graph as they are taken."""
+class LiveStatus:
+    """Shows the steps of one graph while the loop takes them."""
 
-    def __init__(self, bar: Bar, done: int, name: str, whole: float = 1.0) -> None:
+    def __init__(self, bar: Bar, finished: int, name: str, end_time: float = 1.0) -> None:
         self._bar = bar
-        self._whole = whole  # time; that of a model with unit steps is its budget
-        self._done = done  # graphs before this one
+        self._finished = finished  # graphs before this one
+        self._end_time = end_time  # 1, or the budget for a model with unit steps
         self._name = f"{printable(name)}  " if name else ""
         self._alignment: list[float] = []
         self._started = self._shown = time.perf_counter()
@@ -29,9 +29,8 @@ class Watch:
         now = time.perf_counter()
         if now - self._shown >= REFRESH:
             self._shown = now
-            self._bar.update(
-                self._done + min(1.0, step.time / self._whole), self._status(step, now - self._started)
-            )
+            share = min(1.0, step.time / self._end_time)
+            self._bar.update(self._finished + share, self._status(step, now - self._started))
 
     def _status(self, step: "Step", seconds: float) -> str:
         rate = f"{step.index / seconds:.0f}/s"
@@ -40,5 +39,5 @@ class Watch:
             parts = f"{step.index}  t {step.time:.2f}  {step.alignment:.3g}  {rate}"
             return f"{name}{parts} {sparkline(self._alignment, 5)}"
         parts = f"step {step.index}  t {step.time:.2f}  alignment {step.alignment:.4g}  {rate}"
-        curve = f"  {sparkline(self._alignment, 12)}" if self._bar.moves else ""  # no ornament in a log
+        curve = f"  {sparkline(self._alignment, 12)}" if self._bar.moves else ""  # a log gets plain text
         return f"{self._name}{parts}{curve}"

@@ -1,45 +1,104 @@
-"""Options that several commands have: one name, one meaning, one help."""
+"""Options that several commands have, and how their values are read.
 
+The choices of an option come from the registries of the runtime: a solver, stop rule or backend that is
+added there can be chosen on the command line without a change here.
+"""
+
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-BundleArgument = Annotated[Path, typer.Argument(help="Folder of an exported bundle.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-MaxSteps = Annotated[int, typer.Option(help="Budget: the most steps, hence cell calls.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")]
-Split = Annotated[int, typer.Option(min=0, help="Which of a graph's splits.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one a core")
-]
+from adar_runtime.backends import AUTO, BACKENDS
+from adar_runtime.loop.solvers import SOLVERS
+from adar_runtime.loop.stopping import RULES
 
 
-class Backend(StrEnum):
-    auto = "auto"
-    onnxruntime_cpu = "onnxruntime-cpu"
-    onnxruntime_cuda = "onnxruntime-cuda"
-    tensorrt = "tensorrt"
+def choices(name: str, values: Iterable[str]) -> Any:
+    """A type whose members are these values. Typer lists them in the help and refuses others."""
+    return StrEnum(name, [(value, value) for value in values])
 
 
-class SolverName(StrEnum):
-    euler = "euler"
-    ab2 = "ab2"
-    adaptive = "adaptive"
+if TYPE_CHECKING:
+    Backend = str
+    SolverName = str
+    ExitRule = str
+else:
+    Backend = choices("Backend", [AUTO, *BACKENDS])
+    SolverName = choices("SolverName", SOLVERS)
+    ExitRule = choices("ExitRule", RULES)
 
 
 class PrecisionName(StrEnum):
+    """Held to adar_export.precision by a test: importing it needs PyTorch."""
+
     fp32 = "fp32"
     fp16 = "fp16"
     bf16 = "bf16"
     int8 = "int8"
 
 
-def is_typed(ctx: typer.Context, parameter: str) -> bool:
-    """Whether the user said it, on the command line or in the environment.
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
 
-    A file in the working folder may have come with somebody's bundle: it may choose, and must not vouch.
+
+BundleArgument = Annotated[Path, typer.Argument(help="Folder of an exported bundle.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+MaxSteps = Annotated[int, typer.Option(help="Step budget: the largest number of cell calls.")]
+RunOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        help="Training run that the bundle was exported from.",
+        show_default="the run in runs/ with the same weights",
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
+Split = Annotated[int, typer.Option(min=0, help="Index of the split, for graphs that have several.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one per core")
+]
+
+
+def is_typed(ctx: typer.Context, parameter: str) -> bool:
+    """Whether the user set an option on the command line or in the environment.
+
+    A configuration file in the working folder may have come with a bundle from somebody else. Such a file
+    may choose a backend, but it must not declare engines trustworthy.
     """
     source = ctx.get_parameter_source(parameter)
     return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def without_none(**settings: Any) -> dict[str, Any]:
+    """The settings that were given. Those that are None keep the defaults of the called function."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def parse_numbers(name: str, text: str, least: int = 0) -> list[int]:
+    """Integers separated by commas; the error names the option."""
+    from adar_runtime.errors import UsageError
+
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"--{name} takes integers separated by commas, such as 8,50,300, not {text!r}"
+        ) from error
+    if min(numbers) < least:
+        raise UsageError(f"--{name} contains {min(numbers)}: every value has to be at least {least}")
+    return numbers
+
+
+def parse_budgets(name: str, text: str) -> list[int]:
+    """Step budgets separated by commas."""
+    from adar_runtime.loop.loop import check_budget
+
+    budgets = parse_numbers(name, text)
+    for budget in budgets:
+        check_budget(budget)
+    return budgets

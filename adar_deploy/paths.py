@@ -1,14 +1,15 @@
-"""Which files a command reads and writes when it is given several graphs."""
+"""Which files the commands read and write."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-NAME = "{name}"  # in a file to write: stands for the name of a graph's file, without its ending
+RUNS = Path("runs")  # the folder in which training runs are saved and looked for
+NAME = "{name}"  # in an output path: replaced by the name of the graph's file without its suffix
 
 
 def graph_files(given: Sequence[Path]) -> list[Path]:
-    """The graphs that are meant: files as they are, and of a folder all that look like one."""
+    """The graph files to read: each file as it is, and from a folder all files with a graph's suffix."""
     from adar_runtime.errors import GraphError
     from adar_runtime.graph.formats import FORMATS
 
@@ -19,13 +20,15 @@ def graph_files(given: Sequence[Path]) -> list[Path]:
             continue
         inside = sorted(file for file in path.iterdir() if file.suffix in FORMATS and file.is_file())
         if not inside:
-            raise GraphError(f"{path}: this is a folder with no {' or '.join(FORMATS)} file in it")
+            raise GraphError(f"{path}: this folder contains no {' or '.join(FORMATS)} file")
         found += inside
     return found
 
 
-def places(option: str, pattern: Path | None, graphs: Sequence[Path], *, several: bool) -> list[Path | None]:
-    """Where to write for each graph; nothing that was read and nothing of another graph is written over."""
+def output_paths(
+    option: str, pattern: Path | None, graphs: Sequence[Path], *, several: bool
+) -> list[Path | None]:
+    """The output path of each graph. No path overwrites an input or the output of another graph."""
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
 
@@ -33,17 +36,19 @@ def places(option: str, pattern: Path | None, graphs: Sequence[Path], *, several
         return [None] * len(graphs)
     for placeholder in re.findall(r"\{\w*\}", str(pattern)):
         if placeholder != NAME:
-            raise UsageError(f"{placeholder} in {option} stands for nothing: the only placeholder is {NAME}")
+            raise UsageError(
+                f"{option} contains the unknown placeholder {placeholder}: the only one is {NAME}"
+            )
     if several and NAME not in str(pattern):
         raise UsageError(
-            f"several graphs need {NAME} in {option}, which stands for each one's name, "
+            f"several graphs need the placeholder {NAME} (the graph's name) in {option}, "
             f"such as {pattern.with_stem(NAME)}"
         )
-    named = [Path(str(pattern).replace(NAME, graph.stem)) for graph in graphs]
-    for place in named:
-        if named.count(place) > 1:
-            raise UsageError(f"two graphs would be written to {place}: give their files different names")
-        if place.exists() and any(other.exists() and place.samefile(other) for other in graphs):
-            raise UsageError(f"{place} is the graph itself: choose another {option}")
-        check_writable(place)
-    return list(named)
+    paths = [Path(str(pattern).replace(NAME, graph.stem)) for graph in graphs]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(f"two graphs would be written to {path}: give their files different names")
+        if path.exists() and any(graph.exists() and path.samefile(graph) for graph in graphs):
+            raise UsageError(f"{path} is the input graph: choose another path for {option}")
+        check_writable(path)
+    return list(paths)

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: one line, the exit code that shells expect, and nothing half-written.
+"""Ctrl-C and SIGTERM: one line on stderr, the usual exit code, and no half-written files.
 
-Both arrive as a KeyboardInterrupt, so that every `finally` on the way out is heard: temporary files
-go, and training writes its checkpoint.
+Both signals arrive as a KeyboardInterrupt, so every `finally` block runs: temporary files are deleted and
+training writes its checkpoint.
 """
 
 import signal
@@ -16,16 +16,16 @@ import typer
 from adar_deploy.console import print_error
 
 EXIT_USER_ERROR = 2
-EXIT = 128  # and the number of the signal
+EXIT_SIGNAL = 128  # plus the number of the signal
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM."""
+    """SIGTERM was received."""
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Inside, SIGTERM does what Ctrl-C does."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Inside this context SIGTERM raises `Terminated`, as Ctrl-C raises KeyboardInterrupt."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
@@ -38,7 +38,7 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, made to say that it was interrupted and what to do next. Typer would say nothing."""
+    """Wrap a command so that an interrupt prints one line with the next action. Typer would print nothing."""
 
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> None:
@@ -47,6 +47,6 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as interrupt:
             print_error("; ".join(["interrupted", *getattr(interrupt, "__notes__", ())]))
             number = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
-            raise typer.Exit(EXIT + number) from interrupt
+            raise typer.Exit(EXIT_SIGNAL + number) from interrupt
 
     return wrapped

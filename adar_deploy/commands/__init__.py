@@ -1,1 +1,1 @@
-"""One file a command. Heavy imports are inside the functions: help has to answer at once."""
+"""One file per command. Heavy imports are inside the functions, so that --help is fast."""

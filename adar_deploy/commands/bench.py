@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy import speed
-from adar_deploy.commands.export import ABOUT
-from adar_deploy.commands.train import RUNS
+from adar_deploy import benchmark
+from adar_deploy.bundle_output import EXPORT_CHECKS
 from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
-from adar_deploy.numbers import parse_numbers
-from adar_deploy.options import Backend, Json, MaxSteps, PrecisionName, SolverName, is_typed
+from adar_deploy.environment import available_cores, environment
+from adar_deploy.model_folders import find_run
+from adar_deploy.options import (
+    Backend,
+    Json,
+    MaxSteps,
+    PrecisionName,
+    RunOption,
+    SolverName,
+    is_typed,
+    parse_numbers,
+)
 
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
@@ -22,43 +31,52 @@ def bench(
     ctx: typer.Context,
     bundle: Annotated[
         Path | None,
-        typer.Argument(help="Folder of an exported bundle.", show_default="a small one of random weights"),
+        typer.Argument(
+            help="Folder of an exported bundle.", show_default="a small bundle with random weights"
+        ),
     ] = None,
     graph: Annotated[
-        Path | None, typer.Argument(help="Graph file (.npz or .pt).", show_default="generated ones")
+        Path | None, typer.Argument(help="Graph file (.npz or .pt).", show_default="generated graphs")
     ] = None,
-    nodes: Annotated[str, typer.Option(help="Sizes of generated graphs, with commas between.")] = "1000,4000",
-    degree: Annotated[str, typer.Option(help="And their mean neighbours.")] = "4,16",
+    nodes: Annotated[
+        str, typer.Option(help="Numbers of nodes of the generated graphs, comma-separated.")
+    ] = "1000,4000",
+    degree: Annotated[
+        str, typer.Option(help="Average degrees of the generated graphs, comma-separated.")
+    ] = "4,16",
     max_steps: MaxSteps = 50,
     backend: Annotated[
-        list[Backend] | None, typer.Option(help="What to run on (repeatable).", show_default="all that work")
+        list[Backend] | None,
+        typer.Option(help="Backend (repeatable).", show_default="all that work on this machine"),
     ] = None,
     solver: Annotated[
         list[SolverName] | None,
-        typer.Option(help="Which solver (repeatable).", show_default="those measured for the bundle"),
+        typer.Option(help="Solver (repeatable).", show_default="those that the export measured"),
     ] = None,
     precision: Annotated[
         list[PrecisionName] | None,
-        typer.Option(help="Exported anew from the run (repeatable).", show_default="the bundle's"),
+        typer.Option(
+            help="Precision (repeatable); others than the bundle's are exported from the run.",
+            show_default="the bundle's",
+        ),
     ] = None,
     threads: Annotated[
-        str | None, typer.Option(help="Numbers of threads, with commas between.", show_default="all cores")
+        str | None, typer.Option(help="Numbers of threads, comma-separated.", show_default="one per core")
     ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="The run that it was exported from.", show_default="found in runs/ by its weights"),
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side, after one to warm up.")] = 5,
+    run: RunOption = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Runs of each configuration, after one warm-up run.")
+    ] = 5,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw time against nodes and edges: .png or .svg.")
+        Path | None, typer.Option(help="Plot time against nodes and edges: .png or .svg.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how long a step and a whole run take, beside PyTorch where it is there.
+    """Measure the time of a step and of a whole run, and compare with PyTorch if it is installed.
 
-    Every backend, solver, precision and number of threads is a side with a process of its own; sides take
-    turns, so that what else the machine does hits them all. 'PyTorch / it' is how many times as long the
-    trained model takes in PyTorch on as many threads: median and quartiles over turns.
+    Each combination of backend, solver, precision and number of threads runs in its own process. They take
+    turns, so that other load on the machine affects all of them. 'speed-up over PyTorch' is the time of the
+    PyTorch model with the same number of threads, divided by the time of the row: median and quartiles.
 
     Example: adar-deploy bench bundle graph.npz --threads 1,2 --plot speed.png
 
@@ -71,11 +89,11 @@ def bench(
     if plot:
         check_drawable(plot)
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
-    counts = parse_numbers("threads", threads, 1) if threads else [speed.all_cores()]
+    counts = parse_numbers("threads", threads, 1) if threads else [available_cores()]
     notes: list[str] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with Bar("prepare", ABOUT * (1 + len(precision or []))) as bar:
+        with Bar("prepare", EXPORT_CHECKS * (1 + len(precision or []))) as bar:
             done = 0
 
             def show(_: object) -> None:
@@ -84,35 +102,37 @@ def bench(
                 bar.update(done, "exporting")
 
             if bundle is None:
-                bundle, run = speed.make_bundle(folder, show)
+                bundle, run = benchmark.make_bundle(folder, show)
             manifest = read_manifest(bundle)
-            found = speed.find_run(RUNS, manifest, run, notes)
-            bundles = speed.in_precisions(bundle, manifest.precision, precision or [], found, folder, show)
-        sides = speed.sides(
+            found = find_run(manifest, run, notes)
+            bundles = benchmark.bundles_by_precision(
+                bundle, manifest.precision, precision or [], found, folder, show
+            )
+        sides = benchmark.configurations(
             bundles,
             found,
             backend or available(),
-            solver or speed.solvers_of(manifest),
+            solver or benchmark.measured_solvers(manifest),
             counts,
             trusted=is_typed(ctx, "backend"),
         )
         if graph is None:
-            cases = speed.generated_cases(manifest, sizes, degrees, folder)
+            cases = benchmark.generated_cases(manifest, sizes, degrees, folder)
         else:
-            cases = [speed.case_of(graph)]
-        speed.note_if_busy(notes)
+            cases = [benchmark.case_from_file(graph)]
+        benchmark.note_if_busy(notes)
         timings = _measure(cases, sides, max_steps, repeats)
     if plot:
         from adar_runtime.evaluation.plots import plot_speed
 
         plot_speed([one for one in timings if not one.problem], plot)
     if as_json:
-        typer.echo(
-            json.dumps(speed.environment() | {"notes": notes, "measured": [one.to_dict() for one in timings]})
-        )
+        measured = {"notes": notes, "measured": [one.to_dict() for one in timings]}
+        typer.echo(json.dumps(environment() | measured))
         return
-    print_facts("measured", {"budget": f"{max_steps} steps, {repeats} turns a side", **speed.environment()})
-    speed.show(timings)
+    settings = {"step budget": max_steps, "runs": f"{repeats} per configuration"}
+    print_facts("measured", settings | environment())
+    benchmark.show(timings)
     for note in notes:
         print_note(note)
     if plot:
@@ -120,7 +140,7 @@ def bench(
 
 
 def _measure(cases: "list[Case]", sides: "list[Side]", budget: int, repeats: int) -> "list[Timing]":
-    """With a bar that knows that a large graph takes longer."""
+    """Measure, with a bar that counts a large graph as more work."""
     from adar_runtime.benchmarking.sides import measure
 
     total = sum(case.nodes + case.edges for case in cases) * len(sides) * (repeats + 1)

@@ -2,22 +2,17 @@
 
 import json
 import math
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from adar_deploy.console import Bar, print_facts, print_next, print_rows
+from adar_deploy.bundle_output import build_with_bar, show_engines
+from adar_deploy.console import print_next
 from adar_deploy.options import BundleArgument, Json, PrecisionName
 
-if TYPE_CHECKING:
-    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
-    from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
-
 GIB = 2**30
-ENGINES = 4  # encoder, cell, head, and the clock that the loop on a GPU runs by
 
 
 class FlavourName(StrEnum):
@@ -29,26 +24,31 @@ def build(
     bundle: BundleArgument = Path("bundle"),
     flavour: Annotated[
         FlavourName | None,
-        typer.Option(help="rtx builds without a GPU, for any; tensorrt for the one that is there."),
+        typer.Option(
+            help="rtx: for several GPU types, and no GPU is needed; tensorrt: for the GPU of this machine.",
+            show_default="the one that is installed",
+        ),
     ] = None,
     sm: Annotated[
         str | None,
-        typer.Option(help="GPUs to build for (rtx): of 80, 86, 89, 120.", show_default="80 and later"),
+        typer.Option(
+            help="Compute capabilities to build for (rtx), of 80, 86, 89, 120.", show_default="80 and later"
+        ),
     ] = None,
     precision: Annotated[
         PrecisionName | None,
-        typer.Option(help="That the bundle has to have.", show_default="the bundle's"),
+        typer.Option(help="Refuse a bundle with another precision.", show_default="the bundle's"),
     ] = None,
     profile: Annotated[
         list[str] | None,
         typer.Option(
-            help="Sizes of graphs: small, medium, large or n=1:10000:1000000,m=…,c=… as least:likely:most. "
-            "May be given several times.",
+            help="Graph sizes (repeatable): small, medium, large, or n=1:10000:1000000,m=…,c=… as "
+            "minimum:typical:maximum.",
             show_default="all three",
         ),
     ] = None,
     optimization_level: Annotated[
-        int, typer.Option(min=0, max=5, help="How long the builder looks for faster kernels.")
+        int, typer.Option(min=0, max=5, help="Effort to find faster kernels; higher builds take longer.")
     ] = 3,
     workspace: Annotated[
         float | None, typer.Option(help="Scratch memory of an engine, in GiB.", show_default="no limit")
@@ -56,14 +56,14 @@ def build(
     timing_cache: Annotated[
         Path | None,
         typer.Option(
-            help="File that keeps measured times for later builds (tensorrt).", show_default="in the bundle"
+            help="File with kernel timings, reused by later builds (tensorrt).", show_default="in the bundle"
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build TensorRT engines of a bundle, which run its whole loop on a GPU.
+    """Build TensorRT engines from a bundle. They run the whole loop on the GPU.
 
-    They are put into its folder `engines`, each with a JSON beside it that says what it is for.
+    The engines are written to the folder `engines` in the bundle, each with a JSON file that describes it.
 
     Example: adar-deploy build bundle --profile medium
 
@@ -76,22 +76,22 @@ def build(
     from adar_runtime.errors import UsageError
 
     if workspace is not None and not math.isfinite(workspace):
-        raise UsageError(f"--workspace is {workspace}: it is a number of GiB")
+        raise UsageError(f"--workspace is {workspace}: give a number of GiB")
     manifest, _ = read_bundle(bundle)
     if precision is not None and precision.value != manifest.precision:
         raise UsageError(
-            f"{bundle} is {manifest.precision}, and TensorRT takes the types of the ONNX file: "
+            f"{bundle} is {manifest.precision}, and TensorRT uses the types of the ONNX file: "
             f"adar-deploy export --precision {precision.value} --tensorrt"
         )
-    wish = BuildOptions(
+    request = BuildOptions(
         package=flavour.value if flavour else None,
-        capabilities=_numbers(sm),
+        capabilities=_capabilities(sm),
         profiles=tuple(map(Profile.parse, profile or PROFILES)),
         level=optimization_level,
         workspace=None if workspace is None else int(workspace * GIB),
         timing_cache=timing_cache,
     )
-    built = build_with_bar(bundle, wish)
+    built = build_with_bar(bundle, request)
     if as_json:
         typer.echo(json.dumps({"bundle": str(bundle), "engines": [summary(one) for one in built]}))
         return
@@ -99,43 +99,7 @@ def build(
     print_next("run", "GRAPH", "--bundle", bundle, "--backend", "tensorrt")
 
 
-def build_with_bar(bundle: Path, wish: "BuildOptions") -> "list[Sidecar]":
-    """Build, while a bar shows what TensorRT says it is doing."""
-    from adar_runtime.backends.tensorrt.engines.build import build_engines
-    from adar_runtime.bundle.bundle import read_bundle
-
-    manifest, graphs = read_bundle(bundle)
-    finished: list[str] = []
-    with Bar("build engines", ENGINES, counted=False) as bar:
-
-        def show(graph: str, done: float, phase: str) -> None:
-            if graph not in finished:
-                finished.append(graph)
-            bar.update(len(finished) - 1 + done, f"{graph}  {phase}")
-
-        return build_engines(bundle, manifest, graphs, wish, show)
-
-
-def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
-    """What there is now, and which graphs it takes."""
-    from adar_runtime.backends.tensorrt.engines import FOLDER
-
-    first = engines[0]
-    print_facts(
-        "built",
-        {
-            "folder": bundle / FOLDER,
-            "by": f"{first.builder} {first.version}",
-            "for": first.gpus,
-            "precision": first.precision,
-        },
-    )
-    print_rows(["engine", "MB"], [(one.file, f"{one.bytes / 1e6:.1f}") for one in engines])
-    sizes = {f"profile {index}": one.in_words for index, one in enumerate(first.profiles)}
-    print_facts("takes graphs of", sizes)
-
-
-def _numbers(text: str | None) -> tuple[int, ...]:
+def _capabilities(text: str | None) -> tuple[int, ...]:
     from adar_runtime.errors import UsageError
 
     try:

@@ -11,7 +11,7 @@ from adar_deploy.console import print_facts
 from adar_deploy.options import Json
 
 PROGRAM = "adar-deploy"
-VARIABLE = "_ADAR_DEPLOY_COMPLETE"  # by which a shell asks what could come next
+VARIABLE = "_ADAR_DEPLOY_COMPLETE"  # a shell sets it to ask for completions
 
 
 class Shell(StrEnum):
@@ -22,17 +22,16 @@ class Shell(StrEnum):
 
 
 def completion(
-    shell: Annotated[
-        Shell | None, typer.Argument(help="Of which shell.", show_default="the one in use")
-    ] = None,
+    shell: Annotated[Shell | None, typer.Argument(help="The shell.", show_default="the shell in use")] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Write it to where the shell looks for it.")
+        bool,
+        typer.Option("--install", help="Write the script to the folder in which the shell looks for it."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Let a shell complete commands, options and their values.
+    """Make a shell complete commands, options and their values.
 
-    Prints the script, to be put where you like, or installs it for you.
+    Prints the completion script, or installs it.
 
     Example: adar-deploy completion --install
 
@@ -47,13 +46,13 @@ def completion(
     if as_json:
         typer.echo(json.dumps({"shell": name, "script": script, "installed": path and str(path)}))
     elif path:
-        print_facts("completion installed", {"shell": name, "file": path, "from": "the next shell on"})
+        print_facts("completion installed", {"shell": name, "file": path, "active": "in new shells"})
     else:
         typer.echo(script)
 
 
-def hear_shells() -> None:
-    """Be ready for a shell's question, if this is one: typer knows none before it is told to."""
+def prepare_completion() -> None:
+    """Register typer's shells if a shell asks for completions: typer does not do it by itself."""
     if VARIABLE in os.environ:
         from typer._completion_classes import completion_init
 
@@ -67,5 +66,5 @@ def _shell_in_use() -> str:
     if name not in list(Shell):
         from adar_runtime.errors import UsageError
 
-        raise UsageError(f"there is no completion for {name or 'an unknown shell'}: name {', '.join(Shell)}")
+        raise UsageError(f"no completion for {name or 'an unknown shell'}: choose {', '.join(Shell)}")
     return name

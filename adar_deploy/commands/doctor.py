@@ -11,27 +11,28 @@ from adar_deploy.options import Json
 from adar_deploy.signals import EXIT_USER_ERROR
 
 if TYPE_CHECKING:
-    from adar_deploy.doctor import Finding
+    from adar_deploy.doctor.findings import Finding
 
 
 def doctor(
     bundle: Annotated[
-        Path | None, typer.Argument(help="Folder of a bundle, to be loaded and run too.", show_default="none")
+        Path | None, typer.Argument(help="Folder of a bundle to load and run as well.", show_default="none")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """See what works on this machine, and how to mend what does not.
+    """Check what works on this machine, and show how to fix what does not work.
 
-    ✓ works, ✗ is broken, – is not there and need not be. Providers, TensorRT and a small cell are really
-    tried, each in a process of its own.
+    ✓ works, ✗ is broken, – is not installed and not required. Each provider, TensorRT and a small cell are
+    run in a process of their own.
 
-    Exit codes: 0 nothing is broken; 2 something is.
+    Exit codes: 0 nothing is broken; 2 something is broken.
 
     Example: adar-deploy doctor
 
     Example: adar-deploy doctor bundle --json
     """
-    from adar_deploy.doctor import CHECKS, Finding, State, able, examine
+    from adar_deploy.doctor.checks import CHECKS, examine
+    from adar_deploy.doctor.findings import Finding, State, abilities
 
     with Bar("doctor", CHECKS) as bar:
         done = 0
@@ -43,20 +44,21 @@ def doctor(
 
         findings = examine(bundle, show)
     broken = [one for one in findings if one.state is State.broken]
+    able = abilities(findings)
     if as_json:
-        report = {"findings": [one.to_dict() for one in findings], "able": able(findings)}
+        report = {"findings": [one.to_dict() for one in findings], "able": able}
         typer.echo(json.dumps(report | {"broken": len(broken)}))
     else:
         for group in dict.fromkeys(one.group for one in findings):
             print_checks(group, [_row(one) for one in findings if one.group == group])
-        can = [
-            Finding("", name, State.works if on else State.absent, on or "not here")
-            for name, on in able(findings).items()
+        rows = [
+            Finding("", command, State.works if on else State.absent, on or "not available")
+            for command, on in able.items()
         ]
-        print_checks("this machine can", [_row(one) for one in can])
+        print_checks("this machine can", map(_row, rows))
     if broken:
         raise typer.Exit(EXIT_USER_ERROR)
 
 
 def _row(one: "Finding") -> tuple[str, str, str, str, str]:
-    return one.state.mark, one.state.colour, one.name, one.detail, one.mend
+    return one.state.mark, one.state.colour, one.name, one.detail, one.fix

@@ -7,39 +7,43 @@ from typing import Annotated
 
 import typer
 
-from adar_deploy.commands.train import Device
 from adar_deploy.console import Bar, print_facts, print_next, print_note
-from adar_deploy.options import Json
+from adar_deploy.options import Device, Json
 
 
 def embed(
     nodes: Annotated[
-        Path, typer.Argument(help="Table of nodes (.csv or .jsonl): text, and id, label, split if any.")
+        Path,
+        typer.Argument(help="Table of nodes (.csv or .jsonl): text, and optionally id, label, split."),
     ],
-    edges: Annotated[Path, typer.Option(help="Table of edges: source and target, ids of nodes.")],
+    edges: Annotated[Path, typer.Option(help="Table of edges: source and target, which are node ids.")],
     classes: Annotated[
         Path | None,
-        typer.Option(help="Table of classes: name and text, a description.", show_default="learned targets"),
+        typer.Option(
+            help="Table of classes: name, and text that describes the class.", show_default="learned classes"
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The graph: .npz or .pt.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Graph file to write: .npz or .pt.")] = Path(
         "graph.npz"
     ),
     model: Annotated[
-        str, typer.Option(help="A sentence-transformers model: its folder, or its name on the hub.")
+        str, typer.Option(help="Sentence-transformers model: a folder, or a name on the Hugging Face hub.")
     ] = "all-MiniLM-L6-v2",
-    text: Annotated[str, typer.Option(help="Columns that make up a node's text, commas between.")] = "text",
+    text: Annotated[
+        str, typer.Option(help="Columns that form the text of a node, comma-separated.")
+    ] = "text",
     directed: Annotated[
-        bool, typer.Option("--directed", help="Edges go one way, from source to target.")
+        bool, typer.Option("--directed", help="Keep edges directed, from source to target.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts embedded at a time.")] = 32,
-    device: Annotated[Device, typer.Option(help="What to embed on.")] = Device.auto,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
+    device: Annotated[Device, typer.Option(help="Device for the embedding model.")] = Device.auto,
     as_json: Json = False,
 ) -> None:
     """Turn texts of nodes and descriptions of classes into a graph file.
 
-    Nodes and classes are embedded by one model, so that they lie in one space: a model that was trained on
-    described classes can then be run on the graph, whatever its classes are (zero-shot). Without --classes
-    the graph is one to train on, with targets of its own.
+    One model embeds nodes and classes into the same space. A bundle that was trained with class
+    descriptions can then predict the classes of this graph without training on it (zero-shot). Without
+    --classes, train a model on the graph.
 
     Example: adar-deploy embed papers.csv --edges cites.csv --classes fields.csv -o papers.npz
     """
@@ -54,15 +58,15 @@ def embed(
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")
     check_writable(output)
     columns = [column.strip() for column in text.split(",")]
-    read = read_texts(nodes, edges, classes, columns, directed=directed)
+    tables = read_texts(nodes, edges, classes, columns, directed=directed)
     started = time.perf_counter()
     embedder = Embedder(model, None if device is Device.auto else device.value)
-    with Bar("embed", len(read.texts)) as bar:
-        features = embedder(read.texts, batch_size, lambda done: bar.update(done, "texts"))
-    targets = embedder(read.class_texts, batch_size) if read.class_texts else None
-    graph = read.graph(features, targets)
+    with Bar("embed", len(tables.texts)) as bar:
+        features = embedder(tables.texts, batch_size, lambda done: bar.update(done, "texts"))
+    targets = embedder(tables.class_texts, batch_size) if tables.class_texts else None
+    graph = tables.graph(features, targets)
     write_graph(output, graph)
-    empty = sum(not one for one in read.texts)
+    empty = sum(not one for one in tables.texts)
     facts = {
         "graph": str(output),
         "model": model,
@@ -80,5 +84,5 @@ def embed(
         return
     print_facts("embedded", {name.replace("_", " "): value for name, value in facts.items()})
     if empty:
-        print_note(f"{empty:,} nodes have no text: they are known by their neighbours alone")
+        print_note(f"{empty:,} nodes have no text: only their neighbours describe them")
     print_next("train" if graph.target_features is None else "run", output)

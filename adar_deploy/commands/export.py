@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.commands.build import build_with_bar, show_engines
-from adar_deploy.commands.inspect import show_parity
-from adar_deploy.commands.train import RUNS
-from adar_deploy.console import Bar, megabytes, print_facts, print_next
-from adar_deploy.extras import require
+from adar_deploy.bundle_output import EXPORT_CHECKS, build_with_bar, show_engines, show_parity
+from adar_deploy.console import Bar, print_facts, print_next
+from adar_deploy.environment import require
+from adar_deploy.formatting import megabytes
 from adar_deploy.options import PrecisionName
+from adar_deploy.paths import RUNS
 
 if TYPE_CHECKING:
     from adar_export import Check, Trial
     from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
-
-ABOUT = 50  # comparisons and trials of an export, more or less: how many trials it takes is what it finds out
 
 
 def export(
@@ -25,23 +23,25 @@ def export(
         Path | None, typer.Argument(help="Folder of a training run.", show_default="the newest in runs/")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bundle.")] = Path("bundle"),
-    opset: Annotated[int, typer.Option(help="ONNX opset of the graphs.")] = 17,
+    opset: Annotated[int, typer.Option(help="ONNX opset of the models.")] = 17,
     precision: Annotated[
-        PrecisionName, typer.Option(help="Of the cell's large products; int8 is of their weights alone.")
+        PrecisionName, typer.Option(help="Precision of the large matrix products; int8: weights only.")
     ] = PrecisionName.fp32,
     plain: Annotated[
-        bool, typer.Option("--plain", help="PyTorch's own export of the paper's formulas, to compare with.")
+        bool,
+        typer.Option("--plain", help="Use PyTorch's ONNX exporter on the paper's formulas, as a reference."),
     ] = False,
     tensorrt: Annotated[
         bool,
-        typer.Option("--tensorrt", help="Build TensorRT engines too, as adar-deploy build does by itself."),
+        typer.Option("--tensorrt", help="Also build TensorRT engines, like adar-deploy build."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON object.")] = False,
 ) -> None:
     """Turn a training run into a bundle that runs without PyTorch.
 
     The bundle is compared with PyTorch over 1, 10, 100 and 300 steps on graphs of several shapes, and is
-    written only if they agree. Then it is measured how few calls of the cell give the answer of 300 steps.
+    written only if both agree. The export also measures the fewest cell calls that reproduce the result of
+    300 steps.
 
     Example: adar-deploy export runs/minesweeper --opset 17 --out bundle
     """
@@ -53,7 +53,7 @@ def export(
     if tensorrt:
         _check_engines(plain=plain)
     loaded = load_run(run or newest_run(RUNS))
-    with Bar("compare with PyTorch", ABOUT) as bar:
+    with Bar("compare with PyTorch", EXPORT_CHECKS) as bar:
         done = 0
 
         def show(found: "Check | Trial") -> None:
@@ -82,12 +82,14 @@ def export(
 
 
 def _check_engines(*, plain: bool) -> None:
-    """Refuse before any work is done what no engine could be built of, or with."""
+    """Before any work, refuse a model that TensorRT cannot build and a missing TensorRT."""
     from adar_runtime.backends.tensorrt.engines.packages import load_package
     from adar_runtime.errors import UsageError
 
     if plain:
-        raise UsageError("TensorRT has no sum over scattered edges: leave --plain or --tensorrt out")
+        raise UsageError(
+            "TensorRT cannot build the --plain export (scatter sums): remove --plain or --tensorrt"
+        )
     load_package()
 
 
@@ -101,5 +103,5 @@ def _status(found: "Check | Trial") -> str:
     from adar_export import Check
 
     if isinstance(found, Check):
-        return f"{found.steps} steps: {found.relative:.0e}"
-    return f"{found.solver}, {found.calls} calls: {found.change:.0e}"
+        return f"{found.steps} steps: difference {found.relative:.0e}"
+    return f"{found.solver}, {found.calls} calls: difference {found.change:.0e}"

@@ -2,28 +2,30 @@
 
 import json
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.answers import Answer, Failure, Job, Saver, show_answers
 from adar_deploy.console import Bar, err, print_error, print_note
-from adar_deploy.live_status import Watch
-from adar_deploy.options import Backend, MaxSteps, SolverName, Threads, is_typed
+from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
+from adar_deploy.live_status import LiveStatus
+from adar_deploy.options import (
+    Backend,
+    ExitRule,
+    MaxSteps,
+    SolverName,
+    Threads,
+    is_typed,
+    without_none,
+)
 from adar_deploy.paths import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
 
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Graph
 
-
-class Exit(StrEnum):
-    peak = "peak"
-    time = "time"
-    converged = "converged"
-    final = "final"
+SOLVER, BACKEND = SolverName("euler"), Backend("auto")
 
 
 def run(
@@ -36,100 +38,103 @@ def run(
     ),
     max_steps: MaxSteps = 300,
     exit: Annotated[
-        Exit | None,
-        typer.Option(help="When to stop, and which state to answer from.", show_default="the bundle's"),
+        ExitRule | None,
+        typer.Option(
+            help="Stop rule: when to stop, and which step to predict from.", show_default="the bundle's"
+        ),
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="Steps without a new peak before stopping.", show_default="the bundle's, or 10"),
+        typer.Option(
+            help="Steps without a new maximum of the alignment before stopping (--exit peak).",
+            show_default="the bundle's, or 10",
+        ),
     ] = None,
     within: Annotated[
         float | None,
-        typer.Option(help="What may be left of the nodes' way (exit converged).", show_default="0.001"),
+        typer.Option(
+            help="Remaining movement allowed, as a fraction of the total (--exit converged).",
+            show_default="0.001",
+        ),
     ] = None,
     solver: Annotated[
-        SolverName, typer.Option(help="ab2 and adaptive come to euler's answer with fewer calls.")
-    ] = SolverName.euler,
+        SolverName, typer.Option(help="ab2 and adaptive reach the result of euler with fewer cell calls.")
+    ] = SOLVER,
     calls: Annotated[
         int | None,
-        typer.Option(help="Cell calls for the whole time (ab2).", show_default="as the bundle was measured"),
+        typer.Option(help="Cell calls from t = 0 to t = 1 (ab2).", show_default="as measured by the export"),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Error of a step (adaptive).", show_default="as the bundle was measured"),
+        typer.Option(help="Allowed error per step (adaptive).", show_default="as measured by the export"),
     ] = None,
-    backend: Annotated[Backend, typer.Option(help="What to run on.")] = Backend.auto,
+    backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
     threads: Threads = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build TensorRT engines again where they do not fit.")
+        bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write predictions: .npz, .csv, .json or .parquet; {name} is a graph's."
+            "--output",
+            "-o",
+            help="Write predictions: .npz, .csv, .json or .parquet. {name} stands for the graph's name.",
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the alignment against t: .png or .svg, {name} as above.")
+        Path | None,
+        typer.Option(help="Plot the alignment against t: .png or .svg. {name} as in --output."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, a list for several graphs.")
+        bool, typer.Option("--json", help="Print one JSON object, or a list for several graphs.")
     ] = False,
 ) -> None:
-    """Run a bundle on graphs for at most a budget of steps.
+    """Run a bundle on graphs, with at most the given number of steps.
 
-    A graph among several that cannot be answered is reported, and the others are answered all the same.
+    With several graphs, a graph that fails is reported and the others are still processed.
 
-    Exit codes: 0 all answered; 2 a mistake, or a graph without an answer; 130 Ctrl-C; 143 SIGTERM.
+    Exit codes: 0 success; 2 an error, or a graph that failed; 130 Ctrl-C; 143 SIGTERM.
 
     Example: adar-deploy run graph.npz --max-steps 300 --output predictions.csv
 
     Example: adar-deploy run graphs/ --solver ab2 --output answers/{name}.csv
     """
     from adar_runtime import load
+    from adar_runtime.backends import TENSORRT
     from adar_runtime.errors import AdarError, UsageError
 
-    if within is not None and exit is not Exit.converged:
-        raise UsageError("--within says when the nodes have come to rest: it goes with --exit converged")
+    if within is not None and exit != "converged":
+        raise UsageError("--within is a setting of the stop rule converged: add --exit converged")
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
-    save = Saver.of(files, output, plot, several=several)
-    trusted = backend is Backend.tensorrt and is_typed(ctx, "backend")
-    opened = load(bundle, backend.value, threads, rebuild=rebuild, trust_engines=trusted)
-    waiting = _given(patience=patience, tolerance=within)
-    rule = opened.stop_rule(exit.value if exit else None, **waiting)
-    job = Job(
+    outputs = OutputFiles.plan(files, output, plot, several=several)
+    trusted = backend == TENSORRT and is_typed(ctx, "backend")
+    opened = load(bundle, backend, threads, rebuild=rebuild, trust_engines=trusted)
+    inference = Inference(
         bundle=opened,
         budget=max_steps,
-        rule=rule,
-        solver=opened.solver(solver.value, **_given(calls=calls, tolerance=tolerance)),
+        rule=opened.stop_rule(exit, **without_none(patience=patience, tolerance=within)),
+        solver=opened.solver(solver, **without_none(calls=calls, tolerance=tolerance)),
     )
     if calls is not None and calls > max_steps and not quiet:
-        steps = f"the budget of {max_steps:,} steps"
-        print_note(f"--calls {calls:,} is above {steps}, which is the most that ab2 takes", to=err)
-    answers: list[Answer | Failure] = []
+        print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
+    results: list[Success | Failure] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
-        for index, (path, read) in enumerate(zip(files, _read_ahead(files), strict=True)):
+        for index, (path, graph) in enumerate(zip(files, _read_ahead(files), strict=True)):
             try:
-                watch = Watch(bar, index, path.name if several else "", job.whole)
-                answer = job.answer(path, read, watch)
-                answers.append(save(index, answer))
+                status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
+                results.append(outputs.save(index, inference.run(path, graph, status)))
             except AdarError as error:
                 if not several:
                     raise
-                answers.append(Failure(path, str(error)))
-    _show(answers, several=several, quiet=quiet, as_json=as_json)
-    if any(isinstance(one, Failure) for one in answers):
+                results.append(Failure(path, str(error)))
+    _show(results, several=several, quiet=quiet, as_json=as_json)
+    if any(isinstance(one, Failure) for one in results):
         raise typer.Exit(EXIT_USER_ERROR)
 
 
-def _given(**settings: Any) -> dict[str, Any]:
-    """What the user said; what was left out is the bundle's to say."""
-    return {name: value for name, value in settings.items() if value is not None}
-
-
 def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
-    """Each graph, or what is wrong with it, read while the one before is worked on."""
+    """Each graph, or its error, read while the graph before is processed."""
     from adar_runtime import AdarError, read_graph
     from adar_runtime.loop.prefetch import prefetch
 
@@ -142,12 +147,12 @@ def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
     return prefetch(map(read, files))
 
 
-def _show(answers: "list[Answer | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:
-    for one in answers:
+def _show(results: "list[Success | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:
+    for one in results:
         if isinstance(one, Failure):
             print_error(one.message)
     if as_json:
-        summaries = [one.summary() for one in answers]
+        summaries = [one.summary() for one in results]
         typer.echo(json.dumps(summaries if several else summaries[0]))
     elif not quiet:
-        show_answers(answers, several=several)
+        show_results(results, several=several)

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, err, percent, print_facts, print_next, print_note
-from adar_deploy.extras import require
-from adar_deploy.options import Seed, Split
-from adar_deploy.paths import graph_files
+from adar_deploy.console import Bar, err, print_facts, print_next, print_note
+from adar_deploy.environment import require
+from adar_deploy.formatting import exit_rule, metric_title, percent
+from adar_deploy.options import Device, Seed, Split, without_none
+from adar_deploy.paths import RUNS, graph_files
 
-RUNS = Path("runs")
-SPLITS = ("train", "val", "test")
-OURS = "our own recipe"
-# A baseline's depth is its own, and the paper's two other losses are of AdaR's steps.
+HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
+# A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
 
@@ -43,12 +42,6 @@ class Ablation(StrEnum):
     full_loss = "full-loss"
 
 
-class Device(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 def train(
     data: Annotated[
         list[str] | None,
@@ -60,84 +53,100 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for the run.", show_default="runs/NAME, a free one"),
+        typer.Option("--out", "-o", help="Folder for the run.", show_default="runs/NAME or runs/NAME-2, …"),
     ] = None,
     preset: Annotated[
-        Preset | None, typer.Option(help="The paper's settings, to start from.", show_default=OURS)
+        Preset | None,
+        typer.Option(
+            help="Start from the settings of the paper. transductive: 1000 epochs, learning rate 0.001; "
+            "zero-shot: 10000 epochs, learning rate 0.0001.",
+            show_default="the defaults below",
+        ),
     ] = None,
     task: Annotated[
-        Task | None, typer.Option(help="What to predict.", show_default="what the labels are of")
+        Task | None, typer.Option(help="What to predict.", show_default="what the labels belong to")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the graphs.", show_default=OURS)
+        int | None, typer.Option(min=1, help="Training epochs.", show_default="200, or 120 for zero-shot")
     ] = None,
     train_steps: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Recurrent steps while training (S).", show_default=OURS),
+        typer.Option(min=1, max=1000, help="Recurrent steps while training (S).", show_default="8"),
     ] = None,
     hidden: Annotated[
         int | None,
         typer.Option(
             min=2,
             max=4096,
-            help="Columns of every representation (d).",
-            show_default="64, or 128 where classes are described",
+            help="Width of all representations (d).",
+            show_default=f"{HIDDEN}, or {ZERO_SHOT_HIDDEN} for zero-shot",
         ),
     ] = None,
-    proxies: Annotated[int, typer.Option(min=1, max=4096, help="Proxies of nodes, and of targets (p).")] = 32,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=OURS)] = None,
+    proxies: Annotated[
+        int, typer.Option(min=1, max=4096, help="Number of node proxies, and of target proxies (p).")
+    ] = 32,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.01")] = None,
     weight_decay: Annotated[
-        float | None, typer.Option(min=0.0, help="Weight decay.", show_default=OURS)
+        float | None,
+        typer.Option(min=0.0, help="Weight decay.", show_default="1e-06, or 0 for zero-shot"),
     ] = None,
     label_smoothing: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=0.99, help="Share of every label spread over all.", show_default=OURS),
+        float | None, typer.Option(min=0.0, max=0.99, help="Label smoothing.", show_default="0")
     ] = None,
     dropout: Annotated[
-        float | None, typer.Option(min=0.0, max=0.99, help="Dropout of nodes.", show_default=OURS)
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=0.99,
+            help="Dropout of the node representations.",
+            show_default="0.2, or 0 for zero-shot",
+        ),
     ] = None,
     input_dropout: Annotated[
-        float | None, typer.Option(min=0.0, max=0.99, help="Dropout of features.", show_default=OURS)
+        float | None, typer.Option(min=0.0, max=0.99, help="Dropout of the features.", show_default="0")
     ] = None,
     seed: Seed = 0,
     split: Split = 0,
     alignment: Annotated[
         Alignment | None,
-        typer.Option(help="What an exit watches.", show_default="cosine-margin; a preset's: the paper's"),
+        typer.Option(
+            help="Alignment score that the stop rule watches.",
+            show_default="cosine-margin, or mean-inner-product with --preset",
+        ),
     ] = None,
     without: Annotated[
         list[Ablation] | None,
-        typer.Option(help="Leave a part of the model out (repeatable), as the paper does."),
+        typer.Option(help="Remove a part of the model (repeatable): the ablations of the paper."),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="Train gcn, gat, sage, gcnii, appnp or n2 instead.")
+        str | None, typer.Option(help="Train a baseline instead: gcn, gat, sage, gcnii, appnp or n2.")
     ] = None,
-    device: Annotated[Device, typer.Option(help="What to train on.")] = Device.auto,
+    device: Annotated[Device, typer.Option(help="Device to train on.")] = Device.auto,
     gradient_checkpoints: Annotated[
-        bool, typer.Option("--gradient-checkpoints", help="Less memory for more time.")
+        bool, typer.Option("--gradient-checkpoints", help="Use less memory and more time.")
     ] = False,
     mixed_precision: Annotated[
         bool | None,
         typer.Option(
             "--mixed-precision/--no-mixed-precision",
-            help="Products in bfloat16: faster on processors that have them (AVX512-BF16, AMX).",
+            help="Matrix products in bfloat16: faster on processors with AVX512-BF16 or AMX.",
             show_default="on CUDA only",
         ),
     ] = None,
     search: Annotated[
         bool,
         typer.Option(
-            "--search", help="Try the paper's grid of steps and dropout, keep the best by validation."
+            "--search", help="Try the paper's grid of steps and dropout; keep the best on validation labels."
         ),
     ] = False,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 50,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in --out.")] = False,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 50,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
-    """Train AdaR on graphs with labels.
+    """Train AdaR on labelled graphs.
 
-    One graph trains a model for that graph's classes. Graphs that describe their classes (target_x)
-    train one model for any classes: it is then run on graphs it has never seen.
+    One graph trains a model for the classes of that graph. Graphs that describe their classes (target_x)
+    train one zero-shot model for any classes, which then runs on unseen graphs.
 
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
     """
@@ -150,26 +159,26 @@ def train(
     from adar_train.runs import free_name
 
     given = data or ["minesweeper"]
-    names = [name for one in given for name in _meant(one)]
+    names = [name for one in given for name in _expand(one)]
     first = distributed.rank() == 0
-    left_out = set(without or ())
+    removed = set(without or ())
     graphs = prepare(names, task, seed, lambda text: print_note(text, to=err) if first else None)
     ours = preset is None and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
-    _check_ablations(left_out, preset, described)
+    _check_ablations(removed, preset, described)
     job = Job(
         names=names,
         graphs=graphs,
         model=model_config(
             graphs,
-            hidden=hidden or (128 if described else 64),
+            hidden=hidden or (ZERO_SHOT_HIDDEN if described else HIDDEN),
             variant="zero-shot" if described else "standard",
             proxies=proxies,
-            step_info=Ablation.step_info not in left_out,
-            relation=Ablation.relation not in left_out,
-            unit_step=Ablation.total_time in left_out,
-            **_given(
+            step_info=Ablation.step_info not in removed,
+            relation=Ablation.relation not in removed,
+            unit_step=Ablation.total_time in removed,
+            **without_none(
                 dropout=0.0 if described and dropout is None else dropout,
                 input_dropout=input_dropout,
                 alignment=alignment or ("mean-inner-product" if preset else None),
@@ -182,7 +191,7 @@ def train(
             split=split,
             gradient_checkpoints=gradient_checkpoints,
             mixed_precision=mixed_precision,
-            **_given(
+            **without_none(
                 epochs=epochs,
                 train_steps=train_steps,
                 lr=lr,
@@ -190,9 +199,9 @@ def train(
                 label_smoothing=label_smoothing,
             ),
             **(ONE_PASS if baseline else {}),
-            **({"grid": "unit"} if Ablation.total_time in left_out else {}),
-            **({"step_weight": 0.0} if Ablation.step_loss in left_out else {}),
-            **({"full_weight": 0.0} if Ablation.full_loss in left_out else {}),
+            **({"grid": "unit"} if Ablation.total_time in removed else {}),
+            **({"step_weight": 0.0} if Ablation.step_loss in removed else {}),
+            **({"full_weight": 0.0} if Ablation.full_loss in removed else {}),
         ),
         baseline=baseline,
         out=out or free_name(RUNS, Path(given[0]).stem),
@@ -204,7 +213,7 @@ def train(
 
         def show(epoch: Any) -> None:
             val = "" if epoch.val is None else f"  best val {percent(epoch.val)}"
-            then = "  calibrating the exit" if epoch.number == job.training.epochs else ""
+            then = "  calibrating the stop rule" if epoch.number == job.training.epochs else ""
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
 
         if search:
@@ -215,8 +224,8 @@ def train(
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 
 
-def _meant(name: str) -> list[str]:
-    """The graph files of a folder; whatever else it names as it is."""
+def _expand(name: str) -> list[str]:
+    """The graph files of a folder; any other name unchanged."""
     from adar_runtime.graph.synthetic import FAMILIES
 
     if name in FAMILIES or not Path(name).is_dir():
@@ -224,36 +233,32 @@ def _meant(name: str) -> list[str]:
     return [str(file) for file in graph_files([Path(name)])]
 
 
-def _check_ablations(left_out: set[Ablation], preset: Preset | None, described: bool) -> None:
-    """Refuse to leave out what is not there."""
+def _check_ablations(removed: set[Ablation], preset: Preset | None, described: bool) -> None:
+    """Refuse to remove a part that the model does not have."""
     from adar_runtime.errors import UsageError
 
-    losses = left_out & {Ablation.step_loss, Ablation.full_loss}
-    parts = left_out & {Ablation.step_info, Ablation.relation}
+    losses = removed & {Ablation.step_loss, Ablation.full_loss}
+    parts = removed & {Ablation.step_info, Ablation.relation}
     if (losses and preset is None) or (parts and described):
         word = min(losses or parts)
-        raise UsageError(f"our own recipe has no {word} to leave out: compare with --preset")
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """Those that the user set; the others are the recipe's."""
-    return {name: value for name, value in options.items() if value is not None}
+        raise UsageError(f"the default model has no {word} to remove: add --preset")
 
 
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
+    from adar_runtime.graph import PARTS
     from adar_runtime.run_files import GRAPH
 
     graph = out / GRAPH
     if as_json:
         typer.echo(json.dumps(metrics | {"run": str(out), "graph": str(graph)}))
         return
-    rule = metrics["exit"]
+    metric = metric_title(metrics["metric"])
     facts = {
         "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
-        f"and {metrics['calibration_seconds']:.0f} s to calibrate the exit",
-        **{f"{part} {metrics['metric']}": percent(metrics[part]) for part in SPLITS if part in metrics},
-        "exit": " ".join(f"{name} {value}" for name, value in rule.items()),
+        f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
+        **{f"{part} {metric}": percent(metrics[part]) for part in PARTS if part in metrics},
+        "stop rule": exit_rule(metrics["exit"]),
         "run": out,
         "graph": graph,
     }

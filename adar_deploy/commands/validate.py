@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from adar_deploy.commands.inspect import show_checks
-from adar_deploy.commands.train import RUNS
+from adar_deploy.bundle_output import show_checks
 from adar_deploy.console import Bar, err, print_facts, print_note
-from adar_deploy.extras import require
-from adar_deploy.options import BundleArgument, Json
-from adar_deploy.paths import graph_files
+from adar_deploy.environment import require
+from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
+from adar_deploy.paths import RUNS, graph_files
 
 
 def validate(
@@ -20,25 +19,21 @@ def validate(
         list[Path] | None,
         typer.Argument(
             help="Graph files (.npz or .pt) to compare on, or folders of them.",
-            show_default="several small ones",
+            show_default="several small generated graphs",
             readable=False,
         ),
     ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="The run that it was exported from.", show_default="found in runs/ by its weights"),
-    ] = None,
-    steps: Annotated[str, typer.Option(help="Numbers of steps, with commas between.")] = "1,10,100,300",
+    run: RunOption = None,
+    steps: Annotated[str, typer.Option(help="Numbers of steps, comma-separated.")] = "1,10,100,300",
     as_json: Json = False,
 ) -> None:
-    """Compare a bundle with PyTorch: names, then shapes, then values, on every backend that works here.
+    """Compare a bundle with PyTorch on every available backend: names, shapes and values.
 
-    Exit code 2 says that they disagree by more than rounding explains, and the message says where.
+    Exit code 2: the values differ by more than rounding explains; the message says where.
 
     Example: adar-deploy validate bundle graph.npz --run runs/minesweeper
     """
     require("export")
-    from adar_deploy.commands.evaluate import parse_budgets
     from adar_export.bf16_emulation import needs_twin, opened
     from adar_export.samples import shapes_for
     from adar_export.validate import Check, check_ports, compare, refuse
@@ -49,11 +44,13 @@ def validate(
     from adar_runtime.errors import BackendError, BundleError
     from adar_train.runs import find_run
 
-    budgets = parse_budgets(steps)
+    budgets = parse_budgets("steps", steps)
     manifest = read_manifest(bundle)
     weights = manifest.training.get("weights")
     if not isinstance(weights, str):
-        raise BundleError(f"{bundle} does not say which weights it was exported from: export the run again")
+        raise BundleError(
+            f"{bundle} does not record which weights it was exported from: export the run again"
+        )
     model = adar_of(find_run(RUNS, weights, run))
     check_ports(bundle)
     files = graph_files(graphs or [])
@@ -67,15 +64,15 @@ def validate(
 
                 def show(check: Check) -> None:
                     checks.append(check)  # noqa: B023
-                    bar.update(len(checks), f"{check.steps} steps: {check.relative:.0e}")  # noqa: B023
+                    bar.update(len(checks), f"{check.steps} steps: difference {check.relative:.0e}")  # noqa: B023
 
                 reports.append(compare(model, side, compared, budgets, show))
-        except BackendError as error:  # a driver without what it needs, a precision or a shape that it lacks
+        except BackendError as error:  # a missing driver, or an unsupported precision or shape
             problems[backend] = str(error)
             continue
         if needs_twin(manifest, backend):
             print_note(
-                f"{backend} has no {manifest.precision} products: a twin in float32 was compared", to=err
+                f"{backend} has no {manifest.precision} products: a float32 emulation was compared", to=err
             )
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])
@@ -93,5 +90,9 @@ def validate(
     needed = max(report.needed for report in reports)
     print_facts(
         "agrees with PyTorch",
-        {"bundle": bundle, "tolerance": f"{reports[0].tolerance:.0e}", "would have passed": f"{needed:.1e}"},
+        {
+            "bundle": bundle,
+            "allowed difference": f"{reports[0].tolerance:.0e}",
+            "largest difference": f"{needed:.1e}",
+        },
     )

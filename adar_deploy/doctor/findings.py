@@ -1,4 +1,4 @@
-"""What is found, and what follows from it."""
+"""The result of a check, and what follows from all results."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -6,15 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 PROVIDERS = {"CUDAExecutionProvider": "onnxruntime-cuda", "CPUExecutionProvider": "onnxruntime-cpu"}
-"""Of ONNX Runtime, that a backend uses, the best one first."""
+"""Providers of ONNX Runtime, and the backend that uses each; the fastest first."""
 
 
 class State(StrEnum):
-    """How a thing is."""
-
     works = "works"
     broken = "broken"
-    absent = "absent"  # and nobody said that it has to be there
+    absent = "absent"  # not installed and not required
 
     @property
     def mark(self) -> str:
@@ -27,30 +25,30 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line."""
+    """One line of the output."""
 
     group: str
     name: str
     state: State
     detail: str
-    mend: str = ""  # the command that makes it work
+    fix: str = ""  # the command that repairs or installs it
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The JSON object."""
         return asdict(self)
 
 
-def able(findings: Sequence[Finding]) -> dict[str, str | None]:
-    """What this machine can do, and on what; None where it cannot."""
+def abilities(findings: Sequence[Finding]) -> dict[str, str | None]:
+    """For each task, the device, format or backend that works on this machine; None where nothing does."""
     working = {(one.group, one.name): one.detail for one in findings if one.state is State.works}
     engines = [name for group, name in working if group == "TensorRT"]
     gpu = any(group == "CUDA" for group, _ in working)
-    runs = ["tensorrt"] if engines and gpu else []
-    runs += [backend for provider, backend in PROVIDERS.items() if ("ONNX Runtime", provider) in working]
-    trained = working.get(("end to end", "a model"))
+    backends = ["tensorrt"] if engines and gpu else []
+    backends += [backend for provider, backend in PROVIDERS.items() if ("ONNX Runtime", provider) in working]
+    trained = working.get(("end to end", "training"))
     return {
         "train": trained and trained.rpartition(" ")[2],
-        "export": "ONNX" if ("end to end", "a cell") in working else None,
-        "build": ", ".join(engines) + ("" if gpu else ", for a GPU elsewhere") if engines else None,
-        "run": ", ".join(runs) or None,
+        "export": "ONNX" if ("end to end", "export and run") in working else None,
+        "build": ", ".join(engines) + ("" if gpu else ", for other machines with a GPU") if engines else None,
+        "run": ", ".join(backends) or None,
     }

@@ -1,8 +1,8 @@
-"""What is tried in a process of its own, since drivers and libraries may take theirs down with them.
+"""Probes that run in a process of their own, because drivers and libraries can crash it.
 
     python -m adar_deploy.doctor.probes provider CPUExecutionProvider
 
-prints one JSON object: what was found, or the "error".
+prints one JSON object: the result, or an "error".
 """
 
 import json
@@ -14,35 +14,35 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-PATIENCE = 120  # seconds
-DOUBLE = (  # an ONNX file: y = x + x for two numbers
+TIMEOUT = 120  # seconds
+DOUBLE = (  # an ONNX model: y = x + x for two numbers
     b'\x08\x08::\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x06doubleZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02'
     b"\x08\x02b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x02B\x04\n\x00\x10\x11"
 )
 
 
 def probe(name: str, *arguments: str) -> dict[str, Any]:
-    """Try it in another process: what it found, or an "error"."""
-    # -P: nothing that lies in the folder one happens to be in is imported in place of a package
+    """Run a probe in another process and return its result, or an "error"."""
+    # -P: do not import modules from the working folder
     command = [sys.executable, "-P", "-m", __name__, name, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {PATIENCE} s"}
+        return {"error": f"no answer within {TIMEOUT} s"}
     except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"error": f"the process ended with code {done.returncode}: {last[:200]}"}
 
 
 def provider(name: str) -> dict[str, Any]:
-    """Run a tiny graph on a provider of ONNX Runtime, and see that it did not fall back to another."""
+    """Run a tiny model on a provider of ONNX Runtime, and check that it does not fall back to another."""
     import numpy as np
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.log_severity_level = 4  # what it has to say is printed below
+    options.log_severity_level = 4  # the error is in the JSON object
     session = ort.InferenceSession(DOUBLE, options, providers=[name])
     ran = session.get_providers()[0]
     (answer,) = session.run(None, {"x": np.array([1, 2], np.float32)})
@@ -52,35 +52,35 @@ def provider(name: str) -> dict[str, Any]:
 
 
 def tensorrt(module: str) -> dict[str, Any]:
-    """Parse a tiny graph and build an engine of it."""
+    """Parse a tiny model and build an engine from it."""
     from importlib import import_module
 
     trt = import_module(module)
     logger = trt.Logger(trt.Logger.ERROR)
     builder = trt.Builder(logger)
-    network = builder.create_network()  # in a variable: the parser would crash without
+    network = builder.create_network()  # keep a reference: the parser crashes without it
     parser = trt.OnnxParser(network, logger)
     if not parser.parse(DOUBLE):
-        return {"error": "cannot parse a tiny ONNX graph"}
+        return {"error": "cannot parse a tiny ONNX model"}
     plan = builder.build_serialized_network(network, builder.create_builder_config())
     return {"version": trt.__version__, "bytes": plan.nbytes} if plan else {"error": "built no engine"}
 
 
-def model() -> dict[str, Any]:
-    """Train for a moment."""
+def training() -> dict[str, Any]:
+    """Train a small model for one epoch."""
     import torch
 
     from adar_runtime.graph.synthetic import minesweeper
     from adar_train import ModelConfig, TrainConfig, fit
 
     graph = minesweeper(side=6)
-    training = TrainConfig(epochs=1, train_steps=2, select_budgets=(2,), exit_budgets=(2,))
-    fitted = fit([graph], ModelConfig(graph.width, 2, hidden=8, proxies=4), training)
+    config = TrainConfig(epochs=1, train_steps=2, select_budgets=(2,), exit_budgets=(2,))
+    fitted = fit([graph], ModelConfig(graph.width, 2, hidden=8, proxies=4), config)
     return {"loss": fitted.history[-1]["loss"], "device": "cuda" if torch.cuda.is_available() else "cpu"}
 
 
-def cell() -> dict[str, Any]:
-    """Make a small model, export it, and run it without PyTorch; the export itself compares the two."""
+def export() -> dict[str, Any]:
+    """Export a small model and run the bundle. The export compares it with PyTorch."""
     from adar_export import export_bundle
     from adar_runtime import load
     from adar_runtime.graph.synthetic import minesweeper
@@ -113,17 +113,17 @@ def bundle(path: str) -> dict[str, Any]:
 PROBES: dict[str, Callable[..., dict[str, Any]]] = {
     "provider": provider,
     "tensorrt": tensorrt,
-    "model": model,
-    "cell": cell,
+    "training": training,
+    "export": export,
     "bundle": bundle,
 }
 
 
 def main(name: str, *arguments: str) -> None:
-    """Print what was found as one line."""
+    """Print the result as one line of JSON."""
     try:
         found = PROBES[name](*arguments)
-    except Exception as error:  # of any library, for any reason
+    except Exception as error:  # any library may fail in any way
         found = {"error": (str(error).splitlines() or [type(error).__name__])[0][:200]}
     print(json.dumps(found))
 

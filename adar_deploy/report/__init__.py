@@ -1,1 +1,1 @@
-"""What `adar-deploy report` makes: facts gathered from a run, a bundle and a graph, and one page of them."""
+"""The HTML page of `adar-deploy report`."""

@@ -1,6 +1,6 @@
-"""Charts as inline SVG: a few hundred lines of text, drawn by the browser in the colours of the page.
+"""Charts as inline SVG.
 
-Colours are CSS classes and never numbers, so that one drawing is right in light, in dark and on paper.
+Colours are CSS classes, so that the same drawing works in the light, dark and print styles of the page.
 """
 
 import math
@@ -10,26 +10,26 @@ from html import escape
 
 SIZE, WIDE = (500, 290), (760, 330)
 RIGHT, TOP, BOTTOM = 16, 14, 42
-ROW = 20  # height of a row of the legend
-MOST_POINTS = 400  # of a line: more than a screen has columns to show
-LETTER = 6.6  # average width of a character, for laying out a legend
+LEGEND_ROW = 20  # height
+MOST_POINTS = 400  # per line: a screen cannot show more
+LETTER = 6.6  # average width of a character
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What is measured along a side, and how its numbers are written."""
+    """The label, scale and number format of an axis."""
 
     label: str
     log: bool = False
     show: Callable[[float], str] = field(default=lambda value: f"{value:g}")
-    bounds: tuple[float, float] | None = None  # the data's own where there are none
+    bounds: tuple[float, float] | None = None  # None: the range of the data
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series. `shade`, from 0 to 1, is for series that are an order, such as budgets; otherwise `tone`."""
+    """A series. `shade` (0 to 1) is for ordered series, such as budgets; `tone` is for all others."""
 
     name: str
     points: Sequence[Point]
@@ -40,7 +40,7 @@ class Line:
 
     @property
     def colour(self) -> str:
-        """As attributes of an element."""
+        """The attributes of the SVG element."""
         if self.dotted:
             return 'class="rule"'
         if self.shade is None:
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place worth pointing at, of the line with this index."""
+    """A marked point on the line with this index."""
 
     line: int
     point: Point
@@ -66,21 +66,21 @@ def line_chart(
     title: str,
     size: tuple[int, int] = SIZE,
 ) -> str:
-    """Lines over two axes, a legend where there are several, and marks on them."""
+    """Lines over two axes, with marks, and a legend where there are several named lines."""
     lines = [Line(**vars(line) | {"points": _drawable(line.points, x, y)}) for line in lines]
     points = [point for line in lines for point in line.points]
     if not points:
         return ""
     named = [line for line in lines if line.name]
     legend, rows = _legend(named, size[0]) if len(named) > 1 else ([], 0)
-    plot = _Plot.of(x, y, points, size, TOP + rows * ROW)
+    plot = _Plot.of(x, y, points, size, TOP + rows * LEGEND_ROW)
     parts = [*legend, *plot.grid(), *(plot.line(line) for line in lines)]
     parts += [plot.mark(mark, lines[mark.line]) for mark in marks]
     return svg(parts, *size, title)
 
 
 def svg(parts: Sequence[str], width: float, height: float, title: str) -> str:
-    """An element that takes the width it is given, with a name for those who cannot see it."""
+    """An SVG element that scales to the available width, with a title for screen readers."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" style="max-width:{width:g}px" role="img" '
         f'aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{"".join(parts)}</svg>'
@@ -88,7 +88,7 @@ def svg(parts: Sequence[str], width: float, height: float, title: str) -> str:
 
 
 def heat_grid(counts: Sequence[Sequence[int]], names: Sequence[str], *, title: str) -> str:
-    """Rows of counts, each cell as strong as its share of the row."""
+    """A matrix of counts. The opacity of a cell is its fraction of the row."""
     size = len(counts)
     cell = max(13.0, min(76.0, 560 / size))
     left = 24 + LETTER * min(26, max(len(name) for name in names))
@@ -99,7 +99,7 @@ def heat_grid(counts: Sequence[Sequence[int]], names: Sequence[str], *, title: s
         for j, count in enumerate(row):
             share = count / (sum(row) or 1)
             x, y = left + j * cell, top + i * cell
-            note = f"{names[i]} taken for {names[j]}: {count:,} ({share:.1%})"
+            note = f"{names[i]} predicted as {names[j]}: {count:,} ({share:.1%})"
             parts.append(
                 f'<g><title>{escape(note)}</title><rect class="heat" x="{x:.1f}" y="{y:.1f}" rx="2" '
                 f'width="{cell - 1:.1f}" height="{cell - 1:.1f}" fill-opacity="{0.05 + 0.95 * share:.3f}"/>'
@@ -108,14 +108,14 @@ def heat_grid(counts: Sequence[Sequence[int]], names: Sequence[str], *, title: s
                 kind = "on-heat" if share > 0.5 else "label"
                 parts.append(_label(x + cell / 2, y + cell / 2 + 4, f"{count:,}", kind=kind))
             parts.append("</g>")
-    if size <= 12:  # beyond, a column has no room for its name; pointing at a cell tells it
+    if size <= 12:  # a narrower column has no room for its name; the tooltip of a cell shows it
         room = int(cell / LETTER)
         parts += [_label(left + (j + 0.5) * cell, top - 8, _cut(n, room)) for j, n in enumerate(names)]
     return svg(parts, left + size * cell + 4, top + size * cell + 4, title)
 
 
 def scatter(points: Sequence[Point], x: Axis, y: Axis, *, title: str, side: int = 380) -> str:
-    """Points, and the diagonal on which both coordinates agree."""
+    """Points, and the diagonal where both coordinates are equal."""
     points = points[:: max(1, len(points) // 1500)]
     low, high = min(min(p) for p in points), max(max(p) for p in points)
     bounds = (low, high if high > low else low + 1)
@@ -127,7 +127,7 @@ def scatter(points: Sequence[Point], x: Axis, y: Axis, *, title: str, side: int 
 
 @dataclass(frozen=True)
 class _Scale:
-    """From a value to a place between two sides."""
+    """Maps values to pixels."""
 
     axis: Axis
     low: float
@@ -143,7 +143,7 @@ class _Scale:
         if high - low < 1e-12:
             low, high = low - 0.5, high + 0.5
         elif axis.bounds is None:
-            room = 0.04 * (high - low) if start > end else 0.0  # above and below a line, not beside it
+            room = 0.04 * (high - low) if start > end else 0.0  # a margin above and below, none at the sides
             low, high = low - room, high + room
         return cls(axis, low, high, start, end)
 
@@ -163,7 +163,7 @@ class _Scale:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, thinned to seven; over little more than one of them, 1, 2 and 5 of each."""
+    """Powers of ten, at most about seven; also 2 and 5 times each where the range is short."""
     first, last = math.floor(low + 1e-9), math.ceil(high - 1e-9)
     if high - low < 2.2:
         values = [f * 10.0**e for e in range(first, last + 1) for f in (1, 2, 5)]
@@ -181,14 +181,14 @@ class _Plot:
 
     @classmethod
     def of(cls, x: Axis, y: Axis, points: Sequence[Point], size: tuple[int, int], top: float) -> "_Plot":
-        """With room on the left for the numbers of the vertical axis."""
+        """Leave room on the left for the numbers of the vertical axis."""
         width, height = size
         up = _Scale.of(y, [point[1] for point in points], height - BOTTOM, top)
         left = 34 + LETTER * max((len(y.show(value)) for value in up.ticks()), default=0)
         return cls(_Scale.of(x, [point[0] for point in points], left, width - RIGHT), up)
 
     def grid(self) -> list[str]:
-        """Lines at the ticks of the vertical axis, numbers at both, and what they are."""
+        """Grid lines, tick numbers and axis labels."""
         left, right, bottom, top = self.x.start, self.x.end, self.y.start, self.y.end
         parts = []
         for value in self.y.ticks():
@@ -210,11 +210,11 @@ class _Plot:
         return parts
 
     def line(self, line: Line) -> str:
-        places = [(f"{self.x(a):.1f}", f"{self.y(b):.1f}") for a, b in line.points]
-        path = " ".join(f"{a},{b}" for a, b in places)
+        pixels = [(f"{self.x(a):.1f}", f"{self.y(b):.1f}") for a, b in line.points]
+        path = " ".join(f"{a},{b}" for a, b in pixels)
         style = ' stroke-dasharray="3 4"' if line.dotted else ""
         name = f"<title>{escape(line.name)}</title>" if line.name else ""
-        dots = "".join(f'<circle cx="{a}" cy="{b}" r="3"/>' for a, b in places) if line.dots else ""
+        dots = "".join(f'<circle cx="{a}" cy="{b}" r="3"/>' for a, b in pixels) if line.dots else ""
         return f'<g {line.colour}>{name}<polyline points="{path}" fill="none"{style}/>{dots}</g>'
 
     def mark(self, mark: Mark, line: Line) -> str:
@@ -228,14 +228,14 @@ def _label(x: float, y: float, text: str, anchor: str = "middle", kind: str = "l
 
 
 def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], int]:
-    """A swatch and a name for each, in as many rows as it takes."""
+    """A swatch and a name for each line, and the number of rows that they take."""
     parts: list[str] = []
     x, row = 8.0, 0
     for line in lines:
         needed = 24 + LETTER * len(line.name) + 18
         if x + needed > width and x > 8:
             x, row = 8.0, row + 1
-        y = 10 + row * ROW
+        y = 10 + row * LEGEND_ROW
         parts.append(f'<g {line.colour}><line x1="{x:g}" x2="{x + 18:g}" y1="{y}" y2="{y}"/></g>')
         parts.append(_label(x + 24, y + 4, line.name, "start"))
         x += needed
@@ -243,7 +243,7 @@ def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], int]:
 
 
 def _drawable(points: Sequence[Point], x: Axis, y: Axis) -> list[Point]:
-    """Points that have a place on both axes, thinned, the last one always there."""
+    """The points that both axes can show, thinned out. The last point is always kept."""
     kept = [
         (float(a), float(b))
         for a, b in points

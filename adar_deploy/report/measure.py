@@ -1,72 +1,73 @@
-"""What running a model on a graph shows: every step of every budget, the answers, and how long they take."""
+"""Measurements on a graph: every step of every budget, the predictions, and the latency."""
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.report.sources import Sources
+from adar_deploy.model_folders import ModelFolders, open_subject
 from adar_runtime.run_files import METRICS
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph
     from adar_runtime.evaluation.evaluate import Subject
 
-MOST_CLASSES = 40  # that a confusion matrix is shown for
-REPEATS = 3  # of every solver, which take turns: that many at most
-LONG = 10.0  # seconds after which no new turn is begun
-WARM_UP = 3  # steps that are not counted
-Progress = Callable[[str, int], None]
-"""What was done, and how many calls of the cell it took."""
+MOST_CLASSES = 40  # in a confusion matrix
+REPEATS = 3  # runs of every solver at most; the solvers take turns
+LONG = 10.0  # seconds after which no further turn starts
+WARM_UP = 3  # steps before the measurement
+OnProgress = Callable[[str, int], None]
+"""Receives what was done, and the number of cell calls."""
 
 
-def work(sources: Sources, budgets: Sequence[int]) -> int:
-    """About how many calls of the cell it will take; how many a solver needs is what it finds out."""
-    solved = 1.4 * REPEATS if sources.bundle else 0
+def estimated_calls(folders: ModelFolders, budgets: Sequence[int]) -> int:
+    """The approximate number of cell calls; the exact number of a solver is known only afterwards."""
+    solved = 1.4 * REPEATS if folders.bundle else 0
     return sum(budgets) + round(max(budgets) * (1 + solved))
 
 
 def measure_on(
-    sources: Sources,
+    folders: ModelFolders,
     name: str,
     graph: "Graph",
     budgets: Sequence[int],
     notes: list[str],
-    on_progress: Progress,
+    on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """What running the model on the graph shows."""
-    from adar_deploy.commands.evaluate import open_subject
+    """Run the model on the graph: curves, predictions and latency."""
     from adar_runtime import load
     from adar_runtime.graph import ALL
     from adar_runtime.graph import GRAPH as WHOLE
 
-    subject = open_subject(sources.model)
+    subject = open_subject(folders.model)
     facts: dict[str, Any] = {}
     if graph.level == WHOLE:
-        notes.append("Predictions about whole graphs are scored over many: adar-deploy evaluate does that.")
+        notes.append(
+            "One graph has one label, which is not enough to score: use adar-deploy evaluate on many graphs."
+        )
     elif graph.labelled(ALL) is None:
-        notes.append("The graph has no labels, so there is nothing to score: the alignment is all there is.")
+        notes.append("The graph has no labels: the report shows the alignment and no metric.")
         facts["curves"] = _unscored(subject, graph, budgets, on_progress)
     else:
-        facts |= _scored(subject, name, graph, budgets, _split(sources, graph), on_progress)
-    if sources.bundle:
-        bundle = load(sources.bundle)
+        facts |= _scored(subject, name, graph, budgets, _split(folders, graph), on_progress)
+    if folders.bundle:
+        bundle = load(folders.bundle)
         facts["latency"] = latency(bundle, graph, max(budgets), on_progress)
-    elif subject.any_budget:  # which a baseline is not, nor is it exported
-        notes.append("Latency, agreement with PyTorch and solvers are measured on bundles: export the run.")
+    elif subject.any_budget:  # not for a baseline, which cannot be exported
+        notes.append("Latency, agreement with PyTorch and solvers are measured on a bundle: export the run.")
     return facts
 
 
-def _split(sources: Sources, graph: "Graph") -> int:
-    """The split that the model was trained on, where the graph has it."""
+def _split(folders: ModelFolders, graph: "Graph") -> int:
+    """The index of the split that the model was trained on, where the graph has this split."""
     from adar_runtime.graph.labels import split_trained_on
 
-    manifest = sources.manifest()
-    return split_trained_on(sources.read(METRICS) or (manifest.training if manifest else {}), graph)
+    manifest = folders.manifest()
+    return split_trained_on(folders.read(METRICS) or (manifest.training if manifest else {}), graph)
 
 
 def _unscored(
-    subject: "Subject", graph: "Graph", budgets: Sequence[int], on_progress: Progress
+    subject: "Subject", graph: "Graph", budgets: Sequence[int], on_progress: OnProgress
 ) -> list[dict[str, Any]]:
     from adar_runtime.evaluation.curves import measure
 
@@ -85,7 +86,7 @@ def _scored(
     graph: "Graph",
     budgets: Sequence[int],
     split: int,
-    on_progress: Progress,
+    on_progress: OnProgress,
 ) -> dict[str, Any]:
     from adar_runtime.evaluation.evaluate import evaluate
     from adar_runtime.graph.labels import fill_names
@@ -109,17 +110,17 @@ def _scored(
         for step, moment in enumerate(subject.run(graph, curves[largest]["budget"]))
         if step == done.exits[largest]
     )
-    on_progress("answer", curves[largest]["budget"])
+    on_progress("predictions", curves[largest]["budget"])
     names = fill_names(subject.class_names or graph.class_names, scores.shape[1])
     return {
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},
-        "answers": _answers(subject.check(name, graph), names, scores, done.part, split),
+        "answers": _predictions(subject.check(name, graph), names, scores, done.part, split),
     }
 
 
-def _answers(graph: "Graph", names: list[str], scores: Any, part: str, split: int) -> dict[str, Any]:
-    """What was answered for what: a confusion matrix and, of two classes, the ROC; numbers beside numbers."""
+def _predictions(graph: "Graph", names: list[str], scores: Any, part: str, split: int) -> dict[str, Any]:
+    """Confusion matrix and, for two classes, ROC curve; for regression, pairs of label and prediction."""
     import numpy as np
 
     from adar_runtime.evaluation.metrics import confusion, roc_points
@@ -145,9 +146,9 @@ def _answers(graph: "Graph", names: list[str], scores: Any, part: str, split: in
 
 
 def latency(
-    bundle: "Bundle", graph: "Graph", budget: int, on_progress: Progress = lambda _, __: None
+    bundle: "Bundle", graph: "Graph", budget: int, on_progress: OnProgress = lambda _, __: None
 ) -> dict[str, Any]:
-    """Whole answers of every solver that the bundle was measured for, in turns, after a few steps unseen."""
+    """Time whole runs of every solver that the export measured. The solvers take turns after a warm-up."""
     from adar_runtime.errors import UsageError
     from adar_runtime.loop.solvers import SOLVERS
 
@@ -167,9 +168,9 @@ def latency(
             on_progress(f"{name}, {result.seconds:.2f} s", result.cell_calls)
             results[name].append(result)
     reference = results["euler"][0].predictions
-    for name, of_solver in results.items():
-        seconds = [result.seconds for result in of_solver]
-        last = of_solver[-1]
+    for name, runs in results.items():
+        seconds = [result.seconds for result in runs]
+        last = runs[-1]
         rows.append(
             {
                 "solver": name,
@@ -177,7 +178,7 @@ def latency(
                 "seconds": statistics.median(seconds),
                 "spread": [min(seconds), max(seconds)],
                 "phases": {
-                    phase: statistics.median(result.timings[phase] for result in of_solver)
+                    phase: statistics.median(result.timings[phase] for result in runs)
                     for phase in last.timings
                 },
                 "same": None if last.regression else float((last.predictions == reference).mean()),

@@ -1,31 +1,31 @@
-"""One page of facts: HTML, style and drawings in a single file that asks nothing of any network."""
+"""The page: HTML, style and drawings in a single file that loads nothing from a network."""
 
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from adar_deploy.report.learned import answers_section, budgets_section, training_section
-from adar_deploy.report.proven import (
+from adar_deploy.formatting import metric_title, percent, seconds
+from adar_deploy.report.bundle_sections import (
     convergence_section,
     environment_section,
     latency_section,
     parity_section,
 )
-from adar_deploy.report.words import metric_title, percent, seconds
+from adar_deploy.report.model_sections import budgets_section, predictions_section, training_section
 
 Facts = Mapping[str, Any]
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # a page made from files of strangers runs nothing
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # untrusted text in the page cannot run anything
 
 
 def page(facts: Facts) -> str:
-    """All of it."""
-    kind = "AdaR" if facts["kind"] == "adar" else f"The baseline {facts['kind']}"
+    """The HTML text."""
+    kind = "AdaR" if facts["kind"] == "adar" else f"Baseline {facts['kind']}"
     title = f"{kind} on {', '.join(facts['data']) or 'an unknown graph'}"
     sections = (
         training_section,
         budgets_section,
-        answers_section,
+        predictions_section,
         parity_section,
         convergence_section,
         latency_section,
@@ -41,44 +41,44 @@ def page(facts: Facts) -> str:
         f"<style>{style('charts.css')}{style('page.css')}</style>"
         f"</head><body><main><h1>{escape(title)}</h1>"
         f'<p class="lead">{escape(_subject(facts))}</p>{_figures(facts)}{notes}{body}'
-        "<footer>Made by adar-deploy report. Every number was read from the run and the bundle, or measured "
+        "<footer>Made by adar-deploy report. All numbers were read from the run and the bundle, or measured "
         "when this page was made.</footer></main></body></html>\n"
     )
 
 
 def style(name: str) -> str:
-    """One of the style sheets beside this file."""
+    """A style sheet of this package."""
     return files("adar_deploy.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _subject(facts: Facts) -> str:
-    said = [f"run {facts['run']}"] if facts["run"] else []
-    said += [f"bundle {facts['bundle']}"] if facts["bundle"] else []
+    parts = [f"run {facts['run']}"] if facts["run"] else []
+    parts += [f"bundle {facts['bundle']}"] if facts["bundle"] else []
     if "graph" in facts:
-        said.append(f"measured on {facts['graph']['file']}")
-    return " · ".join(said)
+        parts.append(f"measured on {facts['graph']['file']}")
+    return " · ".join(parts)
 
 
 def _figures(facts: Facts) -> str:
-    """What somebody in a hurry wants to know."""
+    """The main numbers, as tiles at the top."""
     tiles: list[tuple[str, str, str]] = []
     if "evaluation" in facts:
         done = facts["evaluation"]
         row = max(done["budgets"], key=lambda row: row["budget"])
         what = f"{metric_title(done['metric'])}, {done['part']} labels"
-        tiles.append((what, percent(row["at_exit"]), f"at the exit, budget {row['budget']}"))
+        tiles.append((what, percent(row["at_exit"]), f"at the exit step, budget {row['budget']}"))
     if facts.get("curves"):
         last = max(facts["curves"], key=lambda curve: curve["budget"])
         step = last["exit_step"]
-        tiles.append(("answers from step", f"{step:,}", f"of {last['budget']:,}, t = {last['t'][step]:.2f}"))
+        tiles.append(("exit step", f"{step:,}", f"of {last['budget']:,}, t = {last['t'][step]:.2f}"))
     if "latency" in facts:
         tiles.append(_fastest(facts["latency"]))
     if facts["parity"]:
         tiles.append(
             (
-                "differs from PyTorch by",
+                "largest difference from PyTorch",
                 f"{facts['parity']['needed']:.0e}",
-                "of a state's largest entry, at most",
+                "relative to the largest entry of the state",
             )
         )
     cells = "".join(
@@ -88,13 +88,13 @@ def _figures(facts: Facts) -> str:
 
 
 def _fastest(latency: Facts) -> tuple[str, str, str]:
-    """The solver with the shortest time, and those that these few turns cannot tell it from."""
+    """The fastest solver, and the solvers whose times overlap with its times."""
     timed = sorted((row for row in latency["rows"] if "seconds" in row), key=lambda row: row["seconds"])
-    quick, *others = timed
-    said = f"{quick['solver']}, {quick['calls']} calls"
-    level = [row["solver"] for row in others if row["spread"][0] <= quick["spread"][1]]
+    fastest, *others = timed
+    detail = f"{fastest['solver']}, {fastest['calls']} calls"
+    overlapping = [row["solver"] for row in others if row["spread"][0] <= fastest["spread"][1]]
     if others and latency["repeats"] == 1:
-        said += "; of one turn each, which shows no spread"
-    elif level:
-        said += f"; level with {' and '.join(level)}, whose times overlap"
-    return "fastest answer", seconds(quick["seconds"]), said
+        detail += "; one run each, so the spread is unknown"
+    elif overlapping:
+        detail += f"; the times of {' and '.join(overlapping)} overlap"
+    return "fastest run", seconds(fastest["seconds"]), detail

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from adar_deploy.formatting import metric_title
 from adar_deploy.report.charts import Axis, Line, Mark, line_chart, svg
-from adar_deploy.report.learned import PERCENT
+from adar_deploy.report.model_sections import PERCENT
 from adar_deploy.report.page import style
-from adar_deploy.report.words import metric_title
 from adar_runtime import Bundle, Converged, Final, Graph, Peak, load, read_graph
 from adar_runtime.evaluation.curves import Curve, run_moments
 from adar_runtime.evaluation.evaluate import Evaluation, Subject, evaluate

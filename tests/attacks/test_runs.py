@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_deploy.report.sources import Sources
+from adar_deploy.model_folders import ModelFolders
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
 
@@ -61,4 +61,4 @@ def test_deeply_nested_json(run_folder: Path, tmp_path: Path) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
     (run / "history.json").write_text("[" * 100_000)
     with pytest.raises(RunFolderError, match=r"history\.json"):
-        Sources(run, None).read("history.json")
+        ModelFolders(run, None).read("history.json")

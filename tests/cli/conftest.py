@@ -17,8 +17,8 @@ def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
     What a slow machine would tell of long work while it goes on stays untold: short work is tested here.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(console, "OFTEN", math.inf)
-    monkeypatch.setattr(console, "SELDOM", math.inf)
+    monkeypatch.setattr(console, "LOG_INTERVAL", math.inf)
+    monkeypatch.setattr(console, "SLOW_LOG_INTERVAL", math.inf)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["adar-deploy", *map(str, arguments)])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adar_deploy import console, speed
+from adar_deploy import benchmark, console
 from adar_runtime import Graph, write_graph
 from adar_runtime.bundle.bundle import read_manifest
 
@@ -69,11 +69,11 @@ def test_a_side_that_does_not_work_is_named_and_the_others_are_measured(adar, bu
 
 
 def test_without_a_bundle_one_is_made(tmp_path: Path) -> None:
-    bundle, run = speed.make_bundle(tmp_path)
+    bundle, run = benchmark.make_bundle(tmp_path)
     manifest = read_manifest(bundle)
     assert (manifest.hidden, manifest.proxies) == (64, 32)
-    assert "euler" in speed.solvers_of(manifest)
-    found = speed.in_precisions(bundle, "fp32", ["fp32", "int8"], run, tmp_path / "others")
+    assert "euler" in benchmark.measured_solvers(manifest)
+    found = benchmark.bundles_by_precision(bundle, "fp32", ["fp32", "int8"], run, tmp_path / "others")
     assert {name: read_manifest(path).precision for name, path in found.items()} == {
         "fp32": "fp32",
         "int8": "int8",

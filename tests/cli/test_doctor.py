@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from adar_deploy.doctor import packages
-from adar_deploy.doctor.findings import Finding, State, able
+from adar_deploy.doctor.findings import Finding, State, abilities
 from adar_deploy.doctor.probes import DOUBLE, probe
 from adar_runtime.backends import BACKENDS
 
@@ -87,12 +87,12 @@ def test_the_tiny_graph_is_sound() -> None:
 
 def test_requirements_are_those_of_pyproject() -> None:
     wanted = {(one.name, one.extra): one for one in packages.requirements()}
-    assert wanted["numpy", ""].enough
-    assert wanted["matplotlib", "plot"].least == "3.9"
+    assert wanted["numpy", ""].satisfied
+    assert wanted["matplotlib", "plot"].minimum == "3.9"
     assert ("torch", "train") in wanted
     assert ("onnxruntime", "") in wanted or ("onnxruntime-gpu", "") in wanted
-    assert not packages.Requirement("numpy", "99.0", "").enough
-    assert not packages.Requirement("no-such-package", "0", "").enough
+    assert not packages.Requirement("numpy", "99.0", "").satisfied
+    assert not packages.Requirement("no-such-package", "0", "").satisfied
 
 
 def test_what_a_machine_with_a_gpu_can_do() -> None:
@@ -103,7 +103,7 @@ def test_what_a_machine_with_a_gpu_can_do() -> None:
         Finding("TensorRT", "tensorrt", State.works, ""),
         Finding("end to end", "a model", State.works, "trained for a moment, on cuda"),
     ]
-    assert able(found) == {
+    assert abilities(found) == {
         "train": "cuda",
         "export": None,
         "build": "tensorrt",

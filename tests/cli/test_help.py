@@ -10,7 +10,7 @@ import typer
 
 from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
-from adar_deploy.defaults import parameters_of
+from adar_deploy.configuration import parameters_of
 from adar_runtime import Converged, Peak, load
 from tests.bundles import edit
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_deploy import console
-from adar_deploy import live_status as watch
+from adar_deploy import console, live_status
 from adar_deploy.console import Bar
 from adar_runtime import Graph, write_graph
 
@@ -19,8 +18,8 @@ SMALL = ("--hidden", 8, "--proxies", 4, "--train-steps", 2)
 def eager(adar, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A program that finds every tenth worth a line, beside a graph."""
     write_graph(tmp_path / "board.npz", board)
-    monkeypatch.setattr(console, "OFTEN", 0.0)
-    monkeypatch.setattr(watch, "REFRESH", 0.0)
+    monkeypatch.setattr(console, "LOG_INTERVAL", 0.0)
+    monkeypatch.setattr(live_status, "REFRESH", 0.0)
     return adar
 
 

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from adar_deploy import console
-from adar_deploy import live_status as watch
-from adar_deploy.commands.run import Backend, Exit, SolverName
+from adar_deploy import console, live_status
 from adar_deploy.console import sparkline
+from adar_deploy.options import Backend, ExitRule, SolverName
 from adar_runtime import Graph, write_graph
 from adar_runtime.backends import AUTO, BACKENDS
 from adar_runtime.loop.solvers import SOLVERS
@@ -195,8 +194,8 @@ def test_the_line_of_a_run_fits_the_window(
 ) -> None:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True)
     monkeypatch.setattr(console, "err", screen)
-    monkeypatch.setattr(watch, "err", screen)
-    monkeypatch.setattr(watch, "REFRESH", 0.0)
+    monkeypatch.setattr(live_status, "err", screen)
+    monkeypatch.setattr(live_status, "REFRESH", 0.0)
     write_graph(tmp_path / "board-with-a-rather-long-name.npz", board)
     write_graph(tmp_path / "b.npz", board)
     graphs = ["board-with-a-rather-long-name.npz", "b.npz"]
@@ -231,7 +230,7 @@ def test_sparklines(values: list[float], drawn: str) -> None:
 
 
 def test_the_command_offers_what_the_runtime_has() -> None:
-    """The lists are written twice, so that `--help` need not load the runtime."""
-    assert {name.value for name in Exit} == set(RULES)
+    """The choices come from the registries."""
+    assert {name.value for name in ExitRule} == set(RULES)
     assert [name.value for name in SolverName] == list(SOLVERS)
     assert {name.value for name in Backend} == {AUTO, *BACKENDS}

@@ -1,4 +1,4 @@
-"""The commands `adar-deploy data …`, one a file."""
+"""The commands `adar-deploy data …`, one per file."""
 
 from adar_deploy.commands.data.convert import convert
 from adar_deploy.commands.data.list import list_

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from adar_deploy.console import predicted, print_facts, print_next, print_note
+from adar_deploy.console import print_facts, print_next, print_note
+from adar_deploy.formatting import predicted
 from adar_deploy.options import Json
 
 
@@ -19,28 +20,33 @@ class Labels(StrEnum):
 
 def convert(
     source: Annotated[
-        Path, typer.Argument(help="Graph: .npz, .pt, .graphml, .gml, or edges as .csv, .tsv, .txt.")
+        Path, typer.Argument(help="Graph (.npz, .pt, .graphml, .gml) or edge list (.csv, .tsv, .txt).")
     ],
     output: Annotated[Path, typer.Argument(help="File to write: .npz or .pt.")],
     table: Annotated[
         Path | None,
-        typer.Option(help="With edges as text: a table of nodes with a heading, ids in the first column."),
+        typer.Option(help="Table of nodes for an edge list: a header line, ids in the first column."),
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(help="Attribute or column of the labels.", show_default="y, label, class or target"),
+        typer.Option(
+            help="Attribute or column that holds the labels.", show_default="y, label, class or target"
+        ),
     ] = None,
     labels: Annotated[
         Labels | None,
-        typer.Option(help="What the labels are.", show_default="numbers if one has a fraction"),
+        typer.Option(
+            help="Labels are classes, or regression targets (numbers).",
+            show_default="numbers if a label has a fraction",
+        ),
     ] = None,
-    both_ways: Annotated[bool, typer.Option("--both-ways", help="Add the way back of every edge.")] = False,
+    both_ways: Annotated[bool, typer.Option("--both-ways", help="Add the reverse of every edge.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Turn a graph of another program into a graph file.
+    """Convert a graph from another program into a graph file.
 
-    Columns of numbers become features; so do columns with a few different words. A column 'split' says
-    train, val or test. Free text is left out.
+    Columns of numbers become features, and so do columns with a few distinct words. A column 'split'
+    contains train, val or test. Free text is skipped.
 
     Example: adar-deploy data convert karate.graphml karate.npz --label club
 
@@ -58,7 +64,7 @@ def convert(
 
     check_writable(output)
     if output.exists() and source.exists() and output.samefile(source):
-        raise UsageError(f"{output} is the graph itself: name another file to write")
+        raise UsageError(f"{output} is the input graph: choose another output file")
     imported = import_graph(source, table, label, labels.value if labels else None)
     graph = imported.graph
     if both_ways:

@@ -5,15 +5,15 @@ import json
 import typer
 
 from adar_deploy.console import print_facts, print_note
-from adar_deploy.extras import present
+from adar_deploy.environment import is_installed
 from adar_deploy.options import Json
 
 
 def list_(as_json: Json = False) -> None:
-    """List the sets that can be trained on by name.
+    """List the data sets that train accepts by name.
 
-    Generated ones need no network. Those of PyTorch Geometric are downloaded once, to ~/.cache/adar-deploy
-    or the folder that ADAR_DATA says.
+    Generated graphs need no network. Data sets of PyTorch Geometric are downloaded once, to
+    ~/.cache/adar-deploy or to the folder in the variable ADAR_DATA.
 
     Example: adar-deploy data list
 
@@ -31,17 +31,17 @@ def list_(as_json: Json = False) -> None:
         return
     for name, one in FAMILIES.items():
         settings = ", ".join(f"--{key} {value}" for key, value in one.settings.items())
-        print_facts(f"{name}: {one.about}", {"a node has to see": one.receptive_field, "data make": settings})
+        print_facts(f"{name}: {one.about}", {"distance needed": one.receptive_field, "data make": settings})
     if found is None:
-        print_note("the sets of PyTorch Geometric need pip install 'adar-deploy[train]'")
+        print_note("the data sets of PyTorch Geometric need pip install 'adar-deploy[train]'")
         return
     names = {kind: ", ".join(sets) for kind, sets in found.items()}
-    print_facts("of PyTorch Geometric, such as pyg:Planetoid/Cora", names)
+    print_facts("data sets of PyTorch Geometric, such as pyg:Planetoid/Cora", names)
 
 
 def _pyg_sets() -> dict[str, list[str]] | None:
-    """Its classes as one types them, and the sets of each; None where it is not installed."""
-    if not present("train"):
+    """The data sets of each PyTorch Geometric class; None where it is not installed."""
+    if not is_installed("train"):
         return None
     from adar_train.data.pyg import PREFIX, SETS
 

@@ -10,7 +10,7 @@ import typer
 from adar_deploy.console import print_facts, print_next
 from adar_deploy.options import Json, Seed
 
-FAMILY = "the family's: see data list"
+FAMILY = "see data list"  # each family has its own default
 
 
 class FamilyName(StrEnum):
@@ -21,31 +21,35 @@ class FamilyName(StrEnum):
 
 
 def make(
-    family: Annotated[FamilyName, typer.Argument(help="What to make.")],
+    family: Annotated[FamilyName, typer.Argument(help="Family of graphs.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write: .npz or .pt.", show_default="FAMILY.npz"),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="About how many nodes.", show_default=FAMILY)] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Approximate number of nodes.", show_default=FAMILY)
+    ] = None,
     hops: Annotated[
         int | None,
-        typer.Option(help="From a label to what tells it (chain, tree).", show_default=FAMILY),
+        typer.Option(help="Distance from a node to its evidence (chain, tree).", show_default=FAMILY),
     ] = None,
-    classes: Annotated[int | None, typer.Option(help="Classes (chain, blocks).", show_default=FAMILY)] = None,
-    degree: Annotated[int | None, typer.Option(help="Mean neighbours (blocks).", show_default=FAMILY)] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes (chain, blocks).", show_default=FAMILY)
+    ] = None,
+    degree: Annotated[int | None, typer.Option(help="Average degree (blocks).", show_default=FAMILY)] = None,
     homophily: Annotated[
-        float | None, typer.Option(help="Share of edges within a class (blocks).", show_default=FAMILY)
+        float | None, typer.Option(help="Fraction of edges within a class (blocks).", show_default=FAMILY)
     ] = None,
     mines: Annotated[
-        float | None, typer.Option(help="Share of mines (minesweeper).", show_default=FAMILY)
+        float | None, typer.Option(help="Fraction of mines (minesweeper).", show_default=FAMILY)
     ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Make a graph with labels and a split, the same one for the same options.
+    """Make a synthetic graph with labels and a split. The same options give the same graph.
 
-    Each family needs to see another distance: minesweeper two hops, a chain exactly as many as you say, a
-    tree as many and everything there, blocks the more the better.
+    The families differ in the distance that a prediction needs: minesweeper 2 hops, chain exactly --hops,
+    tree all nodes up to --hops, blocks as far as possible.
 
     Example: adar-deploy data make minesweeper --nodes 40000 --seed 7 -o board.npz
 
@@ -53,17 +57,17 @@ def make(
     """
     from adar_runtime import write_graph
     from adar_runtime.files import check_writable
-    from adar_runtime.graph import synthetic as generated
+    from adar_runtime.graph import synthetic
 
     path = output or Path(f"{family.value}.npz")
     check_writable(path)
     chosen = {"nodes": nodes, "hops": hops, "classes": classes, "degree": degree, "homophily": homophily}
     chosen |= {"mines": mines, "seed": seed}
     settings: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-    graph = generated.make(family.value, **settings)
+    graph = synthetic.make(family.value, **settings)
     write_graph(path, graph)
     if as_json:
-        made = {"family": family.value, "settings": generated.FAMILIES[family.value].settings | settings}
+        made = {"family": family.value, "settings": synthetic.FAMILIES[family.value].settings | settings}
         size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width, "classes": graph.targets}
         typer.echo(json.dumps({"graph": str(path)} | made | size))
         return

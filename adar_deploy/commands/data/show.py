@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import percent, predicted, print_error, print_facts, print_rows, print_warning
+from adar_deploy.console import print_error, print_facts, print_rows, print_warning
+from adar_deploy.formatting import percent, predicted
 from adar_deploy.options import Json, Split
+from adar_deploy.paths import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
 
 if TYPE_CHECKING:
     from adar_runtime.graph.statistics import Statistics
 
-CLASSES = 20  # the largest ones, that a table has room for
+CLASSES = 20  # rows in the table of classes: the largest ones
 
 
 def show(
@@ -21,13 +23,13 @@ def show(
     split: Split = 0,
     as_json: Json = False,
 ) -> None:
-    """Show what is in a graph, and warn of what would hurt.
+    """Show the content of a graph, with warnings about properties that reduce accuracy.
 
-    Homophily is the share of edges that join nodes of one class; beside it stands what it would be by chance.
+    Homophily is the fraction of edges between nodes of the same class, shown with the value for random
+    edges.
 
     Example: adar-deploy data show graph.npz
     """
-    from adar_deploy.paths import graph_files
     from adar_runtime import read_graph
     from adar_runtime.errors import AdarError
     from adar_runtime.graph.graph_warnings import warnings
@@ -49,7 +51,7 @@ def show(
         if not as_json:
             print_facts(str(path), _facts(found))
             if found.class_sizes:
-                print_rows(["class", "labels", "share"], _class_rows(found))
+                print_rows(["class", "labels", "fraction"], _class_rows(found))
             for problem in problems:
                 print_warning(problem)
     if as_json:
@@ -64,10 +66,10 @@ def _facts(found: "Statistics") -> dict[str, Any]:
     facts = {
         "nodes, edges": f"{found.nodes:,}, {found.edges:,}",
         "features": f"{found.features:,}{', sparse' if found.sparse else ''}",
-        "neighbours of a node": f"{least}, median {degrees.median:g}, mean {degrees.mean:.1f}",
-        "of the edges": f"{found.one_way:,} one way, {found.loops:,} loops, {found.repeated:,} repeated",
-        "nodes without neighbours": f"{found.isolated:,}",
-        "connected parts": f"{found.components:,}, the largest with {found.largest_component:,} nodes",
+        "degree": f"{least}, median {degrees.median:g}, mean {degrees.mean:.1f}",
+        "one-way, loops, duplicates": f"{found.one_way:,}, {found.loops:,}, {found.repeated:,} edges",
+        "isolated nodes": f"{found.isolated:,}",
+        "components": f"{found.components:,}, the largest with {found.largest_component:,} nodes",
         "predicts": predicted(
             found.classes if found.labelled else 0, found.level, regression=found.regression
         ),
@@ -75,9 +77,9 @@ def _facts(found: "Statistics") -> dict[str, Any]:
     if found.labelled:
         facts["labels"] = f"{found.labelled:,} of {found.outputs:,}"
     if found.described:
-        facts["classes described"] = f"{found.classes:,} (target_x): zero-shot"
+        facts["class descriptions"] = f"{found.classes:,} (target_x): zero-shot"
     if found.homophily is not None and found.chance is not None:
-        facts["homophily"] = f"{percent(found.homophily)}, by chance {percent(found.chance)}"
+        facts["homophily"] = f"{percent(found.homophily)}, random edges {percent(found.chance)}"
     parts = ", ".join(f"{part} {count:,}" for part, count in found.parts.items() if count)
     facts["splits"] = f"{found.splits}: {parts}" if found.splits else "none"
     return facts

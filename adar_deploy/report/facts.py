@@ -1,12 +1,12 @@
-"""The facts of a report, as plain as JSON has them. The page shows these and nothing else."""
+"""The content of a report as JSON values. The page shows these values and nothing else."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.report.environment import environment
-from adar_deploy.report.measure import Progress, measure_on
-from adar_deploy.report.sources import Sources
+from adar_deploy.environment import environment
+from adar_deploy.model_folders import ModelFolders
+from adar_deploy.report.measure import OnProgress, measure_on
 from adar_runtime.run_files import CONFIG, GRAPH, HISTORY, METRICS
 
 if TYPE_CHECKING:
@@ -14,63 +14,65 @@ if TYPE_CHECKING:
 
 
 def collect(
-    sources: Sources,
+    folders: ModelFolders,
     graph_file: Path | None,
     budgets: Sequence[int],
-    on_progress: Progress = lambda _, __: None,
+    on_progress: OnProgress = lambda _, __: None,
 ) -> dict[str, Any]:
-    """Read what is written down, and measure the rest on the graph."""
-    manifest = sources.manifest()
-    config = sources.read(CONFIG) or {}
-    metrics = sources.read(METRICS) or (dict(manifest.training) if manifest else {})
+    """Read the results of train and export, and measure the rest on the graph."""
+    manifest = folders.manifest()
+    config = folders.read(CONFIG) or {}
+    metrics = folders.read(METRICS) or (dict(manifest.training) if manifest else {})
     facts: dict[str, Any] = {
-        "run": str(sources.run) if sources.run else None,
-        "bundle": str(sources.bundle) if sources.bundle else None,
+        "run": str(folders.run) if folders.run else None,
+        "bundle": str(folders.bundle) if folders.bundle else None,
         "data": [Path(name).name for name in map(str, config.get("data", metrics.get("data", [])))],
         "kind": str(config.get("kind", "adar")),
-        "model": config.get("model") or _model(manifest),
+        "model": config.get("model") or _model_config(manifest),
         "training": config.get("training"),
         "metrics": metrics,
         "exit": manifest.exit if manifest else metrics.get("exit"),
-        "history": sources.read(HISTORY),
+        "history": folders.read(HISTORY),
         "parity": (manifest.parity if manifest else None) or None,
         "convergence": (manifest.convergence if manifest else None) or None,
         "made_with": manifest.versions if manifest else None,
         "notes": [],
     }
-    graph = _graph(sources, graph_file, facts["notes"])
+    graph = _graph(folders, graph_file, facts["notes"])
     if graph is not None:
-        name = str(graph_file or (sources.run or Path()) / GRAPH)
+        name = str(graph_file or (folders.run or Path()) / GRAPH)
         facts["graph"] = _describe(graph, name)
-        facts |= measure_on(sources, name, graph, budgets, facts["notes"], on_progress)
+        facts |= measure_on(folders, name, graph, budgets, facts["notes"], on_progress)
     return facts | {"environment": environment()}
 
 
-def _graph(sources: Sources, path: Path | None, notes: list[str]) -> "Graph | None":
-    """The graph to measure on: the given one, or the one that the run was trained on."""
+def _graph(folders: ModelFolders, path: Path | None, notes: list[str]) -> "Graph | None":
+    """The graph to measure on: the given one, or the training graph of the run."""
     from adar_runtime import read_graph
     from adar_runtime.errors import MissingExtraError
 
     if path is not None:
         return read_graph(path)
-    if sources.run is None or not (sources.run / GRAPH).is_file():
-        notes.append("No graph was given and no run was found: name a graph to have it measured.")
+    if folders.run is None or not (folders.run / GRAPH).is_file():
+        notes.append("No graph was given and no run was found: name a graph to measure accuracy and latency.")
         return None
     try:
-        return read_graph(sources.run / GRAPH)
+        return read_graph(folders.run / GRAPH)
     except MissingExtraError as error:
         notes.append(f"The run's graph was not measured: {error}")
         return None
 
 
-def _model(manifest: Any) -> dict[str, Any]:
-    """What a manifest says of the model, for want of the run's own words."""
+def _model_config(manifest: Any) -> dict[str, Any]:
+    """The model's configuration from the manifest, where there is no run."""
     names = ("features", "targets", "hidden", "proxies", "level", "regression", "alignment", "unit_step")
     return {name: getattr(manifest, name) for name in names}
 
 
 def _describe(graph: "Graph", name: str) -> dict[str, Any]:
-    parts = {part: graph.labelled(part) for part in ("train", "val", "test")}
+    from adar_runtime.graph import PARTS
+
+    parts = {part: graph.labelled(part) for part in PARTS}
     return {
         "file": name,
         "nodes": graph.nodes,

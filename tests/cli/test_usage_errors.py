@@ -2,7 +2,7 @@
 
 import pytest
 
-from adar_deploy.commands.run import Exit
+from adar_deploy.options import ExitRule
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from adar_deploy.commands.run import Exit
         ("run", "run", "missing argument 'graphs'"),
         ("run g --max-steps x", "run", "--max-steps should be a valid integer"),
         ("run g --threads 0", "run", "--threads should be greater than or equal to 1"),
-        ("run g --exit never", "run", f"--exit: 'never' is not one of {str([*map(str, Exit)])[1:-1]}"),
+        ("run g --exit never", "run", f"--exit: 'never' is not one of {str([*map(str, ExitRule)])[1:-1]}"),
         ("run g --max-steps", "run", "option --max-steps requires an argument"),
         ("run g --json=3", "run", "option --json does not take a value"),
         ("data make", "data make", "missing argument 'family': choose from minesweeper, chain, tree, blocks"),

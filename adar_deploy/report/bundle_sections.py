@@ -1,37 +1,47 @@
-"""What was proven and measured: the sections on agreement, solvers, latency and the machine."""
+"""The sections about a bundle: agreement with PyTorch, solvers, latency, environment."""
 
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from adar_deploy.formatting import percent, plain, seconds
 from adar_deploy.report.charts import WIDE, Axis, Line, line_chart
 from adar_deploy.report.markup import fact_table, figure, section, table
-from adar_deploy.report.words import percent, seconds
 
 Facts = Mapping[str, Any]
-ENOUGH = 1e-3  # of the way: what counts as the answer of many steps
+CONVERGED = 1e-3  # fraction of the nodes' movement: a smaller distance counts as the same result
 
 
 def parity_section(facts: Facts) -> str:
-    """How far from PyTorch, after how many steps."""
+    """The difference from PyTorch after every number of steps."""
     parity = facts["parity"]
     if not parity:
         return ""
     checks = parity["checks"]
-    drifts = {check["graph"]: check["drift"] for check in checks}  # the last of a graph is its largest budget
+    drifts = {
+        check["graph"]: check["drift"] for check in checks
+    }  # the last check of a graph has the largest budget
     lines = [
         Line(str(graph), [(int(step), value) for step, value in drift.items()], tone=i % 5, dots=True)
         for i, (graph, drift) in enumerate(drifts.items())
     ]
     chart = line_chart(
         lines,
-        Axis("steps taken", log=True),
+        Axis("steps", log=True),
         Axis("relative difference", log=True, show=lambda value: f"{value:.0e}"),
-        title="Drift from PyTorch",
+        title="Difference from PyTorch",
         size=WIDE,
     )
     rows = table(
-        ["graph", "steps", "absolute", "relative", "other class", "stop", "PyTorch's stop"],
+        [
+            "graph",
+            "steps",
+            "largest difference",
+            "relative difference",
+            "changed predictions",
+            "stop step",
+            "stop step in PyTorch",
+        ],
         [
             (
                 check["graph"],
@@ -47,14 +57,14 @@ def parity_section(facts: Facts) -> str:
     )
     return section(
         "Agreement with PyTorch",
-        f"The largest difference of any state, relative to its largest entry. {parity['tolerance']:g} is "
-        f"allowed, {parity['needed']:.1e} would have been enough.",
-        figure("Drift over the steps of the largest budget, a line for each graph", chart) + rows,
+        f"Differences of the states, relative to the largest entry of each state. Allowed difference: "
+        f"{parity['tolerance']:.0e}; largest difference: {parity['needed']:.1e}.",
+        figure("Relative difference after each step of the largest budget, one line per graph", chart) + rows,
     )
 
 
 def convergence_section(facts: Facts) -> str:
-    """How few calls give the answer of many steps."""
+    """The fewest cell calls that reproduce the result of many steps."""
     found = facts["convergence"]
     if not found:
         return ""
@@ -66,27 +76,27 @@ def convergence_section(facts: Facts) -> str:
         for i, (name, points) in enumerate(by_solver.items())
     ]
     calls = [point[0] for points in by_solver.values() for point in points]
-    lines.append(Line("enough", [(min(calls), ENOUGH), (max(calls), ENOUGH)], dotted=True))
+    lines.append(Line("limit", [(min(calls), CONVERGED), (max(calls), CONVERGED)], dotted=True))
     chart = line_chart(
         lines,
-        Axis("calls of the cell", log=True),
-        Axis("distance from the answer", log=True, show=lambda value: f"{100 * value:g} %"),
-        title="Distance from the answer of many steps",
+        Axis("cell calls", log=True),
+        Axis("distance from the reference", log=True, show=lambda value: f"{100 * value:g} %"),
+        title="Distance from the reference",
         size=WIDE,
     )
-    rows = [(name, found["calls"].get(name, "more than was tried")) for name in by_solver]
+    rows = [(name, found["calls"].get(name, "more than tried")) for name in by_solver]
     return section(
         "Convergence and solvers",
-        f"How few calls of the cell give the answer of {found['reference']} steps of Euler's, within 0.1 % "
-        f"of the nodes' way and with 99.9 % of its predictions. Measured on {found['graph']}. The order of "
-        f"convergence is {found['order']}; 1 is that of Euler's method on an ODE.",
-        figure("Distance from that answer, relative to the nodes' way", chart)
-        + table(["solver", "calls that are enough"], rows),
+        f"Cell calls needed to match {found['reference']} Euler steps: at most 0.1 % of the nodes' total "
+        f"movement away, and 99.9 % of the predictions equal. Measured on {found['graph']}. Order of "
+        f"convergence: {plain(found['order'])}; Euler's method on an ODE has order 1.",
+        figure("Distance from the reference, relative to the total movement of the nodes", chart)
+        + table(["solver", "cell calls needed"], rows),
     )
 
 
 def latency_section(facts: Facts) -> str:
-    """How long an answer takes, by solver and by phase."""
+    """The time of a run, by solver and phase."""
     found = facts.get("latency")
     if not found:
         return ""
@@ -111,14 +121,17 @@ def latency_section(facts: Facts) -> str:
     )
     return section(
         "Latency",
-        f"Whole answers for a budget of {found['budget']} steps on {found['backend']}, features to scores: "
-        f"the median of {found['repeats']} each, solvers taking turns.",
-        table(["solver", "calls", "seconds", "from, to", *phases, "a call", "as euler"], rows) + refused,
+        f"Time of a whole run, from features to scores, with a budget of {found['budget']} steps on "
+        f"{found['backend']}: the median of {found['repeats']} runs per solver. The solvers took turns.",
+        table(
+            ["solver", "cell calls", "time", "range", *phases, "per call", "same predictions as euler"], rows
+        )
+        + refused,
     )
 
 
 def environment_section(facts: Facts) -> str:
-    """What all of it was measured on and made with."""
+    """The machine of the measurements, and the versions behind the bundle."""
     here = fact_table(facts["environment"])
     made = f"<h3>The bundle was made with</h3>{fact_table(facts['made_with'])}" if facts["made_with"] else ""
-    return section("Environment", "What this page was measured on.", here + made)
+    return section("Environment", "The machine and packages of the measurements on this page.", here + made)

@@ -1,0 +1,120 @@
+"""What several commands print about a bundle: engine builds, comparisons with PyTorch, needed cell calls."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adar_deploy.console import Bar, print_facts, print_rows
+from adar_deploy.formatting import percent, plain
+
+if TYPE_CHECKING:
+    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
+    from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
+    from adar_runtime.bundle.manifest import Manifest
+
+ENGINES = 4  # encoder, cell, head, and the clock of the loop on the GPU
+EXPORT_CHECKS = 50  # comparisons and trials of an export, roughly: the export itself finds the exact number
+
+
+@contextmanager
+def readable(bundle: Path) -> Iterator[None]:
+    """Turn errors in the manifest's descriptive fields into one clear error.
+
+    The runtime does not use these fields and does not check them, so they may contain anything.
+    """
+    from adar_runtime.errors import BundleError, reason
+
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BundleError(
+            f"{bundle}: the manifest has values that cannot be shown ({reason(error)}): export the run again"
+        ) from error
+
+
+def build_with_bar(bundle: Path, request: "BuildOptions") -> "list[Sidecar]":
+    """Build engines while a bar shows the phases that TensorRT reports."""
+    from adar_runtime.backends.tensorrt.engines.build import build_engines
+    from adar_runtime.bundle.bundle import read_bundle
+
+    manifest, onnx_models = read_bundle(bundle)
+    started: list[str] = []
+    with Bar("build engines", ENGINES, counted=False) as bar:
+
+        def show(model: str, done: float, phase: str) -> None:
+            if model not in started:
+                started.append(model)
+            bar.update(len(started) - 1 + done, f"{model}  {phase}")
+
+        return build_engines(bundle, manifest, onnx_models, request, show)
+
+
+def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
+    """The engines that were built, and the graph sizes that they accept."""
+    from adar_runtime.backends.tensorrt.engines import FOLDER
+
+    first = engines[0]
+    print_facts(
+        "built",
+        {
+            "folder": bundle / FOLDER,
+            "builder": f"{first.builder} {first.version}",
+            "GPUs": first.gpus,
+            "precision": first.precision,
+        },
+    )
+    print_rows(["engine", "MB"], [(one.file, f"{one.bytes / 1e6:.1f}") for one in engines])
+    sizes = {f"profile {index}": one.in_words for index, one in enumerate(first.profiles)}
+    print_facts("accepted graph sizes", sizes)
+
+
+def show_parity(manifest: "Manifest") -> None:
+    """The comparison with PyTorch, and how many cell calls each solver needs."""
+    show_checks(manifest.parity.get("checks", []))
+    found = manifest.convergence
+    if found:
+        print_facts(
+            f"cell calls needed to match {found['reference']} Euler steps",
+            {
+                **found["calls"],
+                "measured on": found["graph"],
+                "order of convergence": f"{plain(found['order'])} (Euler's method on an ODE: 1)",
+            },
+        )
+
+
+def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each comparison with PyTorch."""
+    print_rows(
+        [
+            "compared with PyTorch on",
+            "steps",
+            "largest difference",
+            "relative difference",
+            "changed predictions",
+            "stop step",
+            "metric",
+        ],
+        [
+            (
+                check["graph"] if index == 0 or check["graph"] != checks[index - 1]["graph"] else "",
+                check["steps"],
+                f"{check['absolute']:.1e}",
+                f"{check['relative']:.1e}",
+                check["predictions"],
+                _both(str(check["stop"]), str(check["reference_stop"])),
+                _both(_metric(check["metric"]), _metric(check["reference_metric"])),
+            )
+            for index, check in enumerate(checks)
+        ],
+    )
+
+
+def _both(ours: str, reference: str) -> str:
+    """One value where the two agree, otherwise both."""
+    return ours if ours == reference else f"{ours}, not {reference}"
+
+
+def _metric(value: float | None) -> str:
+    return "" if value is None else percent(value)

@@ -1,0 +1,217 @@
+"""The work of `adar-deploy run`: inference on each graph, its output files, and what is printed about it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adar_deploy.console import print_facts, print_note, print_rows, printable
+from adar_deploy.formatting import percent
+from adar_deploy.paths import output_paths
+
+if TYPE_CHECKING:
+    from adar_runtime import AdarError, Bundle, Graph, Result, Solver, Step, StopRule
+    from adar_runtime.prediction_files import Writer
+
+
+@dataclass(frozen=True)
+class Success:
+    """A graph with predictions."""
+
+    path: Path
+    nodes: int
+    edges: int
+    metric: str
+    metrics: dict[str, float]  # for each part of the split or for all labels; empty without labels
+    result: "Result"
+    unscored: str = ""  # why there is no metric although the graph has labels
+    written: tuple[Path, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """The JSON object."""
+        result = self.result
+        return {
+            "graph": str(self.path),
+            "nodes": self.nodes,
+            "classes": result.scores.shape[1],
+            "class_names": result.class_names,
+            "max_steps": result.budget,
+            "steps": result.steps,
+            "cell_calls": result.cell_calls,
+            "best_step": result.best_step,
+            "best_time": result.best_time,
+            "stop_reason": result.stop_reason.name.lower(),
+            "backend": result.backend,
+            "seconds": result.seconds,
+            "timings": result.timings,
+            "alignment": result.alignment,
+            "times": result.times,
+            "metrics": {"metric": self.metric, **self.metrics} if self.metrics else {},
+            **({"unscored": self.unscored} if self.unscored else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A graph without predictions, and the reason."""
+
+    path: Path
+    error: str
+
+    @property
+    def message(self) -> str:
+        """The error, with the file's name exactly once."""
+        return self.error if self.error.startswith(f"{self.path}:") else f"{self.path}: {self.error}"
+
+    def summary(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"graph": str(self.path), "error": self.error}
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The settings that all graphs of one command share."""
+
+    bundle: "Bundle"
+    budget: int
+    rule: "StopRule"
+    solver: "Solver"
+
+    @property
+    def end_time(self) -> float:
+        """The time t after all steps of the budget."""
+        return float(self.budget) if self.bundle.manifest.unit_step else 1.0
+
+    def run(self, path: Path, graph: "Graph | AdarError", on_step: "Callable[[Step], None]") -> Success:
+        """Predict. A graph that could not be read is given as its error, which is raised here."""
+        from adar_runtime.errors import AdarError
+        from adar_runtime.evaluation.metrics import metric_name
+
+        if isinstance(graph, AdarError):
+            raise graph
+        loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
+        for step in loop:
+            on_step(step)
+        result = loop.result()
+        metrics, unscored = self._score(graph, result)
+        return Success(
+            path=path,
+            nodes=graph.nodes,
+            edges=graph.edges,
+            metric=metric_name(result.scores.shape[1], regression=result.regression),
+            metrics=metrics,
+            result=result,
+            unscored=unscored,
+        )
+
+    def _score(self, graph: "Graph", result: "Result") -> tuple[dict[str, float], str]:
+        """The metrics or, where the labels are not classes of the model, the reason for having none."""
+        from adar_runtime.errors import LabelsError
+        from adar_runtime.evaluation.metrics import scored_part, split_metrics
+        from adar_runtime.graph import PARTS
+        from adar_runtime.graph.labels import align_labels
+
+        try:
+            graph = align_labels(self.bundle.manifest, graph)
+        except LabelsError as error:
+            return {}, f"not scored: {error}"
+        parts = list(dict.fromkeys([*PARTS, scored_part([graph])]))
+        return split_metrics(graph, result.scores, self.bundle.split_for(graph), parts), ""
+
+
+@dataclass(frozen=True)
+class OutputFiles:
+    """Writes the files of each graph as soon as its predictions are ready, so that no work is lost."""
+
+    predictions: list[Path | None]  # one per graph
+    plots: list[Path | None]
+    write: "Writer | None"
+
+    @classmethod
+    def plan(
+        cls, graphs: Sequence[Path], output: Path | None, plot: Path | None, *, several: bool
+    ) -> "OutputFiles":
+        """Check that all files can be written before any work is done."""
+        from adar_runtime.evaluation.plots import check_drawable
+        from adar_runtime.prediction_files import prediction_writer
+
+        write = prediction_writer(output) if output else None
+        if plot:
+            check_drawable(plot)
+        return cls(
+            predictions=output_paths("--output", output, graphs, several=several),
+            plots=output_paths("--plot", plot, graphs, several=several),
+            write=write,
+        )
+
+    def save(self, index: int, done: Success) -> Success:
+        """Write the files of a graph. The returned object no longer holds the scores, which can be large."""
+        from adar_runtime.files import write_file
+
+        result, predictions, plot = done.result, self.predictions[index], self.plots[index]
+        if predictions and self.write:
+            write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
+        if plot:
+            from adar_runtime.evaluation.plots import plot_run
+
+            plot_run(result, plot)
+        without_scores = replace(result, scores=result.scores[:0].copy())
+        return replace(
+            done, result=without_scores, written=tuple(path for path in (predictions, plot) if path)
+        )
+
+
+def show_results(results: Sequence[Success | Failure], *, several: bool) -> None:
+    """Print the details of one graph, or a row for each of several."""
+    successes = [one for one in results if isinstance(one, Success)]
+    if not several:
+        _show_one(successes[0])
+        return
+    if successes:
+        columns = ["graph", "nodes", "cell calls", "best t", "stop reason", "metric", "seconds"]
+        print_rows(columns, map(_row, successes))
+    facts: dict[str, Any] = {"predicted": f"{len(successes)} of {len(results)} graphs"}
+    written = [str(path) for one in successes for path in one.written]
+    if written:
+        facts["written"] = f"{len(written)} files, the first {written[0]}"
+    print_facts("", facts)
+    for one in successes:
+        if one.unscored:
+            print_note(printable(f"{one.path}: {one.unscored}"))
+
+
+def _show_one(done: Success) -> None:
+    result = done.result
+    phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.timings.items())
+    facts = {
+        "nodes, edges": f"{done.nodes:,}, {done.edges:,}",
+        "cell calls": f"{result.cell_calls:,} (step budget {result.budget:,})",
+        "stop reason": result.stop_reason.value,
+        "predictions from": f"t = {result.best_time:.2f}, call {result.best_step:,}",
+        "backend": result.backend,
+        "time": f"{result.seconds:.2f} s ({phases})",
+        **{_metric_label(part, done.metric): percent(value) for part, value in done.metrics.items()},
+    }
+    if done.written:
+        facts["written"] = ", ".join(map(str, done.written))
+    print_facts("predicted", facts)
+    if done.unscored:
+        print_note(printable(done.unscored))
+
+
+def _metric_label(part: str, metric: str) -> str:
+    return f"{metric}, all labels" if part == "all" else f"{part} {metric}"
+
+
+def _row(done: Success) -> tuple[str, ...]:
+    result = done.result
+    part = next((part for part in ("test", "all", "val", "train") if part in done.metrics), None)
+    return (
+        done.path.name,
+        f"{done.nodes:,}",
+        f"{result.cell_calls}",
+        f"{result.best_time:.2f}",
+        result.stop_reason.name.lower().replace("_", " "),
+        f"{part} {percent(done.metrics[part])}" if part else "–",
+        f"{result.seconds:.2f}",
+    )

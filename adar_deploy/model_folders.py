@@ -1,0 +1,152 @@
+"""Folders that hold a model: a training run, or the bundle that was exported from it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adar_deploy.environment import is_installed, require
+from adar_deploy.paths import RUNS
+from adar_runtime.run_files import CONFIG, WEIGHTS
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.evaluate import Subject
+
+
+@dataclass(frozen=True)
+class ModelFolders:
+    """A run, a bundle, or both from the same weights."""
+
+    run: Path | None
+    bundle: Path | None
+
+    @property
+    def model(self) -> Path:
+        """The folder to measure: the bundle if there is one, because the bundle is what gets deployed."""
+        found = self.bundle or self.run
+        assert found is not None
+        return found
+
+    def manifest(self) -> "Manifest | None":
+        from adar_runtime.bundle.bundle import read_manifest
+
+        return read_manifest(self.bundle) if self.bundle else None
+
+    def read(self, name: str) -> Any:
+        """A JSON file of the run; None without a run or without this file."""
+        from adar_runtime.errors import RunFolderError, reason
+
+        if self.run is None or not (self.run / name).is_file():
+            return None
+        try:
+            return json.loads((self.run / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunFolderError(
+                f"{self.run} holds a run that cannot be read: {name}: {reason(error)}"
+            ) from error
+
+
+def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
+    """The run or bundle in `path`, and the bundle or run with the same weights where there is one."""
+    from adar_runtime.bundle.manifest import FILE_NAME
+    from adar_runtime.errors import RunFolderError
+
+    if (path / FILE_NAME).is_file():
+        return ModelFolders(_run_of_bundle(path, run), path)
+    if not (path / CONFIG).is_file():
+        raise RunFolderError(f"{path} holds neither a training run nor a bundle: give the folder of one")
+    return ModelFolders(path, bundle if _same_weights(path, bundle) else None)
+
+
+def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
+    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.errors import RunFolderError
+    from adar_runtime.files import find_by_hash
+
+    weights = read_manifest(bundle).training.get("weights")
+    candidates = [run / WEIGHTS] if run else RUNS.glob(f"*/{WEIGHTS}")
+    found = find_by_hash((file for file in candidates if file.is_file()), weights)
+    if run and found is None:
+        raise RunFolderError(f"the bundle was not exported from {run}: the weights differ")
+    return found.parent if found else None
+
+
+def _same_weights(run: Path, bundle: Path) -> bool:
+    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.errors import AdarError
+
+    weights = run / WEIGHTS
+    if not weights.is_file():
+        return False
+    try:
+        exported_from = read_manifest(bundle).training.get("weights")
+    except AdarError:  # `bundle` is a default: the folder may hold anything
+        return False
+    return bool(exported_from == hashlib.sha256(weights.read_bytes()).hexdigest())
+
+
+def find_run(manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:
+    """The run that a bundle was exported from, for a comparison with PyTorch; None, with a note, if none."""
+    if not is_installed("train"):
+        notes.append("PyTorch is not installed: there is no comparison with PyTorch")
+        return None
+    from adar_runtime.errors import RunFolderError
+    from adar_train import runs
+
+    weights = manifest.training.get("weights")
+    try:
+        return runs.find_run(RUNS, weights if isinstance(weights, str) else None, given).path
+    except RunFolderError as error:
+        if given is not None:
+            raise
+        notes.append(f"no comparison with PyTorch: {error}")
+        return None
+
+
+def open_subject(path: Path) -> "Subject":
+    """The model in this folder, ready to evaluate. A bundle needs no PyTorch."""
+    from adar_runtime.bundle.manifest import FILE_NAME
+
+    return _open_bundle(path) if (path / FILE_NAME).is_file() else _open_run(path)
+
+
+def _open_bundle(path: Path) -> "Subject":
+    from adar_runtime import load
+    from adar_runtime.evaluation.curves import run_moments
+    from adar_runtime.evaluation.evaluate import Subject
+
+    bundle = load(path)
+    manifest = bundle.manifest
+    return Subject(
+        run=lambda graph, budget: run_moments(bundle, graph, budget),
+        make_rule=bundle.stop_rule,
+        features=manifest.features,
+        level=manifest.level,
+        regression=manifest.regression,
+        targets=manifest.targets,
+        class_names=manifest.class_names,
+    )
+
+
+def _open_run(path: Path) -> "Subject":
+    require("train")
+    from adar_runtime.evaluation.evaluate import Subject
+    from adar_runtime.loop.stopping import make_rule
+    from adar_train.evaluate import moments
+    from adar_train.runs import load_run
+    from adar_train.tensors import GraphTensors
+
+    run = load_run(path)
+    config = run.model.config
+    return Subject(
+        run=lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget),
+        make_rule=lambda: make_rule(run.metrics["exit"]),
+        features=config.features,
+        level=config.level,
+        regression=config.regression,
+        targets=config.targets,
+        class_names=run.class_names(),
+        any_budget=run.model.any_budget,
+    )

@@ -1,0 +1,45 @@
+"""Errors in the words of a command, as one line like every other error. Typer would draw a box."""
+
+import re
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+TyperUsageError: Any = typer.BadParameter.__mro__[1]  # its name and module differ between versions of typer
+
+REWORDED = (
+    (r"^No such option: ", "no such option "),
+    (r" \(Possible options: (.+)\)$", r" (did you mean \1?)"),
+    (r"\. Did you mean (.+)\?$", r" (did you mean \1?)"),
+    (r"\. Choose from:\s", ": choose from "),
+    (r"^Got unexpected extra arguments?(?:\(s\))? \((.+)\)$", r"unexpected extra arguments: \1"),
+    (r"^Invalid value for ", ""),
+    (r": Value error, ", ": "),
+    (r": Input should be (.+?)(?:, unable to parse .+)?$", r" should be \1"),
+    (r"'(--?[\w-]+)'", r"\1"),
+    (r"\.$", ""),
+)
+"""Typer's wording (a regular expression), and ours."""
+
+
+class NamedCommand(TyperCommand):
+    """A command that adds its context to every usage error: some of typer's errors lack it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except TyperUsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
+def usage_message(error: Any) -> str:
+    """The command, what is wrong, and where to look; empty where typer has already printed the help."""
+    message = error.format_message()
+    if not message:
+        return ""
+    for theirs, ours in REWORDED:
+        message = re.sub(theirs, ours, message)
+    command = error.ctx.command_path if error.ctx else "adar-deploy"
+    return f"{command}: {message[0].lower()}{message[1:]}; see {command} --help"
