@@ -75,7 +75,6 @@ class Job:
     budget: int
     rule: "StopRule"
     solver: "Solver"
-    per_node: dict[str, Any] | None  # settings of a per-node exit, where one is asked for
 
     @property
     def whole(self) -> float:
@@ -106,10 +105,10 @@ class Job:
         from adar_runtime.errors import LabelsError
         from adar_runtime.evaluation.metrics import scored_part, split_metrics
         from adar_runtime.graph import PARTS
-        from adar_runtime.graph.labels import numbered_as
+        from adar_runtime.graph.labels import align_labels
 
         try:
-            graph = numbered_as(self.bundle.manifest, graph)
+            graph = align_labels(self.bundle.manifest, graph)
         except LabelsError as error:
             return {}, f"not scored: {error}"
         parts = list(dict.fromkeys([*PARTS, scored_part([graph])]))
@@ -117,10 +116,6 @@ class Job:
 
     def _run(self, graph: "Graph", on_step: "Callable[[Step], None]") -> "Result":
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
-        if self.per_node is not None:
-            from adar_runtime.loop.per_node import freeze_at_own_peaks
-
-            return freeze_at_own_peaks(loop, **self.per_node, on_step=on_step)
         for step in loop:
             on_step(step)
         return loop.result()

@@ -101,7 +101,7 @@ def sides(
         for count in threads
     ]
     if run is not None:
-        from adar_train.benchmark_side import torch_turn
+        from adar_train.benchmark import torch_turn
 
         found += [Side(torch_turn, run, PYTORCH, "euler", count, "fp32") for count in threads]
     return found
@@ -109,13 +109,9 @@ def sides(
 
 def solvers_of(manifest: "Manifest") -> list[str]:
     """Those that come to the answer of many steps with this bundle."""
-    from adar_runtime.bundle.convergence import behaves_like_ode, measured_settings
-    from adar_runtime.loop.solvers import SOLVERS
+    from adar_runtime.bundle.bundle import usable_solvers
 
-    others = [name for name in SOLVERS if name != "euler"]
-    if not behaves_like_ode(manifest):
-        return ["euler"]
-    return ["euler", *(name for name in others if measured_settings(manifest, name) is not None)]
+    return usable_solvers(manifest)
 
 
 def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], folder: Path) -> "list[Case]":

@@ -1,4 +1,4 @@
-"""Texts -> numbers, by a model of sentence-transformers: the only use of that package."""
+"""Embed texts with a sentence-transformers model. No other module uses that package."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -12,15 +12,28 @@ from adar_runtime.errors import MissingExtraError, UsageError, reason
 from adar_runtime.graph import Floats
 
 MODEL = "all-MiniLM-L6-v2"
-OWNER = "sentence-transformers"  # of models that are named without one
-BATCHES = 8  # encoded between two looks at the progress
-# Weights that are data and not code, and what a tokenizer needs; other formats of the same are large.
-WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-UNWANTED = ("onnx/*", "openvino/*")
+OWNER = "sentence-transformers"  # on the Hugging Face hub, for model names without an owner
+BATCHES = 8  # batches between two progress reports
+# Safetensors weights, which cannot contain code, and tokenizer files. Other formats of the weights are large.
+DOWNLOADED = ("*.json", "*.txt", "*.model", "*.safetensors")
+NOT_DOWNLOADED = ("onnx/*", "openvino/*")
 
 
 class Embedder:
-    """A sentence-transformers model from a folder, from the cache or, with a network, from the hub."""
+    """A sentence-transformers model from a folder, the local cache or the Hugging Face hub.
+
+    Args:
+        model: A folder, or a model name on the hub.
+        device: A PyTorch device such as "cpu" or "cuda". Default: a GPU if available.
+
+    Raises:
+        MissingExtraError: sentence-transformers is not installed.
+        UsageError: The model cannot be downloaded or read.
+
+    Examples:
+        >>> Embedder("all-MiniLM-L6-v2")(["a text", "another text"]).shape  # doctest: +SKIP
+        (2, 384)
+    """
 
     def __init__(self, model: str = MODEL, device: str | None = None) -> None:
         if find_spec("sentence_transformers") is None:
@@ -38,13 +51,22 @@ class Embedder:
             )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise UsageError(
-                f"{model} holds no sentence-transformers model that can be read ({reason(error)})"
+                f"{model} does not contain a readable sentence-transformers model ({reason(error)})"
             ) from error
 
     def __call__(
         self, texts: Sequence[str], batch_size: int = 32, on_texts: Callable[[int], None] = lambda _: None
     ) -> Floats:
-        """Rows of length 1 [n, f], one a text; `on_texts` is told how many are done."""
+        """Embed texts.
+
+        Args:
+            texts: n texts.
+            batch_size: Texts per call of the model.
+            on_texts: Called with the number of texts embedded so far.
+
+        Returns:
+            [n, f], one row of length 1 per text.
+        """
         rows = []
         for start in range(0, len(texts), BATCHES * batch_size):
             part = list(texts[start : start + BATCHES * batch_size])
@@ -62,18 +84,20 @@ class Embedder:
 
 
 def _folder(model: str) -> Path:
-    """Where the model's files are, fetched if they have to be."""
+    """The folder of the model's files, downloaded if necessary."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     name = model if "/" in model else f"{OWNER}/{model}"
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would tell of every attempt
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs every attempt
     try:
-        return Path(snapshot_download(name, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED)))
+        return Path(
+            snapshot_download(name, allow_patterns=list(DOWNLOADED), ignore_patterns=list(NOT_DOWNLOADED))
+        )
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise UsageError(
-            f"the model {model} is no folder here and could not be fetched ({reason(error)}): where there is "
-            f"a network, run hf download {name} --local-dir model, bring that folder and give --model model"
+            f"the model {model} is not a folder and could not be downloaded ({reason(error)}): on a machine "
+            f"with a network, run hf download {name} --local-dir model, copy the folder and use --model model"
         ) from error

@@ -1,10 +1,10 @@
-"""Where the time of one step goes, and how far that is from what the machine can do.
+"""Time of each kind of operator in one step, compared with the best rate of this machine.
 
 python -m benchmarks.cell_profile --case board --threads 2
 
-ONNX Runtime's own profile of the exported cell, the least time of each operator over many steps. Products are
-compared with the best rate of a product found on this machine, all else with the best rate of copying memory
-that its inputs and outputs would have to pass.
+ONNX Runtime profiles the exported cell; the table has the shortest time of each operator over many steps.
+Matrix products are compared with the fastest matrix product measured on this machine. Other operators are
+compared with the time to copy their inputs and outputs in memory.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from adar_export.builder import OnnxBuilder
 from benchmarks.cell_speed import CASES, FUSED, OPSET, cell_and_feeds
 
 PRODUCTS = {"Gemm", "FusedGemm", "MatMul"}
-SQUARE = 2048  # side of the matrices whose product shows what the machine can do
-NARROW = (10_000, 98, 64)  # and of the kind that a cell has
+SQUARE = 2048  # side of the square matrices of the reference product
+NARROW = (10_000, 98, 64)  # a second reference product, of a shape that the cell has
 COPIED = 64 * 2**20  # bytes
-LEAST_SHARE = 0.01  # of the time, to be worth a row
+LEAST_SHARE = 0.01  # operators with a smaller share of the time get no row
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--case", choices=CASES, default="board")
     parser.add_argument("--threads", type=int, default=2)
@@ -41,8 +41,8 @@ def main() -> None:
     operators = profile(options)
     total = sum(one["seconds"] for one in operators)
     print(f"python -m benchmarks.cell_profile --case {options.case} --threads {options.threads}")
-    print(f"best product {rate / 1e9:.0f} GFLOP/s, best copy {width / 1e9:.1f} GB/s read and written\n")
-    print("| operator | share of the time | ms | GFLOP or GB | rate, of the best |")
+    print(f"best matrix product {rate / 1e9:.0f} GFLOP/s, best memory copy {width / 1e9:.1f} GB/s\n")
+    print("| operator | share of time | ms | GFLOP or GB | share of best rate |")
     print("|---|---|---|---|---|")
     for kind, seconds, amount, best in rows(operators, rate, width):
         if seconds < LEAST_SHARE * total:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def rows(operators: list[dict[str, Any]], rate: float, width: float) -> list[tuple[str, float, float, float]]:
-    """By kind, the longest first: seconds, work done, and the best rate for that work."""
+    """Kind, seconds, work and best rate for that work, the slowest kind first."""
     kinds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in operators:
         kind = "products" if one["kind"] in PRODUCTS else one["kind"]
@@ -66,7 +66,7 @@ def rows(operators: list[dict[str, Any]], rate: float, width: float) -> list[tup
 
 
 def profile(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Kind, least seconds, flops and bytes of every operator of the cell."""
+    """Kind, shortest seconds, flops and bytes of every operator of the cell."""
     content, feeds = cell_and_feeds(FUSED, *CASES[options.case]())
     with TemporaryDirectory() as folder:
         settings = ort.SessionOptions()
@@ -87,7 +87,7 @@ def profile(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def operator(facts: dict[str, Any]) -> dict[str, Any]:
-    """What an operator did, from the shapes that it saw."""
+    """Work of an operator, from the shapes of its inputs and outputs."""
     inputs, outputs = (
         [next(iter(shape.values())) for shape in facts.get(f"{side}_type_shape", [])]
         for side in ("input", "output")
@@ -95,14 +95,14 @@ def operator(facts: dict[str, Any]) -> dict[str, Any]:
     kind = facts["op_name"]
     flops = 0.0
     if kind in PRODUCTS:
-        inner = np.prod(inputs[0]) / max(1, outputs[0][0])  # columns of the left factor, however it is turned
+        inner = np.prod(inputs[0]) / max(1, outputs[0][0])  # columns of the left factor, transposed or not
         flops = 2.0 * float(np.prod(outputs[0])) * float(inner)
     numbers = sum(float(np.prod(shape)) for shape in [*inputs, *outputs])
     return {"kind": kind, "seconds": float("inf"), "flops": flops, "bytes": 4 * numbers}
 
 
 def product_rate(rows: int, inner: int, columns: int, threads: int) -> float:
-    """Floating-point operations a second of one product in ONNX Runtime."""
+    """Floating-point operations per second of one matrix product in ONNX Runtime."""
     graph = OnnxBuilder("product", OPSET)
     a, b = graph.input("a", [rows, inner]), graph.input("b", [inner, columns])
     graph.output("y", graph.op("Gemm", a, b), [rows, columns])
@@ -120,13 +120,13 @@ def product_rate(rows: int, inner: int, columns: int, threads: int) -> float:
 
 
 def copy_rate() -> float:
-    """Bytes a second, read and written, of one thread's copy."""
+    """Bytes per second, read and written, of a copy by one thread."""
     source, target = np.ones(COPIED, np.uint8), np.empty(COPIED, np.uint8)
     return 2.0 * COPIED / least(lambda: np.copyto(target, source))
 
 
 def least(work: Callable[[], object], repeats: int = 15) -> float:
-    """Seconds of the quickest of several."""
+    """Seconds of the fastest of several repeats."""
     times = []
     for _ in range(repeats):
         started = time.perf_counter()

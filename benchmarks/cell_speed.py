@@ -1,18 +1,17 @@
-"""How long one step takes on ONNX Runtime: the exported cell against the obvious ways.
+"""Time of one step: the exported cell on ONNX Runtime, compared with other implementations.
 
 python -m benchmarks.cell_speed --case board --threads 2 --repeats 15
 
-Sides, all with the same weights, which have to agree before they are timed and then take turns:
+All sides have the same weights. Their results have to agree before the sides take turns:
 
 * fused: the cell that `adar-deploy export` writes
-* plain onnx: what `torch.onnx.export` makes of the paper's formulas (scatter_add), `export --plain`
-* eager: those formulas in PyTorch, with messages transformed once for every node
-* eager per edge: the same, once for every edge, as Eq. local-mp reads and PyG's MessagePassing.message has it
+* plain onnx: the paper's formulas (scatter_add) through `torch.onnx.export`, as `export --plain` writes them
+* eager: the paper's formulas in PyTorch, with messages transformed once per node
+* eager per edge: the same, transformed once per edge, as in Eq. local-mp and PyG's MessagePassing.message
 * compiled: eager through `torch.compile`
-* trained: PyTorch, as `adar_train` arranges the cell
+* trained: the cell of `adar_train` in PyTorch
 
-A turn is one step that is not timed, since the caches hold another side's data, and then a few that are, as
-in a run.
+A turn is one untimed step, which fills the caches, and then a block of timed steps.
 """
 
 import argparse
@@ -61,7 +60,7 @@ def board() -> tuple[Graph, ModelConfig]:
 
 
 def large() -> tuple[Graph, ModelConfig]:
-    """As large and as skewed as ogbn-arxiv: n = 170,000, m about 2,300,000, d = 128, c = 40."""
+    """Size and degree distribution of ogbn-arxiv: n = 170,000, m about 2,300,000, d = 128, c = 40."""
     random = np.random.default_rng(0)
     nodes, links = 170_000, 1_150_000
     popular = (nodes * random.random(links) ** 2.5).astype(np.int64)
@@ -71,7 +70,7 @@ def large() -> tuple[Graph, ModelConfig]:
 
 
 def hub() -> tuple[Graph, ModelConfig]:
-    """A board's worth of edges at random, and one node with 100,000 neighbours."""
+    """300,000 random edges, and one node with 100,000 neighbours."""
     random = np.random.default_rng(0)
     nodes = 100_001
     spokes = np.stack([np.arange(1, nodes), np.zeros(nodes - 1, np.int64)])
@@ -87,32 +86,32 @@ def _features(random: np.random.Generator, nodes: int) -> NDArray[np.float32]:
 
 
 def main() -> None:
-    """Compare, and print a table."""
+    """Measure and print a table."""
     options = parse()
     sides = [side for side in SIDES if side not in options.without]
     workers = {side: Worker(take_turn, side, options) for side in sides}
     answers = {side: worker.turn()[1] for side, worker in workers.items()}
     difference = max(float(np.abs(answers[FUSED] - answer).max()) for answer in answers.values())
     if not difference < TOLERANCE:
-        raise SystemExit(f"error: the sides differ by {difference:.1e}, so their times say nothing")
-    race(workers, 1)  # to warm up
+        raise SystemExit(f"error: the sides differ by {difference:.1e}, so their times cannot be compared")
+    race(workers, 1)  # warm-up
     seconds = race(workers, options.repeats)
     print_report(options, difference, seconds)
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--case", choices=CASES, default="board")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15, help="turns of each side")
-    parser.add_argument("--block", type=int, default=5, help="timed steps of a turn")
+    parser.add_argument("--block", type=int, default=5, help="timed steps per turn")
     parser.add_argument("--without", nargs="*", default=[], choices=SIDES[1:], help="sides to leave out")
     return parser.parse_args()
 
 
 def take_turn(side: str, options: argparse.Namespace) -> Turn:
-    """One step that is not timed, then a block of them that is."""
+    """One untimed step, then a block of timed steps."""
     torch.set_num_threads(options.threads)
     step = build(side, *CASES[options.case](), options.threads)
 
@@ -127,22 +126,22 @@ def take_turn(side: str, options: argparse.Namespace) -> Turn:
 
 
 def build(side: str, graph: Graph, config: ModelConfig, threads: int) -> Step:
-    """One side's step from the first state, ready to be called."""
+    """The step of one side, from the first state."""
     if side in (FUSED, PLAIN):
         return onnx_step(*cell_and_feeds(side, graph, config), threads)
     return torch_step(side, frozen_model(config), GraphTensors.of(graph))
 
 
 def frozen_model(config: ModelConfig) -> AdaR:
-    """The same for every side."""
+    """The model; its weights are the same for every side."""
     return random_model(config).eval().requires_grad_(False)
 
 
 def cell_and_feeds(side: str, graph: Graph, config: ModelConfig) -> tuple[bytes, Arrays]:
-    """The ONNX cell of that side, and what it takes for a step from the first state."""
+    """The ONNX cell of this side, and its inputs for a step from the first state."""
     model, neighbours = frozen_model(config), Neighbours.of(graph.edge_index, graph.nodes)
     if side == FUSED:
-        content = FusedCell(model, OPSET, PRECISIONS["fp32"]).graph.build({}).SerializeToString()
+        content = FusedCell(model, OPSET, PRECISIONS["fp32"]).builder.build({}).SerializeToString()
         structure: Arrays = Tables.of(neighbours).arrays() | {"share": neighbours.share}
     else:
         content = export_plain_cell(model, OPSET).SerializeToString()
@@ -156,7 +155,7 @@ def cell_and_feeds(side: str, graph: Graph, config: ModelConfig) -> tuple[bytes,
 
 
 def onnx_step(content: bytes, feeds: Arrays, threads: int) -> Step:
-    """Through an I/O binding, as in the runtime."""
+    """A step in ONNX Runtime with I/O binding, as in the runtime."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -178,7 +177,7 @@ def onnx_step(content: bytes, feeds: Arrays, threads: int) -> Step:
 
 
 def torch_step(side: str, model: AdaR, tensors: GraphTensors) -> Step:
-    """In PyTorch, without gradients."""
+    """A step in PyTorch, without gradients."""
     state = model.encode(tensors.features)
     code = torch.from_numpy(step_code(TIME, model.config.hidden))
     if side == TRAINED:
@@ -200,12 +199,12 @@ def torch_step(side: str, model: AdaR, tensors: GraphTensors) -> Step:
 
 
 def print_report(options: argparse.Namespace, difference: float, seconds: dict[str, list[float]]) -> None:
-    """The table, and all that is needed to make it again."""
+    """Print the command, the versions and the table."""
     given = " ".join(f"--{name} {getattr(options, name)}" for name in ("case", "threads", "repeats", "block"))
     print(f"python -m benchmarks.cell_speed {given}")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, onnxruntime {ort.__version__}")
     print(f"{CASES[options.case].__doc__} Largest difference {difference:.1e}.\n")
-    print("| side | ms a step, median [quartiles] | over fused, median [quartiles] |")
+    print("| side | ms per step, median [quartiles] | time relative to fused, median [quartiles] |")
     print("|---|---|---|")
     for side, values in seconds.items():
         ratio = np.divide(values, seconds[FUSED])

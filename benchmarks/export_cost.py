@@ -1,7 +1,7 @@
-"""What an export of a large run costs: seconds, and the most memory that the process ever had.
+"""Time and peak memory of an export.
 
-The run is a generated Minesweeper board (side 224: 50,176 nodes, 399,620 edges) and a model with velocities
-that are not zero. Training it would change the weights and nothing else that an export does.
+The run is a synthetic Minesweeper board (side 224: 50,176 nodes, 399,620 edges) and a model with non-zero
+velocities. The model is not trained: training changes only the weights, not the cost of the export.
 
     python -m benchmarks.export_cost --side 224
 """
@@ -21,10 +21,10 @@ from adar_train.untrained import trial_run
 
 
 def main() -> None:
-    """Make the run, export it, print a table."""
+    """Create the run, export it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--side", type=int, default=224, help="cells along one side of the board")
+    parser.add_argument("--hidden", type=int, default=64, help="hidden width d")
     parser.add_argument("--precision", default="fp32")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def main() -> None:
     print(f"python -m benchmarks.export_cost --side {options.side} --hidden {options.hidden}")
     size = f"{graph.nodes:,} nodes, {graph.edges:,} edges"
     print(f"\n{size}, {options.precision}, {torch.get_num_threads()} threads\n")
-    print("| seconds | of processor time | peak memory, MB | before the export, MB |")
+    print("| seconds | CPU seconds | peak memory, MB | peak memory before the export, MB |")
     print("|---|---|---|---|")
     print(f"| {seconds:.1f} | {work:.1f} | {peak_bytes() / 2**20:.0f} | {before / 2**20:.0f} |")
 

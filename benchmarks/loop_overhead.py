@@ -1,11 +1,10 @@
-"""What the loop costs beside the cell: bundle.loop against a bare loop over ONNX Runtime's own call.
+"""Overhead of the loop: bundle.loop compared with a bare loop over ONNX Runtime's call of the cell.
 
 python -m benchmarks.loop_overhead bundle --sides 10,100 --steps 100 --repeats 7 --threads 1
 
-The graph is a square of cells with eight neighbours each and random features. The bare side calls the cell
-with the very bindings that the loop made, and nothing else; the sides take turns. Their difference is small
-against the noise of a shared machine, so the time outside the cell is also taken within the loop's own
-steps, by a stopwatch around each call of the cell.
+The graph is a square grid with eight neighbours per node and random features. The bare side only calls the
+cell, with the bindings of the loop. The sides take turns. Their difference is small compared with noise on
+a shared machine, so a stopwatch around each cell call also measures the time outside the cell directly.
 """
 
 import argparse
@@ -24,14 +23,14 @@ from adar_runtime.graph.synthetic import grid_edges
 
 
 class Stopwatch:
-    """A session that remembers how long its calls took."""
+    """A session that records the time of each call."""
 
     def __init__(self, session: Any) -> None:
         self.session: Any = session
         self.seconds: list[float] = []
 
     def run_with_iobinding(self, binding: Any) -> None:
-        """The same call, timed."""
+        """Call the session and record the time."""
         started = time.perf_counter()
         self.session.run_with_iobinding(binding)
         self.seconds.append(time.perf_counter() - started)
@@ -41,7 +40,7 @@ class Stopwatch:
 
 
 def main() -> None:
-    """Compare at every size, and print a table."""
+    """Measure every size and print a table."""
     options = parse()
     bundle = load(options.bundle, "onnxruntime-cpu", options.threads)
     print(
@@ -52,8 +51,8 @@ def main() -> None:
         f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, {platform.machine()}\n"
     )
     print(
-        "| nodes | bare, µs a step | loop, µs a step | loop / bare | outside the cell, µs a step "
-        "| of the step |"
+        "| nodes | bare, µs per step | loop, µs per step | loop / bare | outside the cell, µs per step "
+        "| share of the step |"
     )
     print("|---|---|---|---|---|---|")
     for side in map(int, options.sides.split(",")):
@@ -62,22 +61,22 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("bundle", help="folder of an exported bundle")
-    parser.add_argument("--sides", default="10,100", help="cells along the square, with commas between")
-    parser.add_argument("--steps", type=int, default=100, help="steps of a turn")
+    parser.add_argument("--sides", default="10,100", help="nodes along one side of the grid, comma-separated")
+    parser.add_argument("--steps", type=int, default=100, help="steps per turn")
     parser.add_argument("--repeats", type=int, default=7, help="turns of each side")
     parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime")
     return parser.parse_args()
 
 
 def race(bundle: Bundle, graph: Graph, steps: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of a step, the median of each turn after one that is not counted."""
+    """Median seconds per step of each turn, after one warm-up turn."""
     seconds: dict[str, list[float]] = {"bare": [], "loop": [], "outside": []}
     for repeat in range(repeats + 1):
         loop = bundle.loop(graph, steps, Final())
-        next(loop)  # the untouched input takes no call
+        next(loop)  # the input state takes no cell call
         looped, outside = time_loop(loop)
         bare = time_bare(loop, steps)
         if repeat:
@@ -87,7 +86,7 @@ def race(bundle: Bundle, graph: Graph, steps: int, repeats: int) -> dict[str, li
 
 
 def time_loop(loop: Loop) -> tuple[float, float]:
-    """Of a step, all of it and what was spent outside the cell."""
+    """Median seconds per step: in total, and outside the cell."""
     recurrence = loop.recurrence
     assert isinstance(recurrence, OnnxRecurrence)
     watch = recurrence._cell = Stopwatch(recurrence._cell)
@@ -99,7 +98,7 @@ def time_loop(loop: Loop) -> tuple[float, float]:
 
 
 def time_bare(loop: Loop, steps: int) -> float:
-    """Of a step, with the bindings that the loop has made."""
+    """Median seconds per step of the bare loop, with the bindings of the loop."""
     recurrence = loop.recurrence
     assert isinstance(recurrence, OnnxRecurrence)
     watch = Stopwatch(recurrence._cell.session)
@@ -109,7 +108,7 @@ def time_bare(loop: Loop, steps: int) -> float:
 
 
 def print_row(nodes: int, seconds: dict[str, list[float]]) -> None:
-    """Medians, with quartiles of the ratio."""
+    """Print medians, and quartiles of the ratio."""
     bare, loop, outside = (np.array(seconds[name]) for name in ("bare", "loop", "outside"))
     low, middle, high = np.quantile(loop / bare, [0.25, 0.5, 0.75])
     print(

@@ -1,10 +1,10 @@
-"""Whether a graph of a million nodes costs more an edge than a small one, and how much memory it takes.
+"""Time per edge and peak memory of large graphs, compared with a small graph.
 
 python -m benchmarks.scale bundle --nodes 10000,1000000 --degree 10 --steps 5 --threads 2
 
-Two kinds of graph with the same mean degree: "near", where neighbours have numbers close to each other as on
-a mesh, and "random", where every neighbour is a jump through memory. Each size runs in a process of its own,
-so that its peak of memory is its own; sizes and kinds take turns. Needs free memory for the largest.
+Two kinds of graph have the same mean degree. In "near", neighbours have close ids, as in a mesh. In "random",
+every neighbour is a random memory access. Each size runs in its own process, so that its peak memory is its
+own. The sizes take turns. The largest graph has to fit into free memory.
 """
 
 import argparse
@@ -26,7 +26,7 @@ KINDS = ("near", "random")
 
 
 def main() -> None:
-    """Run every size of every kind, and print a table."""
+    """Measure every size of every kind and print a table."""
     options = parse()
     if options.one:
         print(json.dumps(one(options)))
@@ -39,7 +39,10 @@ def main() -> None:
     print(
         f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, {platform.machine()}\n"
     )
-    print("| graph | nodes | edges | prepare, s | ns an edge and step | to the first | peak, GB | foretold |")
+    print(
+        "| graph | nodes | edges | preparation, s | ns per edge and step | relative to the first size "
+        "| peak memory, GB | estimated memory, GB |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for kind in KINDS:
         found = [[child(options, kind, nodes) for nodes in sizes] for _ in range(options.repeats)]
@@ -49,15 +52,15 @@ def main() -> None:
             print(
                 f"| {kind} | {nodes:,} | {int(runs[0]['edges']):,} | {median(runs, 'prepare'):.2f} "
                 f"| {median(runs, 'nanoseconds'):.0f} | {np.median(ratio):.2f} "
-                f"| {max(run['peak'] for run in runs):.2f} | {runs[0]['foretold']:.2f} |"
+                f"| {max(run['peak'] for run in runs):.2f} | {runs[0]['estimated']:.2f} |"
             )
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("bundle", help="folder of an exported bundle")
-    parser.add_argument("--nodes", default="10000,1000000", help="sizes, with commas between")
+    parser.add_argument("--nodes", default="10000,1000000", help="numbers of nodes, comma-separated")
     parser.add_argument("--degree", type=int, default=10, help="mean number of neighbours")
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
     parser.add_argument("--repeats", type=int, default=1, help="turns of each size")
@@ -67,7 +70,7 @@ def parse() -> argparse.Namespace:
 
 
 def child(options: argparse.Namespace, kind: str, nodes: int) -> dict[str, float]:
-    """What a process of its own finds for one graph."""
+    """Measure one graph in its own process."""
     settings = {"degree": options.degree, "steps": options.steps, "threads": options.threads, "nodes": nodes}
     words = [f"--{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "benchmarks.scale", options.bundle, *words, "--one", kind]
@@ -75,7 +78,7 @@ def child(options: argparse.Namespace, kind: str, nodes: int) -> dict[str, float
 
 
 def one(options: argparse.Namespace) -> dict[str, float]:
-    """Time and memory of one graph, after one step that is not counted."""
+    """Time and memory of one graph, after one warm-up step."""
     bundle = load(options.bundle, "onnxruntime-cpu", options.threads)
     manifest, nodes = bundle.manifest, int(options.nodes)
     graph = graph_for(manifest, nodes, edges(options.one, nodes, options.degree))
@@ -93,19 +96,19 @@ def one(options: argparse.Namespace) -> dict[str, float]:
         "prepare": result.timings["prepare"],
         "nanoseconds": 1e9 * seconds / options.steps / graph.edges,
         "peak": peak_bytes() / 1e9,
-        "foretold": (before + needed_bytes(graph, manifest)) / 1e9,
+        "estimated": (before + needed_bytes(graph, manifest)) / 1e9,
     }
 
 
 def edges(kind: str, nodes: int, degree: int) -> np.ndarray:
-    """As many neighbours as the degree on average, of every node."""
+    """Random edges of this kind and mean degree."""
     if kind == "near":
         return near_edges(nodes, degree)
     return np.random.default_rng(1).integers(0, nodes, (2, nodes * degree))
 
 
 def median(runs: list[dict[str, float]], name: str) -> float:
-    """Of a figure over all turns."""
+    """Median of one figure over all turns."""
     return float(np.median([run[name] for run in runs]))
 
 

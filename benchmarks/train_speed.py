@@ -1,12 +1,12 @@
-"""How long an epoch of training takes, and how much memory: ours against the plain arrangement.
+"""Time and memory of a training epoch: our implementation compared with a plain one.
 
 python -m benchmarks.train_speed --side 100 --steps 8 --hidden 64 --repeats 5 --threads 1
 
-An epoch is forward, the task's loss, backward and one step of Adam, on the generated Minesweeper
-board. All sides start from the same weights, have to agree before they are timed, and take turns.
-Memory is what an epoch adds to the peak of a process of its own. Ours is there twice: in single precision,
-which is the default, and with `train --mixed-precision`. So is the plain side: with messages transformed
-once per node, and once per edge, as PyG's MessagePassing.message would.
+An epoch is a forward pass, the task loss, a backward pass and one step of Adam on the synthetic Minesweeper
+board. All sides start from the same weights. Their results have to agree before the sides take turns. Memory
+is the increase of the peak of a separate process by an epoch. Our side runs in single precision (the default)
+and with `train --mixed-precision`. The plain side transforms messages once per node, and once per edge as in
+PyG's MessagePassing.message.
 """
 
 import argparse
@@ -34,7 +34,7 @@ TOLERANCE = 1e-4
 
 
 def main() -> None:
-    """Compare, and print a table."""
+    """Measure and print a table."""
     options = parse()
     torch.set_num_threads(options.threads)
     memory = {} if options.memory_of else {side: memory_of(side) for side in SIDES}
@@ -45,25 +45,25 @@ def main() -> None:
         return
     difference = largest_difference(list(models.values()), graph, options.steps)
     if not difference < TOLERANCE:
-        sys.exit(f"error: the sides differ by {difference:.1e}, so their times say nothing")
+        sys.exit(f"error: the sides differ by {difference:.1e}, so their times cannot be compared")
     seconds = race(models, graph, options)
     print_report(options, difference, seconds, memory)
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--side", type=int, default=100, help="cells along the board")
+    parser.add_argument("--side", type=int, default=100, help="cells along one side of the board")
     parser.add_argument("--steps", type=int, default=8, help="recurrent steps, S")
-    parser.add_argument("--hidden", type=int, default=64, help="hidden columns, d")
-    parser.add_argument("--repeats", type=int, default=5, help="timed epochs of each side")
+    parser.add_argument("--hidden", type=int, default=64, help="hidden width d")
+    parser.add_argument("--repeats", type=int, default=5, help="timed epochs per side")
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
     parser.add_argument("--memory-of", choices=SIDES, help=argparse.SUPPRESS)  # for the child process
     return parser.parse_args()
 
 
 def build(side: str, options: argparse.Namespace, graph: GraphTensors) -> AdaR | PlainAdaR:
-    """A model of that side; the weights are the same for both."""
+    """The model of this side; all sides have the same weights."""
     assert isinstance(graph.features, torch.Tensor)
     model = random_model(ModelConfig(graph.features.shape[1], targets=2, hidden=options.hidden))
     return model if side in (OURS, MIXED) else PlainAdaR(model, per_edge=side == PER_EDGE)
@@ -71,13 +71,13 @@ def build(side: str, options: argparse.Namespace, graph: GraphTensors) -> AdaR |
 
 @torch.no_grad()
 def largest_difference(models: list[AdaR | PlainAdaR], graph: GraphTensors, steps: int) -> float:
-    """Between the first model and any other, over all entries of the states after the last step."""
+    """Largest difference of the final states between the first model and any other."""
     first, *others = (list(deepcopy(model).eval().trajectory(graph, times(steps)))[-1] for model in models)
     return max(float((a - b).abs().max()) for other in others for a, b in zip(first, other, strict=True))
 
 
 def epoch_of(side: str, model: AdaR | PlainAdaR, graph: GraphTensors, steps: int) -> Callable[[], None]:
-    """One epoch as the trainer does it, ready to be called."""
+    """One epoch, as the trainer runs it."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, weight_decay=1e-6)
     chosen = torch.arange(0, len(graph.share), 2)
 
@@ -94,7 +94,7 @@ def epoch_of(side: str, model: AdaR | PlainAdaR, graph: GraphTensors, steps: int
 def race(
     models: dict[str, AdaR | PlainAdaR], graph: GraphTensors, options: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """Seconds of each timed epoch, the sides taking turns after one that is not counted."""
+    """Seconds of each timed epoch. The sides take turns, after one warm-up epoch each."""
     epochs = {side: epoch_of(side, model, graph, options.steps) for side, model in models.items()}
     seconds: dict[str, list[float]] = {side: [] for side in models}
     for repeat in range(options.repeats + 1):
@@ -107,23 +107,23 @@ def race(
 
 
 def memory_of(side: str) -> float:
-    """MB, from a process that trains only this side."""
+    """MB of an epoch, from a process that trains only this side."""
     command = [sys.executable, "-m", "benchmarks.train_speed", *sys.argv[1:], "--memory-of", side]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def epoch_memory(epoch: Callable[[], None]) -> float:
-    """MB by which two epochs raise this process's peak; less than one is not to be told from none."""
+    """Increase of the peak memory of this process by two epochs, in MB; at least 1."""
     before = peak_bytes()
     epoch()
-    epoch()  # the first one has no Adam moments and no gradients from before
+    epoch()  # the first epoch starts without Adam moments and gradients
     return max(1.0, (peak_bytes() - before) / 2**20)
 
 
 def print_report(
     options: argparse.Namespace, difference: float, seconds: dict[str, list[float]], memory: dict[str, float]
 ) -> None:
-    """The table, and all that is needed to make it again."""
+    """Print the command, the versions and the table."""
     given = " ".join(f"--{name} {getattr(options, name)}" for name in ("side", "steps", "hidden", "repeats"))
     print(f"python -m benchmarks.train_speed {given} --threads {options.threads}")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}")

@@ -1,7 +1,8 @@
 """A bundle without adar-deploy, in 30 lines.
 
-Plain ONNX Runtime and numpy: a bundle with learned targets, Euler's method, the answer at t = 1. It copies
-every state at every step, and lays out tables that a hub would make huge; `adar_runtime` does neither.
+Only ONNX Runtime and numpy: a bundle with learned targets, Euler's method, the result at t = 1. This code
+copies every state in every step, and its neighbour table is huge if one node has many neighbours.
+`adar_runtime` avoids both.
 
     python examples/plain_onnxruntime.py bundle graph.npz 100
 """
@@ -15,18 +16,18 @@ STATE = ["nodes", "targets", "node_proxies", "target_proxies"]
 
 
 def run_bundle(folder: str, features: np.ndarray, edges: np.ndarray, steps: int) -> np.ndarray:
-    """Scores [n, c]; edges [2, m] as (source, target), none twice."""
+    """Scores [n, c]; edges [2, m] as (source, target), without repeated edges."""
     files = [f"{folder}/{name}.onnx" for name in ("encoder", "cell", "head")]
     encoder, cell, head = (ort.InferenceSession(file, providers=["CPUExecutionProvider"]) for file in files)
     outputs = [port.name for port in cell.get_outputs()]
     feeds = dict(zip(STATE, encoder.run(STATE, {"features": features})))
     n, d = feeds["nodes"].shape
     lists = [edges[0][edges[1] == node] for node in range(n)]
-    leaf = np.zeros((n, max(1, *map(len, lists))), np.int32)  # one row a node; 0 is nobody
+    leaf = np.zeros((n, max(1, *map(len, lists))), np.int32)  # one row per node; 0 is no neighbour
     for row, sources in zip(leaf, lists):
         row[: len(sources)] = sources + 1
     tables = [port.name for port in cell.get_inputs() if port.name.startswith(("leaf_", "join_"))]
-    feeds |= {name: np.zeros((1, 1), np.int32) for name in tables}  # what is not needed
+    feeds |= {name: np.zeros((1, 1), np.int32) for name in tables}  # unused tables
     feeds |= {"leaf_0": leaf, "place": np.arange(1, n + 1, dtype=np.int32), "sample": np.zeros(1, np.int32)}
     feeds["share"] = np.array([[1 / (len(sources) + 1)] for sources in lists], np.float32)
     feeds |= {name: np.array(1 / steps, np.float32) for name in ("weight", "lead")}

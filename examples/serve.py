@@ -1,6 +1,6 @@
 """The runtime inside a FastAPI app.
 
-One bundle, opened once. A graph is sent as the bytes of an `.npz`; the answer says which step it is from.
+The app opens one bundle once. A request is the bytes of an `.npz` file; the response names the step used.
 
     pip install fastapi uvicorn
     ADAR_BUNDLE=bundle uvicorn examples.serve:app
@@ -18,17 +18,17 @@ from fastapi.concurrency import run_in_threadpool
 
 from adar_runtime import AdarError, load, read_graph
 
-MAX_UPLOAD = 64 * 2**20  # bytes of a file; what it may unpack to is ADAR_MAX_BYTES
-MAX_BUDGET = 1000  # steps that a caller may ask for
+MAX_UPLOAD = 64 * 2**20  # bytes of a request; ADAR_MAX_BYTES limits the unpacked size
+MAX_BUDGET = 1000  # most steps per request
 
 app = FastAPI(title="adar-deploy")
 bundle = load(os.environ.get("ADAR_BUNDLE", "bundle"), threads=1)
-one_at_a_time = threading.Lock()  # a process a core serves more than threads that wait for each other
+one_at_a_time = threading.Lock()  # one process per core serves more than waiting threads
 
 
 @app.get("/health")
 def health() -> dict[str, str]:
-    """What is being served, and on what."""
+    """The backend, and what the bundle predicts."""
     return {"backend": bundle.backend.name, "predicts": bundle.manifest.level}
 
 
@@ -36,17 +36,17 @@ def health() -> dict[str, str]:
 async def predict(
     request: Request, budget: Annotated[int, Query(ge=1, le=MAX_BUDGET)] = 100
 ) -> dict[str, Any]:
-    """Read, check and answer a graph."""
+    """Read a graph, check it and return its predictions."""
     content = b""
     async for part in request.stream():
         content += part
         if len(content) > MAX_UPLOAD:
-            raise HTTPException(413, f"a graph file may have {MAX_UPLOAD:,} bytes")
-    return await run_in_threadpool(answer, content, budget)
+            raise HTTPException(413, f"the file is too large: at most {MAX_UPLOAD:,} bytes")
+    return await run_in_threadpool(infer, content, budget)
 
 
-def answer(content: bytes, budget: int) -> dict[str, Any]:
-    """What is wrong with a graph is the caller's to know: the message says what to do."""
+def infer(content: bytes, budget: int) -> dict[str, Any]:
+    """Run the bundle. Errors about the graph go to the client: their messages say what to do."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graph.npz"

@@ -1,8 +1,8 @@
-"""Texts of nodes and of classes, and a model that has seen neither.
+"""Zero-shot classification of texts: train on some classes, predict others.
 
-A model is trained on one set of described classes and run on another: it never learns what a class is, only
-how nodes and descriptions come together. The texts here are a few words each; yours are in tables, which
-`adar_runtime.graph.formats.texts.read_texts` and `adar-deploy embed` read.
+The model learns how node texts and class descriptions fit together, so it can predict classes that were not
+in the training data. The texts here are a few words each. To read your own texts from tables, use
+`adar_runtime.graph.formats.texts.read_texts` or `adar-deploy embed`.
 
     python examples/zero_shot_from_text.py --model all-MiniLM-L6-v2
 """
@@ -19,12 +19,12 @@ from adar_runtime.evaluation.zero_shot_baselines import cosine
 from adar_train import ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import with_split
 
-TRAINED_ON = {
+TRAINING_CLASSES = {
     "physics": "quark boson lepton hadron neutrino",
     "biology": "enzyme protein membrane genome ribosome",
     "history": "empire dynasty treaty revolt monarch",
 }
-NEVER_SEEN = {
+NEW_CLASSES = {
     "music": "violin melody rhythm chord opera",
     "cooking": "onion butter oven recipe flour",
     "sports": "goal referee stadium league coach",
@@ -33,7 +33,7 @@ NEVER_SEEN = {
 
 
 def papers(topics: dict[str, str], embedder: Embedder, seed: int, nodes: int = 300) -> Graph:
-    """Short texts about each topic, most of whose links stay within it."""
+    """A graph of short texts. Most edges connect texts of the same topic."""
     random = np.random.default_rng(seed)
     words = [text.split() for text in topics.values()]
     any_word = " ".join(topics.values()).split()
@@ -45,29 +45,31 @@ def papers(topics: dict[str, str], embedder: Embedder, seed: int, nodes: int = 3
     return Graph(
         features=embedder(texts),
         edge_index=np.concatenate([edges, edges[::-1]], axis=1),
-        labels=label,  # for training, or to see how well it went: a run looks at none
+        labels=label,  # for training and for the accuracy below; inference does not use labels
         target_features=embedder([f"{name}: {text}" for name, text in topics.items()]),
         class_names=tuple(topics),
     )
 
 
 def main() -> None:
-    """Train on three topics, then ask about four others."""
+    """Train on three topics, then predict four others."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="all-MiniLM-L6-v2", help="a name on the hub, or a folder")
+    parser.add_argument(
+        "--model", default="all-MiniLM-L6-v2", help="a model name on the Hugging Face hub, or a folder"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/zero-shot"))
     parser.add_argument("--epochs", type=int, default=60)
     given = parser.parse_args()
     embedder = Embedder(given.model)
 
-    seen = with_split(papers(TRAINED_ON, embedder, seed=0))
+    seen = with_split(papers(TRAINING_CLASSES, embedder, seed=0))
     settings = TrainConfig(epochs=given.epochs, episodes=True, exit_budgets=(8, 50))
-    model = ModelConfig(seen.width, None, hidden=32, isotropic=True, dropout=0.0)
+    model = ModelConfig(seen.width, None, hidden=32, variant="zero-shot", dropout=0.0)
     fitted = fit([seen], model, settings)
     save_run(given.out / "run", fitted, seen, ["topics"], settings)
     export_bundle(load_run(given.out / "run"), given.out / "bundle")
 
-    unseen = papers(NEVER_SEEN, embedder, seed=1)
+    unseen = papers(NEW_CLASSES, embedder, seed=1)
     result = load(given.out / "bundle").run(unseen, budget=50)
     right = float(np.mean(result.predictions == unseen.labels))
     alone = float(np.mean(cosine(unseen).argmax(axis=1) == unseen.labels))

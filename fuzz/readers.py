@@ -1,9 +1,9 @@
-"""Fuzzes whatever reads bytes from outside: graph files, manifests, ONNX graphs. Needs atheris.
+"""Fuzz every reader of files from outside: graph files, manifests, ONNX models. Needs atheris.
 
     python fuzz/readers.py build/fuzz fuzz/corpus -max_total_time=600
 
-The first byte of an input says which reader gets the rest. An AdarError is an answer; any other exception,
-ten seconds without an answer, or a gigabyte of memory is a find, and libFuzzer writes the input down.
+The first byte of an input selects the reader of the other bytes. An AdarError is a correct result. Any other
+exception, ten seconds without a result, or a gigabyte of memory is a bug, and libFuzzer saves the input.
 """
 
 import io
@@ -25,7 +25,7 @@ with atheris.instrument_imports(include=["adar_runtime", "zipfile", "numpy.lib",
     from adar_runtime.bundle.onnx_facts import facts_of
     from adar_runtime.errors import AdarError
     from adar_runtime.graph import Graph
-    from adar_runtime.graph.formats import pickles
+    from adar_runtime.graph.formats._pickles import check_pickle
 
 KEYS = (
     "x",
@@ -43,7 +43,7 @@ LIMITS = ["-rss_limit_mb=1024", "-timeout=10", "-max_len=16384", "-print_final_s
 
 
 class Readers:
-    """One method a reader; what it takes for good is looked at once more."""
+    """One method per reader. A graph or manifest that a reader accepts is checked again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,13 +62,13 @@ class Readers:
         try:
             self._readers[data[0] % len(self._readers)](data[1:])
         except AdarError as error:
-            assert len(str(error)) < 2000, "an error is a line, not a page"
+            assert len(str(error)) < 2000, "an error message is one line, not a page"
 
     def npz(self, data: bytes) -> None:
         self._graph("g.npz", data)
 
     def npz_of_members(self, data: bytes) -> None:
-        """The bytes as the arrays of a whole archive: no checksum keeps a mutation from being read."""
+        """The bytes as arrays of a valid archive, so that checksums do not reject every mutation."""
         provider = atheris.FuzzedDataProvider(data)
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
@@ -79,13 +79,13 @@ class Readers:
         self._graph("g.npz", buffer.getvalue())
 
     def pt(self, data: bytes) -> None:
-        """As far as PyTorch, which reads only what has passed this."""
-        from adar_runtime.graph.formats.pt import _check_archive
+        """The checks before PyTorch, which reads only files that passed them."""
+        from adar_runtime.graph.formats.pt import check_archive
 
-        _check_archive(self._file("g.pt", data))
+        check_archive(self._file("g.pt", data))
 
     def pickle(self, data: bytes) -> None:
-        pickles.check(data)
+        check_pickle(data)
 
     def manifest(self, data: bytes) -> None:
         manifest = Manifest.from_json(data.decode("utf-8", errors="replace"))
@@ -97,7 +97,7 @@ class Readers:
         facts_of(data)
 
     def _graph(self, name: str, data: bytes) -> None:
-        _look_at(read_graph(self._file(name, data)))
+        _check_again(read_graph(self._file(name, data)))
 
     def _file(self, name: str, data: bytes) -> Path:
         path = self._folder / name
@@ -105,15 +105,15 @@ class Readers:
         return path
 
 
-def _look_at(graph: Graph) -> None:
-    """All that a Graph promises."""
+def _check_again(graph: Graph) -> None:
+    """Check the guarantees of a Graph."""
     assert graph.nodes > 0
     assert np.isfinite(graph.rows(0, graph.nodes)).all()
     assert not graph.edges or 0 <= graph.edge_index.min() <= graph.edge_index.max() < graph.nodes
 
 
 def main() -> None:
-    """Fuzz until libFuzzer's own options say that it is enough."""
+    """Fuzz until libFuzzer's options end the run."""
     with TemporaryDirectory(
         prefix="adar-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
     ) as folder:

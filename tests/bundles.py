@@ -1,4 +1,4 @@
-"""Bundles with something changed in them, hashes and all, as a stranger could."""
+"""Change a bundle and its hashes, as an attacker could."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from adar_runtime.bundle.manifest import checksum_of
 
 
 def edit(bundle: Path, change: Callable[[dict], object], *, seal: bool = True) -> None:
-    """Change the manifest and, unless told otherwise, its checksum with it."""
+    """Change the manifest; `seal` also updates its checksum."""
     manifest = json.loads((bundle / "manifest.json").read_text())
     change(manifest)
     if seal:
@@ -20,25 +20,25 @@ def edit(bundle: Path, change: Callable[[dict], object], *, seal: bool = True) -
     (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
-def replace_graph(bundle: Path, name: str, content: bytes) -> None:
-    """Put other bytes in the place of a graph, and have the manifest vouch for them."""
+def replace_model(bundle: Path, name: str, content: bytes) -> None:
+    """Replace an ONNX file and update its size and hash in the manifest."""
     (bundle / f"{name}.onnx").write_bytes(content)
     facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     edit(bundle, lambda m: m["graphs"][name].update(facts))
 
 
-def change_graph(bundle: Path, copy: Path, name: str, change: Callable[[onnx.ModelProto], object]) -> Path:
-    """A copy of the bundle (or itself) with one graph changed, for which the manifest vouches."""
+def change_model(bundle: Path, copy: Path, name: str, change: Callable[[onnx.ModelProto], object]) -> Path:
+    """Change one ONNX model in a copy of the bundle (or in place) and update the manifest."""
     if copy != bundle:
         shutil.copytree(bundle, copy)
     model = onnx.load(copy / f"{name}.onnx")
     change(model)
-    replace_graph(copy, name, model.SerializeToString())
+    replace_model(copy, name, model.SerializeToString())
     return copy
 
 
 def change_weight(model: onnx.ModelProto, by: float = 1.0) -> None:
-    """One number of the first weight matrix."""
+    """Change one number of the first weight matrix."""
     weight = next(w for w in model.graph.initializer if len(w.dims) == 2 and w.name != "no_message")
     array = onnx.numpy_helper.to_array(weight).copy()
     array[0, 0] += by

@@ -1,4 +1,4 @@
-"""Small real things that many tests share: a graph, a trained run, the bundles made from it."""
+"""Fixtures that many tests share: a graph, trained runs, and the bundles exported from them."""
 
 import os
 import signal
@@ -16,9 +16,9 @@ from tests.helpers import awake, random_graph
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hear SIGINT even where a shell made us ignore it, as it does for what it starts in the background.
+    """Handle SIGINT even if a shell started pytest in the background and made it ignore SIGINT.
 
-    And what is built here is nobody's business but the tests'.
+    Engines and other state of the tests go to a temporary folder, not to the user's.
     """
     state = TemporaryDirectory(prefix="adar-state-")
     config.add_cleanup(state.cleanup)
@@ -28,8 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say of every test that needs a GPU why it is skipped, where there is none."""
-    problem = tensorrt.problem()
+    """Without a GPU, skip every test that needs one, with the reason."""
+    problem = tensorrt.TensorRtBackend.problem()
     for item in items:
         if problem is not None and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=f"no TensorRT on a GPU: {problem}"))
@@ -42,7 +42,7 @@ def board() -> Graph:
 
 @pytest.fixture(scope="session")
 def run_folder(board: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with learned targets, trained for a moment."""
+    """A run with learned targets, trained for 3 epochs."""
     path = tmp_path_factory.mktemp("runs") / "board"
     training = TrainConfig(epochs=3, train_steps=3, select_budgets=(3,), exit_budgets=(3, 5))
     fitted = fit([board], ModelConfig(board.width, 2, hidden=16, proxies=4), training)
@@ -59,7 +59,7 @@ def bundle_folder(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def described_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose targets are given as features, so that it takes any number of classes."""
+    """A run with described targets: it takes any number of classes."""
     path = tmp_path_factory.mktemp("runs") / "described"
     graph = random_graph(40, 120)
     model = awake(ModelConfig(graph.width, None, hidden=16, proxies=4))

@@ -51,7 +51,9 @@ def test_zero_shot_from_text(run, tmp_path: Path) -> None:
 
 def _words() -> list[str]:
     example = runpy.run_path(str(EXAMPLES / "zero_shot_from_text.py"))
-    return " ".join(t for topics in ("TRAINED_ON", "NEVER_SEEN") for t in example[topics].values()).split()
+    return " ".join(
+        t for topics in ("TRAINING_CLASSES", "NEW_CLASSES") for t in example[topics].values()
+    ).split()
 
 
 def test_the_loop_is_driven(run, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real, tiny model of sentence-transformers, and graphs of texts that it can tell apart."""
+"""A real, tiny sentence-transformers model, and graphs of texts that it can distinguish."""
 
 import csv
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ TOPICS = {
 
 
 def tiny_model(folder: Path, columns: int = 64, words: Sequence[str] = ()) -> Path:
-    """One random direction a word: texts that share words are close."""
+    """A model with one random vector per word: texts that share words are close."""
     words = ["[UNK]", *(words or [*TOPICS, *(word for topic in TOPICS.values() for word in topic)])]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -30,7 +30,7 @@ def tiny_model(folder: Path, columns: int = 64, words: Sequence[str] = ()) -> Pa
 
 
 def write_tables(folder: Path, nodes: int = 60, seed: int = 0) -> list[str]:
-    """papers.csv, cites.csv and fields.csv; the label of each paper."""
+    """Write papers.csv, cites.csv and fields.csv; return the label of each paper."""
     random = np.random.default_rng(seed)
     names = list(TOPICS)
     labels = random.integers(0, len(names), nodes)

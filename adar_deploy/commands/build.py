@@ -13,7 +13,7 @@ from adar_deploy.console import Bar, print_facts, print_next, print_rows
 from adar_deploy.options import BundleArgument, Json, PrecisionName
 
 if TYPE_CHECKING:
-    from adar_runtime.backends.tensorrt.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
     from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
 
 GIB = 2**30
@@ -69,7 +69,7 @@ def build(
 
     Example: adar-deploy build bundle --flavour rtx --sm 86,89 --profile n=1:10000:1000000,m=1:80000:8000000
     """
-    from adar_runtime.backends.tensorrt.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
     from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
     from adar_runtime.backends.tensorrt.engines.sidecar import summary
     from adar_runtime.bundle.bundle import read_bundle
@@ -83,8 +83,8 @@ def build(
             f"{bundle} is {manifest.precision}, and TensorRT takes the types of the ONNX file: "
             f"adar-deploy export --precision {precision.value} --tensorrt"
         )
-    wish = Wish(
-        flavour=flavour.value if flavour else None,
+    wish = BuildOptions(
+        package=flavour.value if flavour else None,
         capabilities=_numbers(sm),
         profiles=tuple(map(Profile.parse, profile or PROFILES)),
         level=optimization_level,
@@ -99,7 +99,7 @@ def build(
     print_next("run", "GRAPH", "--bundle", bundle, "--backend", "tensorrt")
 
 
-def build_with_bar(bundle: Path, wish: "Wish") -> "list[Sidecar]":
+def build_with_bar(bundle: Path, wish: "BuildOptions") -> "list[Sidecar]":
     """Build, while a bar shows what TensorRT says it is doing."""
     from adar_runtime.backends.tensorrt.engines.build import build_engines
     from adar_runtime.bundle.bundle import read_bundle

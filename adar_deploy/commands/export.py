@@ -47,7 +47,8 @@ def export(
     """
     require("export")
     from adar_export import export_bundle
-    from adar_train.runs import GRAPH, load_run, newest_run
+    from adar_runtime.run_files import GRAPH
+    from adar_train.runs import load_run, newest_run
 
     if tensorrt:
         _check_engines(plain=plain)
@@ -82,18 +83,18 @@ def export(
 
 def _check_engines(*, plain: bool) -> None:
     """Refuse before any work is done what no engine could be built of, or with."""
-    from adar_runtime.backends.tensorrt.engines.flavours import flavour_of
+    from adar_runtime.backends.tensorrt.engines.packages import load_package
     from adar_runtime.errors import UsageError
 
     if plain:
         raise UsageError("TensorRT has no sum over scattered edges: leave --plain or --tensorrt out")
-    flavour_of()
+    load_package()
 
 
 def _build(bundle: Path) -> "list[Sidecar]":
-    from adar_runtime.backends.tensorrt.engines.build import Wish
+    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
 
-    return build_with_bar(bundle, Wish())
+    return build_with_bar(bundle, BuildOptions())
 
 
 def _status(found: "Check | Trial") -> str:

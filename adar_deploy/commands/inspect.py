@@ -121,7 +121,7 @@ def _targets(manifest: "Manifest", engines: "Sequence[Sidecar]") -> str:
     found: dict[str, bool] = {}
     for one in engines:
         name = f"{one.builder} {one.version}, {one.gpus}"
-        found[name] = found.get(name, True) and hashes.get(one.graph, one.onnx_sha256) == one.onnx_sha256
+        found[name] = found.get(name, True) and hashes.get(one.onnx_model, one.onnx_sha256) == one.onnx_sha256
     return "; ".join(name if fits else f"{name} (of other ONNX files)" for name, fits in found.items())
 
 

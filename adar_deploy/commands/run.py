@@ -24,7 +24,6 @@ class Exit(StrEnum):
     time = "time"
     converged = "converged"
     final = "final"
-    per_node = "per-node"
 
 
 def run(
@@ -98,16 +97,12 @@ def run(
     trusted = backend is Backend.tensorrt and is_typed(ctx, "backend")
     opened = load(bundle, backend.value, threads, rebuild=rebuild, trust_engines=trusted)
     waiting = _given(patience=patience, tolerance=within)
-    if exit is Exit.per_node:
-        rule = opened.stop_rule("final")
-    else:
-        rule = opened.stop_rule(exit.value if exit else None, **waiting)
+    rule = opened.stop_rule(exit.value if exit else None, **waiting)
     job = Job(
         bundle=opened,
         budget=max_steps,
         rule=rule,
         solver=opened.solver(solver.value, **_given(calls=calls, tolerance=tolerance)),
-        per_node=waiting if exit is Exit.per_node else None,
     )
     if calls is not None and calls > max_steps and not quiet:
         steps = f"the budget of {max_steps:,} steps"
@@ -136,7 +131,7 @@ def _given(**settings: Any) -> dict[str, Any]:
 def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
     """Each graph, or what is wrong with it, read while the one before is worked on."""
     from adar_runtime import AdarError, read_graph
-    from adar_runtime.loop.prefetch import read_ahead
+    from adar_runtime.loop.prefetch import prefetch
 
     def read(path: Path) -> "Graph | AdarError":
         try:
@@ -144,7 +139,7 @@ def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
         except AdarError as error:
             return error
 
-    return read_ahead(map(read, files))
+    return prefetch(map(read, files))
 
 
 def _show(answers: "list[Answer | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:

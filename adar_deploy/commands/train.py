@@ -164,7 +164,7 @@ def train(
         model=model_config(
             graphs,
             hidden=hidden or (128 if described else 64),
-            isotropic=described,
+            variant="zero-shot" if described else "standard",
             proxies=proxies,
             step_info=Ablation.step_info not in left_out,
             relation=Ablation.relation not in left_out,
@@ -241,7 +241,9 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
-    graph = out / "graph.pt"
+    from adar_runtime.run_files import GRAPH
+
+    graph = out / GRAPH
     if as_json:
         typer.echo(json.dumps(metrics | {"run": str(out), "graph": str(graph)}))
         return

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from adar_deploy.report.environment import environment
 from adar_deploy.report.measure import Progress, measure_on
-from adar_deploy.report.sources import CONFIG, GRAPH, HISTORY, METRICS, Sources
+from adar_deploy.report.sources import Sources
+from adar_runtime.run_files import CONFIG, GRAPH, HISTORY, METRICS
 
 if TYPE_CHECKING:
     from adar_runtime.graph import Graph

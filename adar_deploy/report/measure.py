@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.report.sources import METRICS, Sources
+from adar_deploy.report.sources import Sources
+from adar_runtime.run_files import METRICS
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph
@@ -58,11 +59,10 @@ def measure_on(
 
 def _split(sources: Sources, graph: "Graph") -> int:
     """The split that the model was trained on, where the graph has it."""
+    from adar_runtime.graph.labels import split_trained_on
+
     manifest = sources.manifest()
-    trained = (sources.read(METRICS) or (manifest.training if manifest else {})).get("split")
-    if not isinstance(trained, int) or graph.test_mask is None:
-        return 0
-    return trained if 0 <= trained < len(graph.test_mask) else 0
+    return split_trained_on(sources.read(METRICS) or (manifest.training if manifest else {}), graph)
 
 
 def _unscored(
@@ -88,7 +88,7 @@ def _scored(
     on_progress: Progress,
 ) -> dict[str, Any]:
     from adar_runtime.evaluation.evaluate import evaluate
-    from adar_runtime.graph.labels import named
+    from adar_runtime.graph.labels import fill_names
 
     done = evaluate(
         name, [graph], subject, budgets, split, lambda budget: on_progress(f"budget {budget}", budget)
@@ -110,7 +110,7 @@ def _scored(
         if step == done.exits[largest]
     )
     on_progress("answer", curves[largest]["budget"])
-    names = named(subject.class_names or graph.class_names, scores.shape[1])
+    names = fill_names(subject.class_names or graph.class_names, scores.shape[1])
     return {
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},

@@ -6,17 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adar_runtime.run_files import CONFIG, WEIGHTS
+
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
-
-# As adar_train.runs names them: a report about a bundle needs no PyTorch, and that module does.
-CONFIG, METRICS, HISTORY, WEIGHTS, GRAPH = (
-    "config.json",
-    "metrics.json",
-    "history.json",
-    "model.safetensors",
-    "graph.pt",
-)
 
 
 @dataclass(frozen=True)

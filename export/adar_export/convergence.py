@@ -1,156 +1,166 @@
-"""How like an ODE a trained cell behaves, and how few calls therefore give the answer of many steps."""
+"""How closely a trained cell behaves like an ODE, and the fewest cell calls that reproduce 300 steps."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from adar_export.validate import differing
+from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.loop import Loop
-from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Solver
+from adar_runtime.loop.registry import settings_of
+from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler
 from adar_runtime.loop.stopping import Final
 
-REFERENCE = 300  # steps of Euler's, whose answer is to be had for less
-ORDER_STEPS = (25, 50, 100)
-LARGEST_CHANGE = 1e-3  # of the way that the nodes have come
-LEAST_SAME = 0.999  # share of predictions
-EULER_STEPS = (*ORDER_STEPS, 150, 200, 250)
-CALLS = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192)
-TOLERANCES = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4)
+REFERENCE = 300  # Euler steps whose result the solvers have to reproduce
+ORDER_STEPS = (25, 50, 100)  # budgets of Euler's method that give the order of convergence
+LARGEST_CHANGE = 1e-3  # relative to the distance that the nodes moved
+LEAST_SAME = 0.999  # fraction of predictions
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One solver, once."""
+    """One run of one solver, compared with the reference.
+
+    Attributes:
+        solver: Name of the solver.
+        calls: Cell calls that the run made.
+        change: Distance of the nodes from the reference, relative to the distance that the nodes moved.
+        same: Fraction of predictions that are equal to those of the reference.
+        settings: Settings of the solver.
+    """
 
     solver: str
     calls: int
-    change: float  # distance of the nodes from the reference, relative to the way that they have come
-    same: float  # share of predictions that are those of the reference
-    tolerance: float | None = None  # of the adaptive solver
+    change: float
+    same: float
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def enough(self) -> bool:
+        """Whether the run reproduces the reference."""
         return self.change <= LARGEST_CHANGE and self.same >= LEAST_SAME
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record in the manifest, with the settings beside the other values."""
+        compared = {"solver": self.solver, "calls": self.calls, "change": self.change, "same": self.same}
+        return self.settings | compared
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """What is measured on one graph."""
+    """The measurement on one graph.
+
+    Attributes:
+        graph: Name of the graph.
+        order: log2(‖z_S - z_2S‖ / ‖z_2S - z_4S‖): 1 for Euler's method on an ODE.
+        trials: The runs, in the order of the solvers, each solver's cheapest first.
+    """
 
     graph: str
-    order: float  # log2(‖z_S - z_2S‖ / ‖z_2S - z_4S‖): 1 for Euler's method on an ODE
+    order: float
     trials: list[Trial]
 
     def calls(self) -> dict[str, int]:
-        """For each solver, the fewest calls that were enough."""
-        enough: dict[str, int] = {}
+        """The fewest cell calls that reproduced the reference.
+
+        Returns:
+            The number of calls by solver, without the solvers that did not reproduce the reference.
+        """
+        fewest: dict[str, int] = {}
         for trial in self.trials:
             if trial.enough:
-                enough[trial.solver] = min(trial.calls, enough.get(trial.solver, trial.calls))
-        return enough
+                fewest[trial.solver] = min(trial.calls, fewest.get(trial.solver, trial.calls))
+        return fewest
 
     def to_dict(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """Convert to the manifest's field `convergence`.
+
+        Returns:
+            Plain JSON values.
+        """
         return {
             "graph": self.graph,
             "reference": REFERENCE,
             "order": round(self.order, 3),
             "calls": self.calls(),
-            "trials": [asdict(trial) for trial in self.trials],
+            "trials": [trial.to_dict() for trial in self.trials],
         }
-
-
-class Attempt(NamedTuple):
-    """What to try: a solver for a budget."""
-
-    name: str
-    budget: int
-    solver: Solver
-    tolerance: float | None = None
-
-
-LAST = Attempt("euler", REFERENCE, Euler())
-LADDERS = (
-    [Attempt("euler", steps, Euler()) for steps in EULER_STEPS],
-    [Attempt("ab2", REFERENCE, AdamsBashforth2(calls)) for calls in CALLS],
-    [Attempt("adaptive", REFERENCE, Adaptive(tolerance), tolerance) for tolerance in TOLERANCES],
-)
-"""For each solver, from the cheapest to the dearest."""
 
 
 def measure(
     bundle: Bundle, name: str, graph: Graph, on_trial: Callable[[Trial], None] = lambda _: None
 ) -> Convergence:
-    """Try every solver with ever more calls until its answer is that of the reference.
+    """Try every solver with more and more calls until it reproduces the reference.
 
-    An attempt whose numbers do not stay finite is no trial: too few calls for this cell is all that it says.
+    An attempt whose numbers do not stay finite is not recorded: it used too few calls for this cell.
     """
-    reference = _run(bundle, graph, LAST)
-    ends = {steps: _tried(bundle, graph, Attempt("euler", steps, Euler())) for steps in ORDER_STEPS}
+    prepared = bundle.prepare(graph)
+    reference = _run(bundle, prepared, Attempt(REFERENCE, Euler()))
+    order_attempts = [Attempt(steps, Euler()) for steps in ORDER_STEPS]
+    ends = {attempt: _try(bundle, prepared, attempt) for attempt in order_attempts}
     trials = []
-    for ladder in LADDERS:
-        for attempt in ladder:
-            known = attempt.name == LAST.name and attempt.budget in ends
-            end = ends[attempt.budget] if known else _tried(bundle, graph, attempt)
+    for solver, kind in SOLVERS.items():
+        for attempt in kind.attempts(REFERENCE):
+            end = ends[attempt] if attempt in ends else _try(bundle, prepared, attempt)
             if end is None:
                 continue
-            trials.append(_trial(bundle.manifest, attempt, end, reference))
+            trials.append(_trial(bundle.manifest, solver, attempt, end, reference))
             on_trial(trials[-1])
             if trials[-1].enough:
                 break
     nodes = [None if end is None else end.nodes for end in ends.values()]
-    return Convergence(name, _order(nodes, reference.way), trials)
+    return Convergence(name, _order(nodes, reference.moved), trials)
 
 
 @dataclass(frozen=True, eq=False)
 class _End:
-    """Where a run ended."""
+    """The end of a run."""
 
     nodes: Floats
-    way: float  # how far the nodes have come
+    moved: float  # distance that the nodes moved
     scores: Floats
     calls: int
 
 
-def _tried(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End | None:
+def _try(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> _End | None:
     try:
-        return _run(bundle, graph, attempt)
+        return _run(bundle, prepared, attempt)
     except DivergedError:
         return None
 
 
-def _run(bundle: Bundle, graph: Graph, attempt: Attempt) -> _End:
-    # Not by bundle.loop, which refuses a solver until the order that is measured here is known.
-    loop = Loop(bundle.backend.start(graph), bundle.manifest, attempt.budget, Final(), attempt.solver)
+def _run(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> _End:
+    # Not with bundle.loop, which refuses a solver until the order that is measured here is known.
+    loop = Loop(bundle.backend.start(prepared), bundle.manifest, attempt.budget, Final(), attempt.solver)
     start = next(loop).state()["nodes"]
     *_, step = loop
     end = step.state()["nodes"]
     return _End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
 
 
-def _trial(manifest: Manifest, attempt: Attempt, end: _End, reference: _End) -> Trial:
-    change = _norm(end.nodes - reference.nodes) / reference.way
+def _trial(manifest: Manifest, solver: str, attempt: Attempt, end: _End, reference: _End) -> Trial:
+    change = _norm(end.nodes - reference.nodes) / reference.moved
     same = 1 - differing(manifest, end.scores, reference.scores) / len(end.scores)
-    return Trial(attempt.name, end.calls, change, same, attempt.tolerance)
+    settings = {one.name: getattr(attempt.solver, one.name) for one in settings_of(SOLVERS[solver])}
+    return Trial(solver, end.calls, change, same, settings)
 
 
-def _order(ends: Sequence[Floats | None], way: float) -> float:
-    """Of convergence, from the ends of three runs, each of twice as many steps as the one before.
+def _order(ends: Sequence[Floats | None], moved: float) -> float:
+    """The order of convergence, from the ends of three runs that double the number of steps each time.
 
-    Where the grid no longer matters, rounding is all there is to see: as good as Euler's order. Where a run
-    has no end, there is none.
+    Where only rounding differs between the runs, the order is Euler's. Where a run diverged, the order is 0.
     """
     coarse, middle, fine = ends
     if coarse is None or middle is None or fine is None:
         return 0.0
-    first, second, rounding = _norm(coarse - middle), _norm(middle - fine), 1e-5 * way
+    first, second, rounding = _norm(coarse - middle), _norm(middle - fine), 1e-5 * moved
     return 1.0 if first < rounding else math.log2(first / max(second, 1e-3 * rounding))
 
 

@@ -1,87 +1,91 @@
-"""The trained model as three ONNX graphs: encoder, cell and head.
+"""The trained model as three ONNX models: encoder, cell and head.
 
-The graphs are written operator by operator instead of traced. So the opset is exactly the one asked
-for, two exports of one model are the same bytes, every value has a place one can point at, and the
-cell can be arranged for speed. That it is still the same function is what `validate` measures after
-every export, and what the tests compare with the training cell.
+The ONNX models are written operator by operator instead of traced. So the opset is exactly the requested one,
+two exports of one model are the same bytes, every value has a known name, and the cell can be arranged for
+speed. `validate` compares the result with PyTorch after every export.
 """
 
 import numpy as np
 import onnx
 
 from adar_export.builder import OnnxBuilder
+from adar_export.emitters import emitter_for
 from adar_export.fused_cell import FusedCell
-from adar_export.onnx_ops import alignment, mean_row
-from adar_export.placing import placed
+from adar_export.onnx_ops import mean_row
 from adar_export.precision import PRECISIONS, Precision
 from adar_runtime.graph import EDGE, GRAPH, NODE
+from adar_train.alignments import ALIGNMENTS
 from adar_train.model import AdaR
 
 
 def build_onnx_models(
     model: AdaR, opset: int, precision: Precision = PRECISIONS["fp32"]
 ) -> dict[str, onnx.ModelProto]:
-    """The three graphs of a bundle. Encoder and head run once, so only the cell has small numbers."""
+    """Build the three ONNX models of a bundle.
+
+    Encoder and head run once, so only the cell uses the precision of the products.
+    """
     config, real = model.config, precision.real
-    graphs = {
+    builders = {
         "encoder": _encoder(model, opset, real),
-        "cell": FusedCell(model, opset, precision).graph,
+        "cell": FusedCell(model, opset, precision).builder,
         "head": _head(model, opset, real),
     }
     metadata = {
         "adar.hidden": str(config.hidden),
         "adar.proxies": str(config.proxies),
-        "adar.by_row": "no" if config.isotropic else "yes",  # whether nodes can be encoded in blocks
+        "adar.by_row": "yes" if model.input.by_row else "no",  # whether nodes can be encoded in blocks
     }
-    return {name: graph.build(metadata) for name, graph in graphs.items()}
+    return {name: builder.build(metadata) for name, builder in builders.items()}
 
 
 def _encoder(model: AdaR, opset: int, real: str) -> OnnxBuilder:
-    """Features -> the four states at t = 0."""
-    g, config = OnnxBuilder("adar_encoder", opset, real), model.config
+    """Emit features → the four states at t = 0."""
+    builder, config = OnnxBuilder("adar_encoder", opset, real), model.config
     d, f = config.hidden, config.features
     kernel, bias = (tensor.detach().cpu().numpy() for tensor in model.input_map())
-    affine = [g.weight("input.kernel", kernel), g.weight("input.bias", bias)]
+    affine = [builder.weight("input.kernel", kernel), builder.weight("input.bias", bias)]
 
-    def encoded(name: str, rows: str) -> str:
-        return g.op("Gemm", g.input(name, [rows, f]), *affine)
+    def encoded(name: str, size: str) -> str:
+        return builder.op("Gemm", builder.input(name, [size, f]), *affine)
 
     nodes = encoded("features", "n")
     if model.targets is None:
-        targets = encoded("target_features", "c")
+        place = emitter_for(type(model.input))
+        nodes, targets = place(builder, model, nodes, encoded("target_features", "c"))
     else:
-        targets = g.weight("learned_targets", model.targets.detach().cpu().numpy())
-    if model.log_length is not None:
-        nodes, targets = placed(g, nodes, targets, model.log_length.exp().item(), d)
-    g.output("nodes", nodes, ["n", d])
-    g.output("targets", targets, [config.targets or "c", d])
+        targets = builder.weight("learned_targets", model.targets.detach().cpu().numpy())
+    builder.output("nodes", nodes, ["n", d])
+    builder.output("targets", targets, [config.targets or "c", d])
     for name, proxies in (("node_proxies", model.node_proxies), ("target_proxies", model.target_proxies)):
-        g.output(name, g.weight(f"initial_{name}", proxies.detach().cpu().numpy()), [config.proxies, d])
-    return g
+        value = builder.weight(f"initial_{name}", proxies.detach().cpu().numpy())
+        builder.output(name, value, [config.proxies, d])
+    return builder
 
 
 def _head(model: AdaR, opset: int, real: str) -> OnnxBuilder:
-    """Nodes and targets -> the scores Z Cᵀ before softmax, and the alignment of the state."""
+    """Emit nodes and targets → the scores Z Cᵀ before softmax, and the alignment of the state."""
     config = model.config
-    g, d, c = OnnxBuilder("adar_head", opset, real), config.hidden, config.targets or "c"
-    nodes, targets = g.input("nodes", ["n", d]), g.input("targets", [c, d])
+    builder, d, c = OnnxBuilder("adar_head", opset, real), config.hidden, config.targets or "c"
+    nodes, targets = builder.input("nodes", ["n", d]), builder.input("targets", [c, d])
     outputs: dict[str, int | str] = {NODE: "n", EDGE: "k", GRAPH: 1}
-    scale = d**-0.5 if config.isotropic else 1.0
-    scores = g.op("Gemm", _readout(g, nodes, config.level), targets, transB=1, alpha=scale)
-    if config.regression:  # in the labels' own units
+    scale = d**-0.5 if model.variant.scaled_scores else 1.0
+    scores = builder.op("Gemm", _readout(builder, nodes, config.level), targets, transB=1, alpha=scale)
+    if config.regression:  # in the labels' units
         for kind, name in (("Mul", "label_scale"), ("Add", "label_offset")):
-            scores = g.op(kind, scores, g.weight(name, model.get_buffer(name).cpu().numpy()))
-    g.output("scores", scores, [outputs[config.level], c])
-    g.output("alignment", alignment(g, config.alignment, nodes, targets), [])
-    return g
+            scores = builder.op(kind, scores, builder.weight(name, model.get_buffer(name).cpu().numpy()))
+    builder.output("scores", scores, [outputs[config.level], c])
+    alignment = emitter_for(ALIGNMENTS[config.alignment])
+    builder.output("alignment", alignment(builder, nodes, targets), [])
+    return builder
 
 
-def _readout(g: OnnxBuilder, nodes: str, level: str) -> str:
-    """Z [k, d]: the nodes, the products of pairs of them, or their mean."""
+def _readout(builder: OnnxBuilder, nodes: str, level: str) -> str:
+    """Emit Z [k, d]: the nodes, the products of pairs of nodes, or the mean of all nodes."""
     if level == EDGE:
-        pairs = g.input("pairs", [2, "k"], "int64")
-        ends = [g.op("Gather", pairs, g.weight(f"row_{i}", np.array(i)), axis=0) for i in (0, 1)]
-        return g.op("Mul", *(g.op("Gather", nodes, end, axis=0) for end in ends))
+        pairs = builder.input("pairs", [2, "k"], "int64")
+        ends = [builder.op("Gather", pairs, builder.weight(f"row_{i}", np.array(i)), axis=0) for i in (0, 1)]
+        return builder.op("Mul", *(builder.op("Gather", nodes, end, axis=0) for end in ends))
     if level == GRAPH:
-        return g.op("Unsqueeze", mean_row(g, nodes), g.weight("axis_0", np.array([0])))
+        return builder.op("Unsqueeze", mean_row(builder, nodes), builder.weight("axis_0", np.array([0])))
     return nodes

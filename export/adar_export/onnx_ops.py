@@ -3,7 +3,6 @@
 import numpy as np
 
 from adar_export.builder import OnnxBuilder
-from adar_train.alignments import COSINE_MARGIN
 
 SHORTEST = 1e-12  # that PyTorch's `normalize` divides by: a row of zeros is left one
 
@@ -35,19 +34,3 @@ def root_mean_square(g: OnnxBuilder, rows: str) -> str:
     total = g.op("ReduceSumSquare", rows, keepdims=0)
     count = g.cast(g.op("Size", rows, type="int64"), g.real)
     return g.op("Sqrt", g.op("Div", total, count))
-
-
-def alignment(g: OnnxBuilder, name: str, nodes: str, targets: str) -> str:
-    """What `adar_train.alignments` has under that name."""
-    if name == COSINE_MARGIN:
-        return _cosine_margin(g, nodes, targets)
-    return g.op("MatMul", mean_row(g, nodes), mean_row(g, targets))
-
-
-def _cosine_margin(g: OnnxBuilder, nodes: str, targets: str) -> str:
-    """max_j cos(h, ĉ_j) - mean_j cos(h, ĉ_j) = max_j h·(ĉ_j - mean ĉ) / ‖h‖, the mean over all nodes."""
-    unit = unit_rows(g, g.op("Sub", targets, mean_row(g, targets)))
-    ahead = g.op("Gemm", nodes, g.op("Sub", unit, mean_row(g, unit)), transB=1)  # [n, c]
-    nearest = g.reduce("ReduceMax", ahead, 1, keepdims=True)  # [n, 1]
-    margin = g.op("Div", nearest, row_lengths(g, nodes))
-    return g.op("Squeeze", mean_row(g, margin), g.weight("axis_0", np.array([0])))

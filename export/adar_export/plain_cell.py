@@ -1,15 +1,16 @@
-"""AdaR as the paper writes it, in the usual PyG manner, and its export by PyTorch: for comparison.
+"""The plain AdaR, for comparison: the paper's formulas in the usual PyG style, exported by PyTorch.
 
-The same function and the same weights as adar_train.cell, term by term: every layer over a
-concatenation takes the concatenation, the step encoding is repeated for each node, and a neighbour
-sum gathers one row of 3d columns per edge and adds it up with scatter_add_.
+The plain cell is the same function of the same weights as `adar_train.cell`. Every layer over a concatenation
+takes the concatenation, the step encoding is repeated for each node, and a neighbour sum gathers one row of
+3d columns per edge and sums the rows with scatter_add_.
 """
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 import onnx
 import torch
@@ -21,36 +22,44 @@ from adar_export.builder import AXES_ARE_INPUTS
 from adar_export.opsets import check_exact
 from adar_runtime.bundle.manifest import EDGES
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP, STRUCTURES
+from adar_runtime.errors import ExportError
 from adar_runtime.loop.schedule import step_code
-from adar_train.cell import GlobalMessages, ModelConfig, Nonlinear, State, Velocity
+from adar_train.cell import GlobalMessages, LocalMessages, ModelConfig, Nonlinear, State, Velocity
 from adar_train.model import AdaR, Model
 from adar_train.tensors import GraphTensors
+from adar_train.zero_shot import ZeroShotLocalMessages, ZeroShotNonlinear, ZeroShotVelocity
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products of all rows over √d. Ours is not used, for it is part of what is compared."""
+    """Compute a bᵀ / √d. `adar_train.cell.inner` is not used, because it is compared with this."""
     return a @ b.T / a.shape[1] ** 0.5
 
 
 def attend(a: Tensor, b: Tensor) -> Tensor:
-    """ψ: how much each row of a takes from each row of b."""
+    """Compute ψ: the weight of each row of b for each row of a."""
     return inner(a, b).softmax(dim=1)
 
 
 class PlainNonlinear(nn.Module):
-    """Linear, then LeakyReLU."""
+    """NL of a message: Linear → LeakyReLU."""
 
-    def __init__(self, ours: Nonlinear) -> None:
+    def __init__(self, ours: Nonlinear | LocalMessages) -> None:
         super().__init__()
-        self.linear, self.isotropic = ours.linear, ours.isotropic
+        self.linear = ours.linear
 
     def forward(self, x: Tensor) -> Tensor:
-        changed = functional.leaky_relu(self.linear(x))
-        return x + changed if self.isotropic else changed
+        return functional.leaky_relu(self.linear(x))
+
+
+class PlainZeroShotNonlinear(PlainNonlinear):
+    """NL of a message as a residual."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(x)
 
 
 class PlainVelocity(nn.Module):
-    """NL([current rep. ‖ relation ‖ step info.]) with one layer over the three."""
+    """NL([current rep. ‖ relation ‖ step info.]), with one first layer over all three."""
 
     def __init__(self, ours: Velocity) -> None:
         super().__init__()
@@ -60,14 +69,22 @@ class PlainVelocity(nn.Module):
             self.mix.weight.copy_(torch.cat(parts, dim=1))
             self.mix.bias.copy_(ours.step.bias)
         self.norm, self.dropout, self.out = ours.norm, ours.dropout, ours.out
+
+    def forward(self, representation: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:  # noqa: ARG002
+        steps = step.expand(representation.shape[0], -1)  # 1 Sᵀ
+        mixed = self.mix(torch.cat([representation, relation, steps], dim=1))
+        return self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
+
+
+class PlainZeroShotVelocity(PlainVelocity):
+    """The velocity, a pull towards the representation, and a decay of the state."""
+
+    def __init__(self, ours: ZeroShotVelocity) -> None:
+        super().__init__(ours)
         self.representation, self.rates = ours.representation, ours.rates
 
     def forward(self, representation: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
-        steps = step.expand(representation.shape[0], -1)  # 1 Sᵀ
-        mixed = self.mix(torch.cat([representation, relation, steps], dim=1))
-        v: Tensor = self.out(self.dropout(functional.leaky_relu(self.norm(mixed))))
-        if self.rates is None:
-            return v
+        v = super().forward(representation, relation, step, current)
         return v + self.rates[0] * self.representation(representation) - self.rates[1] * current
 
 
@@ -76,14 +93,14 @@ class PlainGlobalMessages(nn.Module):
 
     def __init__(self, ours: GlobalMessages) -> None:
         super().__init__()
-        self.value = PlainNonlinear(ours.value)
-        self.refined = None if ours.refined is None else PlainNonlinear(ours.refined)
-        self.velocity = PlainVelocity(ours.velocity)
+        self.value = plain_of(ours.value)
+        self.refined = None if ours.refined is None else plain_of(ours.refined)
+        self.velocity = plain_of(ours.velocity)
 
     def forward(
         self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, lead: Tensor | float
     ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """M_glob, the surrogates as later lines see them, and their velocity."""
+        """Return M_glob, the surrogates that later lines use, and the surrogates' velocity."""
         g = attend(x_sur, x_in) @ self.value(x_in)
         g = attend(x_sur, x_sur) @ g
         v = self.velocity(g, inner(x_sur, x_cond), step, x_sur)
@@ -92,10 +109,10 @@ class PlainGlobalMessages(nn.Module):
 
 
 class PlainCell(nn.Module):
-    """Takes over the weights of a model's cell.
+    """The plain cell with the weights of a model's cell.
 
-    `per_edge` transforms each message where PyG's MessagePassing.message has it, once for every edge
-    that it is sent along, as Eq. local-mp reads. Without, it is done once for every node.
+    With `per_edge`, each message is transformed once per edge that it is sent along, as Eq. local-mp reads
+    and as PyG's MessagePassing.message does. Otherwise, it is transformed once per node.
     """
 
     def __init__(self, ours: AdaR, *, per_edge: bool = False) -> None:
@@ -105,12 +122,12 @@ class PlainCell(nn.Module):
         self.node_abstraction = PlainGlobalMessages(cell.node_abstraction)
         self.target_abstraction = PlainGlobalMessages(cell.target_abstraction)
         self.target_update = PlainGlobalMessages(cell.target_update)
-        self.message = PlainNonlinear(cell.message)
-        self.velocity = PlainVelocity(cell.velocity)
+        self.message = plain_of(cell.message)
+        self.velocity = plain_of(cell.velocity)
         self.parts = cell.parts
 
     def forward(self, state: State, edge_index: Tensor, step: Tensor, lead: Tensor | float) -> State:
-        """The velocities, by Eqs. pnode-graph, pnode-target, cnode, local and gnode."""
+        """Compute the velocities by Eqs. pnode-graph, pnode-target, cnode, local and gnode."""
         h, c, pn, pc = state
         m_pn, pn_led, v_pn = self.node_abstraction(h, pn, pn, step, lead)
         _, pc_led, v_pc = self.target_abstraction(c, pc, pc, step, lead)
@@ -122,7 +139,7 @@ class PlainCell(nn.Module):
         return State(self.velocity(local, inner(h, pc_led), step, h), v_c, v_pn, v_pc)
 
     def local(self, messages: Tensor, edge_index: Tensor) -> Tensor:
-        """Eq. local-mp."""
+        """Compute Eq. local-mp [n, 3d]."""
         source, target = edge_index
         sent = self.message(messages[source]) if self.per_edge else self.message(messages)[source]  # [m, 3d]
         sums = torch.zeros_like(messages).scatter_add_(0, target[:, None].expand_as(sent), sent)
@@ -131,19 +148,40 @@ class PlainCell(nn.Module):
         return (messages + sums) / (count + 1)
 
 
+PLAIN: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
+    Nonlinear: PlainNonlinear,
+    Velocity: PlainVelocity,
+    LocalMessages: PlainNonlinear,
+    ZeroShotNonlinear: PlainZeroShotNonlinear,
+    ZeroShotVelocity: PlainZeroShotVelocity,
+    ZeroShotLocalMessages: PlainZeroShotNonlinear,
+}
+"""The plain form of each module class."""
+
+
+def plain_of(ours: nn.Module) -> nn.Module:
+    """Return the plain form of a module, which shares its weights."""
+    if type(ours) not in PLAIN:
+        raise ExportError(
+            f"{type(ours).__name__} has no plain form: export without --plain, or add one to "
+            "adar_export.plain_cell.PLAIN"
+        )
+    return PLAIN[type(ours)](ours)
+
+
 class PlainAdaR(Model):
-    """The whole model around it. Do not train both: some of their layers are the same objects."""
+    """The whole model around the plain cell. Do not train both: some layers are the same objects."""
 
     def __init__(self, ours: AdaR, *, per_edge: bool = False) -> None:
         super().__init__(ours.config)
         if ours.config.regression:
             self.label_offset, self.label_scale = ours.label_offset, ours.label_scale
-        self.start = ours  # for its input transformation, which both do alike
+        self.start = ours  # for its input transformation, which is the same in both
         self.cell = PlainCell(ours, per_edge=per_edge)
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
-        """The states at each of `times`, as AdaR's."""
-        self.cell.velocity.dropout.redraw()
+        """Yield the state at each of `times`, like `AdaR.trajectory`."""
+        self.start.cell.velocity.dropout.redraw()  # the plain velocity has the same dropout
         state = self.start.encode(graph.features, graph.target_features)
         yield state
         for now, then in pairwise(times):
@@ -154,7 +192,7 @@ class PlainAdaR(Model):
 
 
 class _Export(nn.Module):
-    """The plain cell with the inputs and outputs of an exported one, in the order of its signature."""
+    """The plain cell with the inputs and outputs of an exported cell, in the order of the signature."""
 
     def __init__(self, model: AdaR) -> None:
         super().__init__()
@@ -178,12 +216,12 @@ class _Export(nn.Module):
 
 
 def _root_mean_square(x: Tensor) -> Tensor:
-    # Not .mean(): a ReduceMean over all axes is what the converter to opset 17 fails at.
+    # Not .mean(): the converter to opset 17 fails at a ReduceMean over all axes.
     return (x.square().sum() / x.numel()) ** 0.5
 
 
 def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
-    """What `torch.onnx.export` makes of the plain cell, at exactly this opset or not at all."""
+    """Export the plain cell with `torch.onnx.export`, at exactly this opset or with an ExportError."""
     inputs, shapes = _example(model.config)
     outputs = [*(f"next_{name}" for name in STATE), *(f"{name}_velocity" for name in STATE), *SCALARS]
     with _quiet():
@@ -201,7 +239,7 @@ def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
     proto = program.model_proto
     if opset < AXES_ARE_INPUTS:
         _axes_to_attributes(proto, opset)
-    for node in proto.graph.node:  # where in whose source file it came from: nobody's business
+    for node in proto.graph.node:  # remove the paths of source files
         del node.metadata_props[:]
     check_exact(proto, opset)
     onnx.checker.check_model(proto, full_check=True)
@@ -209,7 +247,7 @@ def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
 
 
 def _example(config: ModelConfig) -> tuple[dict[str, Tensor], tuple[dict[int, torch.export.Dim] | None, ...]]:
-    """Inputs to trace with, in the order of the signature, and which of their sides are free."""
+    """Return inputs to trace with, in the order of the signature, and their dynamic dimensions."""
     n, m = 5, 7
     rows = (n, config.targets or 3, config.proxies, config.proxies)
     inputs = {name: torch.ones(count, config.hidden) for name, count in zip(STATE, rows, strict=True)}
@@ -225,7 +263,7 @@ def _example(config: ModelConfig) -> tuple[dict[str, Tensor], tuple[dict[int, to
 
 
 def _axes_to_attributes(model: onnx.ModelProto, opset: int) -> None:
-    """From opset 18 to 17: of the operators in use only reductions differ, where onnx's converter fails."""
+    """Convert from opset 18 to 17. Only reductions differ, and the converter of onnx fails at them."""
     known = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum" and len(node.input) > 1:
@@ -238,7 +276,7 @@ def _axes_to_attributes(model: onnx.ModelProto, opset: int) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter talks of what it tries; what came out is checked instead."""
+    """Silence the log messages of the exporter. The result is checked instead."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

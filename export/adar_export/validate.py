@@ -15,7 +15,7 @@ from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, ExportError, LabelsError
 from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.graph import ALL, Floats, Graph
-from adar_runtime.graph.labels import numbered_as
+from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.schedule import times
 from adar_runtime.loop.stopping import Final, answer_step
 from adar_train.cell import State
@@ -218,6 +218,6 @@ def differing(manifest: Manifest, a: Floats, b: Floats) -> int:
 def _metric(manifest: Manifest, graph: Graph, scores: Floats) -> float | None:
     """Of all labels; None where there are none, or they are of other classes than the model's."""
     try:
-        return split_metrics(numbered_as(manifest, graph), scores, parts=[ALL]).get(ALL)
+        return split_metrics(align_labels(manifest, graph), scores, parts=[ALL]).get(ALL)
     except LabelsError:
         return None

@@ -1,77 +1,86 @@
-"""Every error that a user can cause. The command line prints its message as one line and exits with 2.
+"""All errors that a user can cause. The command line prints the message as one line and exits with code 2.
 
 AdarError
-├── UsageError         an option or argument that cannot be
-├── MissingExtraError  a package that this command needs is not installed
-├── GraphError         a graph, or a file of one, that cannot be used
-│   └── LabelsError    labels that the model's answers cannot be scored by
-├── RunFolderError     a folder that holds no training run
-├── BundleError        a folder that holds no bundle, or one that has been changed
-├── ExportError        a model that cannot be exported, or whose export does not agree with it
-├── EngineError        a TensorRT engine that cannot be built
-├── BackendError       a device or provider that was asked for and does not work here
-│   └── ProfileError   a graph of a shape that the TensorRT engines were not built for
-└── DivergedError      numbers that stopped being finite
+├── UsageError         an option or argument is invalid
+├── MissingExtraError  an optional package is not installed
+├── GraphError         a graph or a graph file cannot be used
+│   └── LabelsError    the labels do not match the model
+├── RunFolderError     a folder is not a training run
+├── BundleError        a folder is not a bundle, or the bundle was changed
+├── ExportError        a model cannot be exported, or its export gives different results
+├── EngineError        a TensorRT engine cannot be built
+├── BackendError       a backend does not work on this machine
+│   └── ProfileError   a graph is outside the sizes that the TensorRT engines were built for
+└── DivergedError      the numbers are no longer finite
 """
 
 
 class AdarError(Exception):
-    """Says what happened, on what, and what to do next."""
+    """Base class of all errors that a user can cause.
+
+    The message is one line that says what happened, to which file or value, and what to do next.
+
+    Examples:
+        >>> try:  # doctest: +SKIP
+        ...     bundle = adar_runtime.load("bundle")
+        ... except adar_runtime.AdarError as error:
+        ...     print(error)
+    """
 
 
 class UsageError(AdarError):
-    """An option or argument that cannot be."""
+    """An option or argument is invalid."""
 
 
 class MissingExtraError(AdarError):
-    """A package that this command needs is not installed."""
+    """An optional package is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs more than is installed: pip install 'adar-deploy[{extra}]'")
 
 
 class GraphError(AdarError):
-    """A graph, or a file of one, that cannot be used."""
+    """A graph or a graph file cannot be used."""
 
 
 class LabelsError(GraphError):
-    """Labels that the model's answers cannot be scored by."""
+    """The labels of a graph do not match the model."""
 
 
 class RunFolderError(AdarError):
-    """A folder that holds no training run."""
+    """A folder is not a training run."""
 
 
 class BundleError(AdarError):
-    """A folder that holds no bundle, or one that has been changed since it was written."""
+    """A folder is not a bundle, or the bundle was changed after the export."""
 
 
 class ExportError(AdarError):
-    """A model that cannot be exported, or whose export does not agree with it."""
+    """A model cannot be exported, or its export gives different results."""
 
 
 class EngineError(AdarError):
-    """A TensorRT engine that cannot be built."""
+    """A TensorRT engine cannot be built."""
 
 
 class BackendError(AdarError):
-    """A device or provider that was asked for and does not work here."""
+    """A backend does not work on this machine."""
 
 
 class ProfileError(BackendError):
-    """A graph of a shape that the TensorRT engines were not built for."""
+    """A graph is outside the sizes that the TensorRT engines were built for."""
 
 
 class DivergedError(AdarError):
-    """Numbers that stopped being finite."""
+    """The numbers are no longer finite."""
 
 
 def short(value: object, longest: int = 100) -> str:
-    """What somebody else wrote, cut so that it fits into a message of one line."""
+    """A value as text for an error message: one line, cut after `longest` characters."""
     text = str(value).replace("\n", " ")
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what a library had to say; some say nothing."""
+    """The first line of a library's error message, or the error's type if the message is empty."""
     return short((str(error).splitlines() or [type(error).__name__])[0], 200)

@@ -1,4 +1,7 @@
-"""Files and folders: written whole or not at all, under another name, then renamed; and read with care."""
+"""Atomic writing of files and folders, and safe reading of files of a bundle.
+
+New content is written under a temporary name (see `temporary_files`) and then renamed.
+"""
 
 import ctypes
 import errno
@@ -12,14 +15,14 @@ from pathlib import Path
 from adar_runtime.errors import BundleError, UsageError, short
 from adar_runtime.temporary_files import NAME, OCCUPIED, set_aside, temporary_file, temporary_folder
 
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for a pipe's other end
-NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # of a kernel or file system that has none
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # and do not wait on a pipe
+NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the kernel or file system has no exchange
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the disk has against it is the user's to mend: an OSError becomes one line."""
+    """Turn an OSError inside the block into a UsageError with one line."""
     try:
         yield
     except OSError as error:
@@ -27,7 +30,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file in one move: whoever reads `path` sees the old content or all of the new."""
+    """Write a file atomically: readers see the old content or the whole new content."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_file(path.parent) as (temporary, descriptor):
@@ -37,30 +40,32 @@ def write_file(path: Path, content: bytes) -> None:
             temporary.replace(path)
 
 
-def read_own(path: Path, most: int) -> bytes:
-    """The content of a file that is a bundle's own: a link leads to somebody else's, and a pipe is none."""
+def read_bundle_file(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file of a bundle. Links, pipes and devices are refused."""
     name = short(path.name)
     if path.is_symlink():
-        raise BundleError(f"{name} is a link, and a bundle holds files: copy what it leads to")
+        raise BundleError(
+            f"{name} is a link, which a bundle may not contain: replace it with a copy of the file"
+        )
     with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
-            raise BundleError(f"{name} is a pipe or a device, and a bundle holds files: remove it")
+            raise BundleError(f"{name} is not a regular file (a pipe or a device): remove it")
         if facts.st_nlink > 1:
-            raise BundleError(f"{name} is a hard link to a file elsewhere: copy the bundle")
-        if facts.st_size > most:
-            raise BundleError(f"{name} has {facts.st_size:,} bytes, and {most:,} are allowed")
+            raise BundleError(f"{name} is a hard link, which a bundle may not contain: copy the bundle")
+        if facts.st_size > max_bytes:
+            raise BundleError(f"{name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
         return file.read(facts.st_size)
 
 
 def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
-    """The first of the files that has these bytes."""
+    """The first file with this SHA-256 hash, or None."""
     return next((file for file in files if hashlib.sha256(file.read_bytes()).hexdigest() == sha256), None)
 
 
 def check_writable(path: Path) -> None:
-    """Refuse now what `write_file` would refuse when the work is done. Nothing is left behind."""
-    made: list[Path] = []
+    """Raise UsageError if `write_file` would fail for this path. Leaves no files behind."""
+    created: list[Path] = []
     with writing(path):
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name a file")
@@ -68,24 +73,24 @@ def check_writable(path: Path) -> None:
             for folder in reversed(path.absolute().parents):
                 if not folder.exists():
                     folder.mkdir()
-                    made.append(folder)
+                    created.append(folder)
             with temporary_file(path.parent):
-                path.exists()  # a name that is too long is found here
+                path.exists()  # raises OSError if the name is too long
         finally:
-            for folder in reversed(made):
+            for folder in reversed(created):
                 folder.rmdir()
 
 
 @contextmanager
 def new_folder(path: Path, marker: str) -> Iterator[Path]:
-    """A folder to fill, which becomes `path` when the block ends well and vanishes when it does not.
+    """Create a temporary folder that becomes `path` when the block succeeds and is deleted if it fails.
 
-    An older folder at `path` is replaced only if it holds the file `marker`, so that a mistyped
-    name never costs anyone a folder that this program did not write.
+    An older folder at `path` is replaced only if it contains the file `marker`. A mistyped path therefore
+    never deletes a folder that this program did not write.
     """
     check_replaceable(path, marker)
     with writing(path):
-        path = path.resolve()  # a link stays a link: the folder that it leads to is the one replaced
+        path = path.resolve()  # keep a link: replace the folder that it points to
         path.parent.mkdir(parents=True, exist_ok=True)
     with changed_folder(path) as temporary:
         yield temporary
@@ -93,7 +98,7 @@ def new_folder(path: Path, marker: str) -> Iterator[Path]:
 
 @contextmanager
 def changed_folder(path: Path) -> Iterator[Path]:
-    """An empty folder that takes the place of `path`, whatever that holds, when the block ends well."""
+    """Create a temporary folder that replaces `path`, whatever it contains, when the block succeeds."""
     with writing(path), temporary_folder(path.parent) as temporary:
         yield temporary
         _sync(temporary)
@@ -101,7 +106,7 @@ def changed_folder(path: Path) -> Iterator[Path]:
 
 
 def _sync(folder: Path) -> None:
-    """Have the disk hold every file before the folder gets its name."""
+    """Write every file to disk before the folder gets its final name."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -109,10 +114,10 @@ def _sync(folder: Path) -> None:
 
 
 def _swap(new: Path, path: Path) -> None:
-    """Put `new` in the place of `path`; what was there is at the place of `new` then, or gone."""
+    """Move `new` to `path`. An older folder at `path` ends up at `new` or is deleted."""
     while True:
         try:
-            new.rename(path)  # nothing is there, or an empty folder
+            new.rename(path)  # succeeds if `path` is free or an empty folder
             return
         except OSError as error:
             if error.errno not in OCCUPIED:
@@ -121,13 +126,13 @@ def _swap(new: Path, path: Path) -> None:
             if not _exchange(new, path):
                 _two_renames(new, path)
             return
-        except OSError as error:  # another process has just taken it away, or put another in its place
+        except OSError as error:  # another process has just moved or replaced `path`: try again
             if error.errno not in (errno.ENOENT, *OCCUPIED):
                 raise
 
 
 def _exchange(new: Path, path: Path) -> bool:
-    """Swap two folders in one move, so that at no moment there is none; False where the system cannot."""
+    """Swap two folders atomically. Returns False if the system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
@@ -139,25 +144,25 @@ def _exchange(new: Path, path: Path) -> bool:
 
 
 def _two_renames(new: Path, path: Path) -> None:
-    """The old folder is deleted only when the new one is there."""
+    """Replace a folder without an atomic swap. The old folder is deleted last."""
     with set_aside(path):
         new.rename(path)
 
 
 def check_replaceable(path: Path, *markers: str) -> None:
-    """Refuse to replace what does not look like an older one of ours: it holds none of the markers."""
+    """Raise UsageError if `path` exists, is not empty and contains none of the marker files."""
     with writing(path):
-        taken = _taken(path, markers)
-        while taken and taken != (taken := _taken(path, markers)):
-            pass  # another process replaced it during the look
-    if taken:
+        foreign = _foreign_inode(path, markers)
+        while foreign and foreign != (foreign := _foreign_inode(path, markers)):
+            pass  # another process replaced the folder during the check
+    if foreign:
         raise UsageError(
-            f"{path} is there already and holds no {markers[0]}: choose another --out, or move it away"
+            f"{path} already exists and contains no {markers[0]}: choose another --out, or move it away"
         )
 
 
-def _taken(path: Path, markers: tuple[str, ...]) -> int | None:
-    """Which file or folder is at this place, if it is neither ours nor empty."""
+def _foreign_inode(path: Path, markers: tuple[str, ...]) -> int | None:
+    """Inode of a file or non-empty folder at `path` that this program did not write; None otherwise."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = path.stat()
         if not path.is_dir():

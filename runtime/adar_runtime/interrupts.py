@@ -1,4 +1,4 @@
-"""Signals that wait: Ctrl-C and SIGTERM are handled at the end of a block, not in the middle of it."""
+"""Deferred signals: Ctrl-C and SIGTERM are handled at the end of a block, not in the middle of it."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
 
 class DeferredSignals:
-    """A signal handler that only records what arrived."""
+    """A signal handler that only records the signals."""
 
     def __init__(self) -> None:
         self.arrived: list[int] = []
@@ -21,10 +21,10 @@ class DeferredSignals:
 
 @contextmanager
 def deferred_signals() -> Iterator[DeferredSignals]:
-    """Inside the block a signal raises nothing; its own handler runs when the block ends.
+    """Record signals inside the block, and run their own handlers when the block ends.
 
-    Two uses: no Python exception may cross a C++ frame that calls back into Python, and a checkpoint always
-    follows a whole epoch.
+    Two uses: no Python exception may pass through C++ code that calls back into Python, and a checkpoint is
+    only written after a whole epoch.
     """
     deferred = DeferredSignals()
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals

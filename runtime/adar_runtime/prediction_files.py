@@ -1,4 +1,7 @@
-"""Predictions as files."""
+"""Predictions as files, in a format that the file's suffix selects.
+
+To add an output format, write a function that encodes predictions, and add one line to `OUTPUT_FORMATS`.
+"""
 
 import csv
 import io
@@ -6,68 +9,129 @@ import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.graph import Floats, Integers
 
-FORMULA = ("=", "+", "-", "@")  # what a spreadsheet takes for the beginning of one
-ROWS = 65_536  # that are made text at once: a number takes a hundred bytes on its way
+FORMULA = ("=", "+", "-", "@")  # a spreadsheet takes a cell that begins like this for a formula
+BLOCK_ROWS = 65_536  # rows that are converted to text at once: a number as text takes about 100 bytes
+
 Names = Sequence[str] | None
 Writer = Callable[[Integers | Floats, Floats | None, Names], bytes]
+"""(predictions, probabilities, class names) -> content of the file.
+
+Predictions are classes [k] or, for regression, numbers [k, c]. Only classes have probabilities [k, c] and, if
+the model names its classes, names [c].
+"""
+
+
+class OutputFormat(NamedTuple):
+    """How predictions are written to files of one suffix."""
+
+    write: Writer
+    package: str | None = None  # an optional package that the format needs
+    extra: str = ""  # the extra of adar-deploy that installs the package
 
 
 def prediction_writer(path: Path) -> Writer:
-    """How predictions become a file of this suffix: numbers [k, c], or classes [k].
+    """The writer for a file, by its suffix.
 
-    Of classes there are probabilities [k, c] and, where they are known, names [c].
+    Raises:
+        UsageError: The suffix is unknown.
+        MissingExtraError: The format needs a package that is not installed.
     """
-    writers = {
-        ".npz": _predictions_npz,
-        ".csv": _predictions_csv,
-        ".json": _predictions_json,
-        ".parquet": _predictions_parquet,
-    }
-    if path.suffix not in writers:
-        raise UsageError(
-            f"{path}: predictions are written as .npz, .csv, .json or .parquet, "
-            f"not {path.suffix or 'nothing'!r}"
-        )
-    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise MissingExtraError("writing .parquet", "parquet")
-    return writers[path.suffix]
+    if path.suffix not in OUTPUT_FORMATS:
+        *most, last = OUTPUT_FORMATS
+        known = f"{', '.join(most)} or {last}"
+        raise UsageError(f"{path}: predictions are written as {known}; got {path.suffix or 'no suffix'}")
+    found = OUTPUT_FORMATS[path.suffix]
+    if found.package is not None and find_spec(found.package) is None:
+        raise MissingExtraError(f"writing {path.suffix}", found.extra)
+    return found.write
 
 
-def _predictions_npz(prediction: Integers | Floats, probability: Floats | None, names: Names) -> bytes:
-    arrays = {"prediction": prediction, "probability": probability}
+def _npz(predictions: Integers | Floats, probabilities: Floats | None, names: Names) -> bytes:
+    arrays = {"prediction": predictions, "probability": probabilities}
     arrays |= {"class_names": None if names is None else np.array(names)}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{key: array for key, array in arrays.items() if array is not None})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def _predictions_csv(prediction: Integers | Floats, probability: Floats | None, names: Names) -> bytes:
-    columns, cells = _columns(prediction, probability), [_cell(name) for name in names or ()]
+def _csv(predictions: Integers | Floats, probabilities: Floats | None, names: Names) -> bytes:
+    columns, cells = _columns(predictions, probabilities), [_safe_cell(name) for name in names or ()]
     if names is not None:
-        columns = _with_class(columns, prediction)
+        columns = _with_class(columns, predictions)
     buffer = io.BytesIO()
     with io.TextIOWrapper(buffer, "utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        for start in range(0, len(prediction), ROWS):
-            block = {key: column[start : start + ROWS] for key, column in columns.items()}
-            words = {key: column.astype(str).tolist() for key, column in block.items()}
+        for start in range(0, len(predictions), BLOCK_ROWS):
+            block = {key: column[start : start + BLOCK_ROWS] for key, column in columns.items()}
+            text = {key: column.astype(str).tolist() for key, column in block.items()}
             if names is not None:
-                words["class"] = [cells[number] for number in block["class"].tolist()]
-            writer.writerows(zip(*words.values(), strict=True))
+                text["class"] = [cells[number] for number in block["class"].tolist()]
+            writer.writerows(zip(*text.values(), strict=True))
         file.flush()
         return buffer.getvalue()
 
 
-def _cell(name: str) -> str:
-    """A name from anywhere, as one line that no spreadsheet takes for a formula."""
+def _json(predictions: Integers | Floats, probabilities: Floats | None, names: Names) -> bytes:
+    lists: dict[str, Any] = {"prediction": predictions.tolist()}
+    if names is not None:
+        lists["class"] = [names[number] for number in predictions.tolist()]
+    if probabilities is not None:
+        lists["probability"] = probabilities.tolist()
+    return json.dumps(lists).encode()
+
+
+def _parquet(predictions: Integers | Floats, probabilities: Floats | None, names: Names) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = _columns(predictions, probabilities)
+    if names is not None:
+        valid = [name.encode(errors="backslashreplace").decode() for name in names]  # lone surrogates
+        columns = _with_class(columns, pyarrow.DictionaryArray.from_arrays(predictions, valid))
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()
+
+
+OUTPUT_FORMATS = {
+    ".npz": OutputFormat(_npz),
+    ".csv": OutputFormat(_csv),
+    ".json": OutputFormat(_json),
+    ".parquet": OutputFormat(_parquet, package="pyarrow", extra="parquet"),
+}
+"""Suffix -> format."""
+
+
+def _columns(predictions: Integers | Floats, probabilities: Floats | None) -> dict[str, Any]:
+    """The columns of a table with one row per output."""
+    columns: dict[str, Any] = {"output": np.arange(len(predictions))}
+    if predictions.ndim == 1:
+        columns["prediction"] = predictions
+    else:
+        columns |= _numbered("prediction", predictions)
+    return columns if probabilities is None else columns | _numbered("probability", probabilities)
+
+
+def _with_class(columns: dict[str, Any], classes: Any) -> dict[str, Any]:
+    """The columns with the names of the predicted classes after their numbers."""
+    (output, numbers), (prediction, predicted), *rest = columns.items()
+    return {output: numbers, prediction: predicted, "class": classes, **dict(rest)}
+
+
+def _numbered(name: str, matrix: Integers | Floats) -> dict[str, Any]:
+    return {f"{name}_{j}": column for j, column in enumerate(matrix.T)}
+
+
+def _safe_cell(name: str) -> str:
+    """A class name as one line of text that a spreadsheet does not take for a formula."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     return f"'{line}" if line.startswith(FORMULA) and not _is_number(line) else line
 
@@ -78,40 +142,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _predictions_parquet(prediction: Integers | Floats, probability: Floats | None, names: Names) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = _columns(prediction, probability)
-    if names is not None:
-        words = [name.encode(errors="backslashreplace").decode() for name in names]  # halves of characters
-        columns = _with_class(columns, pyarrow.DictionaryArray.from_arrays(prediction, words))
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
-    return buffer.getvalue()
-
-
-def _columns(prediction: Integers | Floats, probability: Floats | None) -> dict[str, Any]:
-    """One row an output, numbered."""
-    columns: dict[str, Any] = {"output": np.arange(len(prediction))}
-    columns |= {"prediction": prediction} if prediction.ndim == 1 else _numbered("prediction", prediction)
-    return columns | ({} if probability is None else _numbered("probability", probability))
-
-
-def _with_class(columns: dict[str, Any], named: Any) -> dict[str, Any]:
-    """The columns, and what the predicted class is called beside its number."""
-    (output, numbers), (prediction, classes), *rest = columns.items()
-    return {output: numbers, prediction: classes, "class": named, **dict(rest)}
-
-
-def _numbered(name: str, matrix: Integers | Floats) -> dict[str, Any]:
-    return {f"{name}_{j}": column for j, column in enumerate(matrix.T)}
-
-
-def _predictions_json(prediction: Integers | Floats, probability: Floats | None, names: Names) -> bytes:
-    lists: dict[str, Any] = {"prediction": prediction.tolist()}
-    if names is not None:
-        lists["class"] = [names[number] for number in prediction.tolist()]
-    return json.dumps(lists | ({} if probability is None else {"probability": probability.tolist()})).encode()

@@ -1,8 +1,8 @@
-"""Where things are written until they are whole, and what becomes of those that nobody finished.
+"""Temporary files and folders, and the removal of those that a killed process left behind.
 
-Whoever writes holds a lock on what it writes to. The system takes the lock away when the process ends,
-however it ends, so a lock that can be had says that its owner is gone: the next one to write in that folder
-clears what was left there. Nothing depends on a clock, or on the numbers of processes.
+A process holds a lock on each temporary file that it writes. The operating system releases the lock when the
+process ends, however it ends. A free lock therefore means that the owner is gone, and the next process that
+writes in the folder removes the file. Nothing depends on the clock or on process ids.
 """
 
 import errno
@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)  # what it is called where a folder is not to be replaced
+OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)  # errors of a rename onto a non-empty folder
 NAME = re.compile(r"\.adar-[0-9a-f]{16}")
 ASIDE = re.compile(r"\.adar-aside-[0-9a-f]{16}")
-"""Folders of something whole, under its own name, that is to be replaced: perhaps the only copy."""
+"""Folders that hold an old folder while it is being replaced. This may be the only copy."""
 
 
 @contextmanager
 def temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
-    """A new file in this folder, and its descriptor; it vanishes unless it is renamed within the block."""
+    """Create a file in this folder; yield its path and descriptor. Deleted unless the block renames it."""
     clear(folder)
     path, descriptor = _claim(folder, ".adar-", lambda path: path.touch(exist_ok=False), os.O_RDWR)
     try:
@@ -36,7 +36,7 @@ def temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
 
 @contextmanager
 def temporary_folder(folder: Path) -> Iterator[Path]:
-    """A new folder in this one; whatever is at its place when the block ends vanishes."""
+    """Create a folder in this folder. Whatever is at its path when the block ends is deleted."""
     clear(folder)
     path, descriptor = _claim(folder, ".adar-", Path.mkdir, os.O_RDONLY)
     try:
@@ -48,7 +48,7 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process, or thread, does this with the folder."""
+    """Hold an exclusive lock on a folder, among processes and threads."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _lock(descriptor, wait=True)
@@ -59,9 +59,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def set_aside(path: Path) -> Iterator[None]:
-    """Take a folder out of the way of another; where none is in its place in the end, it comes back.
+    """Move a folder away so that another can take its path. Move it back if none did.
 
-    If the process is killed in between, whoever next writes beside it brings it back.
+    If the process is killed in between, the next process that writes in the parent folder moves it back.
     """
     aside, descriptor = _claim(path.parent, ".adar-aside-", Path.mkdir, os.O_RDONLY)
     try:
@@ -69,46 +69,46 @@ def set_aside(path: Path) -> Iterator[None]:
         yield
     finally:
         try:
-            _settle(aside)
+            _restore(aside)
         finally:
             os.close(descriptor)
 
 
-def _settle(aside: Path) -> None:
-    """Bring back what lacks a successor, and remove the rest."""
+def _restore(aside: Path) -> None:
+    """Move folders back whose path is free, and delete the others."""
     for old in aside.iterdir():
         if not (aside.parent / old.name).exists():
             try:
                 old.rename(aside.parent / old.name)
             except OSError as error:
-                if error.errno not in OCCUPIED:  # otherwise somebody else has put a successor there just now
+                if error.errno not in OCCUPIED:  # another process has just taken the path
                     raise
     _remove(aside)
 
 
 def clear(folder: Path) -> None:
-    """Remove what processes that are gone have left in this folder."""
+    """Remove temporary files in this folder whose process has ended."""
     for path in folder.iterdir():
         aside = ASIDE.fullmatch(path.name)
         if not aside and not NAME.fullmatch(path.name):
             continue
-        with suppress(OSError):  # its owner may be faster
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait
+        with suppress(OSError):  # the owner may delete it first
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # do not wait on a pipe
             try:
                 if _is_ours(descriptor) and _lock(descriptor, wait=False):
-                    _settle(path) if aside else _remove(path)
+                    _restore(path) if aside else _remove(path)
             finally:
                 os.close(descriptor)
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Only files and folders are made here: anything else of such a name is somebody's joke."""
+    """Whether this is a file or folder. This module creates nothing else."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _claim(folder: Path, prefix: str, make: Callable[[Path], None], flags: int) -> tuple[Path, int]:
-    """A new path that this process has locked; another one, where it was cleared before that."""
+    """Create and lock a new path. Try again if another process removes it before it is locked."""
     while True:
         path = folder / f"{prefix}{secrets.token_hex(8)}"
         try:
@@ -119,22 +119,22 @@ def _claim(folder: Path, prefix: str, make: Callable[[Path], None], flags: int) 
                 if path.exists():
                     return path, descriptor
                 os.close(descriptor)
-        except BaseException:  # Ctrl-C, when it was made and nobody knew of it yet
+        except BaseException:  # Ctrl-C between creating and returning
             _remove(path)
             raise
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:
-    """Whether the lock could be had; never where there are no locks."""
+    """Try to lock; return whether it succeeded. Always False on file systems without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # held by another, or a file system without locks
+    except OSError:  # another process holds the lock, or the file system has no locks
         return False
     return True
 
 
 def _surely_remove(path: Path) -> None:
-    """Even where Ctrl-C arrives in the middle of it."""
+    """Remove a path, even if Ctrl-C interrupts the removal."""
     try:
         _remove(path)
     except BaseException:

@@ -3,5 +3,5 @@ import pytest
 
 @pytest.fixture(params=[pytest.param(31, id="fast"), pytest.param(1, id="all", marks=pytest.mark.torture)])
 def stride(request: pytest.FixtureRequest) -> int:
-    """How many bytes lie between two that are damaged: a prime where not all of them are."""
+    """Distance between two damaged bytes: a prime in the fast tests, 1 in the torture tests."""
     return request.param

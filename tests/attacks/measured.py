@@ -1,10 +1,10 @@
-"""`adar-deploy …` in a process of its own that watches itself: time, memory, and what it should never do.
+"""Run `adar-deploy …` in its own process, and record time, memory and forbidden system calls.
 
-The time is that of the processor, which does not depend on what else a machine is doing.
+The time is processor time, which does not depend on the load of the machine.
 
     python measured.py report.json PRELOAD run g.npz
 
-What it takes to import PyTorch is not the attacker's doing; where PRELOAD is "torch", it is not counted.
+If PRELOAD is "torch", PyTorch is imported first, so that its import does not count.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-NEVER = {
+FORBIDDEN = {
     "os.system",
     "os.exec",
     "os.posix_spawn",
@@ -26,34 +26,38 @@ WRITING = re.compile(r"[wax+]")
 
 
 def main() -> None:
-    report, preload, *arguments = sys.argv[1:]
+    report, preload, *words = sys.argv[1:]
     if preload == "torch":
         import onnx  # noqa: F401
         import torch_geometric.data  # noqa: F401
     import adar_runtime  # noqa: F401
     from adar_deploy.cli import main as command
 
-    seen: list[str] = []
+    violations: list[str] = []
 
-    def watch(event: str, given: tuple) -> None:
-        opened = event == "open" and isinstance(given[1], str) and WRITING.search(given[1])
-        if event in NEVER or (opened and not str(given[0]).startswith("/dev/")):
-            seen.append(f"{event} {given[:2]}")
+    def record(event: str, arguments: tuple) -> None:
+        opened = event == "open" and isinstance(arguments[1], str) and WRITING.search(arguments[1])
+        if event in FORBIDDEN or (opened and not str(arguments[0]).startswith("/dev/")):
+            violations.append(f"{event} {arguments[:2]}")
 
-    sys.addaudithook(watch)
-    sys.argv = ["adar-deploy", *arguments]
+    sys.addaudithook(record)
+    sys.argv = ["adar-deploy", *words]
     started, code = time.process_time(), 0
     try:
         command()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
-    facts = {"seconds": time.process_time() - started, "megabytes": peak_megabytes(), "seen": list(seen)}
+    facts = {
+        "seconds": time.process_time() - started,
+        "megabytes": peak_megabytes(),
+        "violations": list(violations),
+    }
     Path(report).write_text(json.dumps(facts))
     sys.exit(code)
 
 
 def peak_megabytes() -> float:
-    """The most that this process has held. What `getrusage` says would include its parent's."""
+    """Peak memory of this process. `getrusage` would include the parent's."""
     peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(peak[1]) / 1024 if peak else 0.0
 

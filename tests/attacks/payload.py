@@ -1,4 +1,4 @@
-"""Objects that run code when they are unpickled: each would leave a file behind, and none may."""
+"""Objects that run code when they are unpickled. The code creates a file, so that tests can detect it."""
 
 import os
 import pickle
@@ -9,7 +9,7 @@ TOUCH = f"touch {MARK}"
 
 
 class Touch:
-    """What `pickle` writes for it is a call."""
+    """Pickles to a function call."""
 
     def __init__(self, call: object = os.system, *arguments: object) -> None:
         self._call = (call, arguments or (TOUCH,))

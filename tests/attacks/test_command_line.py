@@ -1,6 +1,6 @@
-"""Every attack of this folder, typed as a command: one line, exit code 2, and nothing else happened.
+"""Every attack of this folder on the command line: one error line, exit code 2, and no side effects.
 
-The long form (`make torture`) tries all of them, each in a process of its own; the default, one of a family.
+`make torture` runs all attacks, each in its own process. The default tests run a few of each kind.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from typing import NamedTuple
 import pytest
 
 from adar_runtime import Graph, write_graph
-from adar_train.runs import CONFIG, WEIGHTS
+from adar_runtime.run_files import CONFIG, WEIGHTS
 from tests.attacks import measured, test_manifest, test_npz, test_onnx, test_pt, test_runs, test_safetensors
 from tests.attacks.payload import assert_no_code_ran
-from tests.bundles import change_graph, edit
+from tests.bundles import change_model, edit
 
 SECONDS, MEGABYTES = 2.0, 500.0
 
@@ -26,7 +26,7 @@ Build = Callable[[Path], object]
 
 
 class Attack(NamedTuple):
-    """What is done to a folder that holds g.npz, bundle/ and run/, and the command that meets it."""
+    """How a folder with g.npz, bundle/ and run/ is changed, and the command that then reads it."""
 
     build: Build
     arguments: tuple[str, ...]
@@ -45,7 +45,7 @@ def on_manifest(change: Callable[[dict], object], *, seal: bool) -> Attack:
 
 
 def on_cell(change: Callable) -> Attack:
-    return Attack(lambda folder: change_graph(folder / "bundle", folder / "bundle", "cell", change), RUN)
+    return Attack(lambda folder: change_model(folder / "bundle", folder / "bundle", "cell", change), RUN)
 
 
 def on_weights(change: Callable[[bytes], bytes]) -> Attack:
@@ -79,11 +79,11 @@ def on_text(text: bytes) -> Attack:
     return on_file("manifest.json", lambda file: file.write_bytes(text))
 
 
-SEEN_BY_PYTORCH = ("a program", "a tensor beyond its storage")  # all others are refused before it is imported
+READ_BY_PYTORCH = ("a program", "a tensor beyond its storage")  # all others are refused before its import
 ATTACKS: dict[str, Attack] = {
     **{f"npz, {name}": on_graph(make, "h.npz") for name, (make, _) in test_npz.ATTACKS.items()},
     **{
-        f"pt, {name}": on_graph(make, "h.pt", "torch" if name in SEEN_BY_PYTORCH else "")
+        f"pt, {name}": on_graph(make, "h.pt", "torch" if name in READ_BY_PYTORCH else "")
         for name, (make, _) in test_pt.FILES.items()
     },
     **{
@@ -115,7 +115,7 @@ FAST = (
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file, its size and when it was written."""
+    """Size and modification time of every file."""
     return {
         str(path.relative_to(folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -123,8 +123,8 @@ def tree(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def meet(attack: Attack, folder: Path, materials: Path) -> None:
-    """Build it, type the command, and look at all that it may not do."""
+def run_attack(attack: Attack, folder: Path, materials: Path) -> None:
+    """Build the attack, run the command, and check that nothing forbidden happened."""
     home, report = shutil.copytree(materials, folder / "home"), folder / "report.json"
     attack.build(home)
     before = tree(home)
@@ -136,7 +136,7 @@ def meet(attack: Attack, folder: Path, materials: Path) -> None:
     assert done.stderr.startswith("error: ")
     assert len(done.stderr) < 1000
     facts = json.loads(report.read_text())
-    assert facts["seen"] == []
+    assert facts["violations"] == []
     assert facts["seconds"] < SECONDS, facts
     assert facts["megabytes"] < MEGABYTES, facts
     assert tree(home) == before
@@ -147,9 +147,9 @@ def meet(attack: Attack, folder: Path, materials: Path) -> None:
 def materials(
     board: Graph, bundle_folder: Path, run_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A good graph, a good bundle and a good run."""
+    """A valid graph, bundle and run."""
     if not Path("/proc/self/status").exists():
-        pytest.skip("what a process holds is read from /proc")
+        pytest.skip("peak memory is read from /proc")
     home = tmp_path_factory.mktemp("materials")
     write_graph(home / "g.npz", board)
     shutil.copytree(bundle_folder, home / "bundle")
@@ -159,18 +159,18 @@ def materials(
 
 @pytest.mark.parametrize("name", FAST)
 def test_an_attack_gets_one_line(name: str, materials: Path, tmp_path: Path) -> None:
-    meet(ATTACKS[name], tmp_path, materials)
+    run_attack(ATTACKS[name], tmp_path, materials)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_gets_one_line(name: str, materials: Path, tmp_path: Path) -> None:
-    meet(ATTACKS[name], tmp_path, materials)
+    run_attack(ATTACKS[name], tmp_path, materials)
 
 
 @pytest.mark.torture
-def test_the_same_commands_answer_what_is_good(materials: Path, tmp_path: Path) -> None:
-    """Otherwise an error for everything would pass all of the above."""
+def test_the_same_commands_accept_valid_files(materials: Path, tmp_path: Path) -> None:
+    """Otherwise a program that always fails would pass the tests above."""
     home = shutil.copytree(materials, tmp_path / "home")
     for arguments, preload in (RUN, ""), (("export", "run"), "torch"):
         command = [sys.executable, measured.__file__, str(tmp_path / "report.json"), preload, *arguments]

@@ -1,4 +1,4 @@
-"""Files that lost their end or had a bit turned over, at every place: the same answer, or an error."""
+"""Truncated files and files with a flipped bit: the same result as before, or an error."""
 
 import io
 import shutil
@@ -46,7 +46,7 @@ def truncated(content: bytes, step: int) -> Iterator[bytes]:
 
 
 def flipped(content: bytes, step: int) -> Iterator[bytes]:
-    """One bit of each byte, a different one from byte to byte."""
+    """Flip one bit, another one for each byte."""
     for place in range(0, len(content), step):
         damaged = bytearray(content)
         damaged[place] ^= 1 << (place // step % 8)
@@ -54,7 +54,7 @@ def flipped(content: bytes, step: int) -> Iterator[bytes]:
 
 
 def is_the_same(graph: Graph) -> bool:
-    """What the damage left alone: a time stamp, say, or labels whose name was hit, which are then unknown."""
+    """The graph is unchanged. Labels may be missing, if the damage hit their name."""
     known = graph.labels is None or np.array_equal(graph.labels, LABELS)
     return np.array_equal(graph.features, X) and np.array_equal(graph.edge_index, EDGES) and known
 
@@ -64,8 +64,8 @@ def is_the_same(graph: Graph) -> bool:
 def test_a_damaged_graph_is_the_same_or_an_error(name: str, damage, tmp_path: Path, stride: int) -> None:
     path, refused = tmp_path / name, 0
     content = FILES[name]()
-    tried = list(damage(content, stride))
-    for damaged in tried:
+    damaged_files = list(damage(content, stride))
+    for damaged in damaged_files:
         path.write_bytes(damaged)
         try:
             graph = read_graph(path)
@@ -73,8 +73,8 @@ def test_a_damaged_graph_is_the_same_or_an_error(name: str, damage, tmp_path: Pa
             refused += 1
         else:
             assert is_the_same(graph)
-    assert refused > len(tried) / 2
-    assert damage is flipped or refused == len(tried)
+    assert refused > len(damaged_files) / 2
+    assert damage is flipped or refused == len(damaged_files)
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped])
@@ -90,21 +90,21 @@ def test_a_damaged_bundle_is_an_error(
             adar_runtime.load(bundle)
 
 
-def test_a_bit_turned_over_in_a_manifest_is_seen(bundle_folder: Path, tmp_path: Path, stride: int) -> None:
-    """What is let through says the same: the E of an exponent, say, or the name of the checksum itself."""
+def test_a_flipped_bit_in_a_manifest_is_detected(bundle_folder: Path, tmp_path: Path, stride: int) -> None:
+    """An accepted manifest has the same content: the bit was in an exponent or the checksum's key."""
     bundle = shutil.copytree(bundle_folder, tmp_path / "b")
-    whole = read_manifest(bundle)
-    tried = list(flipped((bundle / "manifest.json").read_bytes(), stride))
+    original = read_manifest(bundle)
+    damaged_files = list(flipped((bundle / "manifest.json").read_bytes(), stride))
     refused = 0
-    for damaged in tried:
+    for damaged in damaged_files:
         (bundle / "manifest.json").write_bytes(damaged)
         try:
             found = read_manifest(bundle)
         except BundleError:
             refused += 1
         else:
-            assert replace(found, sealed=True) == whole
-    assert refused > 0.97 * len(tried)
+            assert replace(found, sealed=True) == original
+    assert refused > 0.97 * len(damaged_files)
 
 
 def test_a_truncated_manifest_is_an_error(bundle_folder: Path, tmp_path: Path, stride: int) -> None:

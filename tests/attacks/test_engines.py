@@ -1,4 +1,4 @@
-"""Engines with foreign bytes, and descriptions of them that cannot be."""
+"""Changed engine files, and invalid sidecars."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime.backends.tensorrt.engines.build import _alone, _TimingCache
+from adar_runtime.backends.tensorrt.engines.build import _exclusive, _TimingCache
 from adar_runtime.backends.tensorrt.engines.sidecar import (
     SCHEMA,
     Sidecar,
@@ -22,11 +22,11 @@ from adar_runtime.errors import BackendError, UsageError
 
 PLAN = b"a plan" * 1000
 SIDECAR = Sidecar(
-    graph="cell",
+    onnx_model="cell",
     onnx_sha256="0" * 64,
     engine_sha256=sha256(PLAN),
     bytes=len(PLAN),
-    flavour="rtx",
+    package="rtx",
     version="1.0",
     compute_capabilities=(),
     precision="fp32",
@@ -45,7 +45,7 @@ def engine(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("engine")
-def test_what_was_built_is_read(tmp_path: Path) -> None:
+def test_a_written_engine_is_read(tmp_path: Path) -> None:
     (found,) = sidecars(tmp_path)
     assert (found, read_engine(tmp_path, found)) == (SIDECAR, PLAN)
 
@@ -68,12 +68,12 @@ BYTES: dict[str, Callable[[Path], object]] = {
     "none": lambda file: file.write_bytes(b""),
     "a link": to_link,
     "a pipe": to_pipe,
-    "nothing at all": Path.unlink,
+    "no file": Path.unlink,
 }
 
 
 @pytest.mark.parametrize("name", BYTES)
-def test_other_bytes_are_not_loaded(name: str, engine: Path, tmp_path: Path) -> None:
+def test_changed_bytes_are_not_loaded(name: str, engine: Path, tmp_path: Path) -> None:
     BYTES[name](engine)
     (found,) = sidecars(tmp_path)
     with pytest.raises(BackendError) as error:
@@ -86,17 +86,17 @@ def described(**changes: object) -> bytes:
 
 
 TEXTS = {
-    "no JSON": b"\xff",
+    "not JSON": b"\xff",
     "a list": b"[]",
     "nested 100,000 deep": b"[" * 100_000,
     "2 MB": described(built_by="x" * 2**21),
     "another schema": described(schema=99),
-    "a field nobody knows": described(code="os.system"),
+    "an unknown field": described(code="os.system"),
     "a file elsewhere": described(graph="../../cell"),
     "an absolute path": described(graph="/etc/passwd"),
     "a number for text": described(version=7),
     "capabilities in words": described(compute_capabilities=["x"]),
-    "shapes that are none": described(shapes=[{"nodes": [[1]]}]),
+    "invalid shapes": described(shapes=[{"nodes": [[1]]}]),
     "shapes of several ranks": described(shapes=[{"nodes": [[1, 1], [1, 1], [1]]}]),
     "shapes that shrink": described(shapes=[{"nodes": [[3], [2], [1]]}]),
     "an infinite shape": described(shapes=[{"nodes": [[1], [1], [float("inf")]]}]),
@@ -112,7 +112,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_description_that_is_none_is_passed_over(name: str, engine: Path, tmp_path: Path) -> None:
+def test_an_invalid_sidecar_is_ignored(name: str, engine: Path, tmp_path: Path) -> None:
     engine.with_suffix(".json").write_bytes(TEXTS[name])
     assert list(sidecars(tmp_path)) == []
 
@@ -120,7 +120,7 @@ def test_a_description_that_is_none_is_passed_over(name: str, engine: Path, tmp_
 def test_a_failed_write_leaves_the_old_engines(engine: Path, tmp_path: Path) -> None:
     (engine.parent / "notes.txt").write_text("mine")
     newer = replace(SIDECAR, engine_sha256=sha256(b"new"), bytes=3)
-    broken = replace(SIDECAR, graph="no/such/folder")
+    broken = replace(SIDECAR, onnx_model="no/such/folder")
     with pytest.raises(UsageError):
         write_engines(tmp_path, {"cell": (newer, b"new"), "head": (broken, b"new")})
     (found,) = sidecars(tmp_path)
@@ -132,12 +132,12 @@ def test_a_failed_write_leaves_the_old_engines(engine: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["engines"]
 
 
-def test_builds_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
-    """Each for another GPU, and each copies what is there before it takes its place."""
+def test_concurrent_builds_lose_nothing(tmp_path: Path) -> None:
+    """Each build is for another GPU, and copies the existing engines before it replaces the folder."""
 
     def write(capability: int) -> None:
         sidecar = replace(SIDECAR, compute_capabilities=(capability,))
-        with _alone(tmp_path):
+        with _exclusive(tmp_path):
             write_engines(tmp_path, {"cell": (sidecar, PLAN)})
 
     with ThreadPoolExecutor(8) as pool:
@@ -147,29 +147,31 @@ def test_builds_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_size_beyond_every_file_is_no_crash(tmp_path: Path) -> None:
+def test_a_size_beyond_every_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BackendError):
         read_engine(tmp_path, replace(SIDECAR, bytes=10**30, engine_sha256="0" * 64))
 
 
 @pytest.mark.parametrize("change", [to_link, to_pipe])
-def test_a_description_that_is_no_file_is_passed_over(
+def test_a_sidecar_that_is_not_a_regular_file_is_ignored(
     change: Callable[[Path], object], engine: Path, tmp_path: Path
 ) -> None:
-    """A pipe that nobody writes to would be waited for without end."""
+    """Reading a pipe without a writer would never end."""
     change(engine.with_suffix(".json"))
     assert list(sidecars(tmp_path)) == []
 
 
 @pytest.mark.parametrize("change", [to_link, to_pipe])
-def test_a_timing_cache_that_is_no_file_is_none(change: Callable[[Path], object], engine: Path) -> None:
+def test_a_timing_cache_that_is_not_a_regular_file_is_ignored(
+    change: Callable[[Path], object], engine: Path
+) -> None:
     assert _TimingCache(engine)._content == PLAN
     change(engine)
     assert _TimingCache(engine)._content == b""
 
 
-def test_an_engine_of_another_graph_does_not_fit() -> None:
-    """Whatever its description vouches for: the bundle's own ONNX file decides."""
-    assert "built from another cell.onnx" in str(SIDECAR.misfit("1" * 64, "rtx", "1.0", 89))
-    assert SIDECAR.misfit("0" * 64, "rtx", "1.0", 89) is None
-    assert "1.0" in str(replace(SIDECAR, version="1.0").misfit("0" * 64, "rtx", "2.0", 89))
+def test_an_engine_of_another_model_does_not_fit() -> None:
+    """The bundle's own ONNX file decides, not the sidecar."""
+    assert "built from a different cell.onnx" in str(SIDECAR.incompatibility("1" * 64, "rtx", "1.0", 89))
+    assert SIDECAR.incompatibility("0" * 64, "rtx", "1.0", 89) is None
+    assert "1.0" in str(replace(SIDECAR, version="1.0").incompatibility("0" * 64, "rtx", "2.0", 89))

@@ -1,4 +1,4 @@
-"""Manifests that say what cannot be."""
+"""Invalid and hostile manifests."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ ATTACKS = {
     "a file above": (name_cell("../cell.onnx"), "outside the bundle"),
     "a file far above": (name_cell("../../../../../../etc/passwd"), "outside the bundle"),
     "an absolute path": (name_cell("/etc/passwd"), "outside the bundle"),
-    "a path of Windows": (name_cell("..\\..\\cell.onnx"), "outside the bundle"),
+    "a Windows path": (name_cell("..\\..\\cell.onnx"), "outside the bundle"),
     "a folder within": (name_cell("engines/cell.onnx"), "outside the bundle"),
     "the folder itself": (name_cell("."), "outside the bundle"),
     "no name": (name_cell(""), "outside the bundle"),
@@ -58,10 +58,10 @@ ATTACKS = {
     "a size of 10^30": (size_cell(10**30), "where the manifest says"),
     "a negative size": (size_cell(-1), "positive"),
     "a size that is true": (size_cell(True), "bool"),
-    "a size in parts": (size_cell(1.5), "float"),
+    "a fractional size": (size_cell(1.5), "float"),
     "a state of 10^15 columns": (lambda m: m.update(hidden=10**15), "do not fit"),
     "schema 0": (lambda m: m.update(schema=0), "schema 0"),
-    "a schema of tomorrow": (lambda m: m.update(schema=99), "schema 99"),
+    "a future schema": (lambda m: m.update(schema=99), "schema 99"),
     "a schema in words": (lambda m: m.update(schema="2"), "'schema' as str"),
     "a checksum that is a number": (lambda m: m.update(checksum=7), "'checksum' as int"),
     "a checksum of nothing": (lambda m: m.update(checksum=None), "'checksum' as NoneType"),
@@ -75,7 +75,7 @@ ATTACKS = {
     "other targets": (lambda m: m.update(targets=3), "do not fit"),
     "described targets": (lambda m: m.update(targets=None), "do not fit"),
     "another level": (lambda m: m.update(level="edge"), "do not fit"),
-    "a level nobody knows": (lambda m: m.update(level="x" * 10**4), "level 'xxx"),
+    "an unknown level": (lambda m: m.update(level="x" * 10**4), "level 'xxx"),
     "graphs swapped": (swap, "do not fit"),
     "a port of another type": (lambda m: m["graphs"]["cell"]["inputs"][0].update(type="int8"), "int8"),
     "a port of another shape": (lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=[[]]), "nodes"),
@@ -84,14 +84,14 @@ ATTACKS = {
         "twice",
     ),
     "a schema of 4,000 digits": (lambda m: m.update(schema=10**4000), "schema 1000"),
-    "a file name that cannot be": (lambda m: m["graphs"]["cell"].update(file="\ud800"), "no such file"),
+    "an invalid file name": (lambda m: m["graphs"]["cell"].update(file="\ud800"), "no such file"),
     "a file name too long": (lambda m: m["graphs"]["cell"].update(file="c" * 4000), "too long"),
     "a rule that is a list": (lambda m: m.update(exit={"rule": []}), "no exit rule"),
     "a rule with a long name": (lambda m: m.update(exit={"rule": "r" * 10**4}), "no exit rule"),
     "prominence in words": (lambda m: m.update(exit={"rule": "peak", "prominence": "x"}), "prominence"),
     "prominence of nothing": (lambda m: m.update(exit={"rule": "peak", "prominence": None}), "prominence"),
     "prominence NaN": (lambda m: m.update(exit={"rule": "peak", "prominence": float("nan")}), "prominence"),
-    "patience in parts": (lambda m: m.update(exit={"rule": "peak", "patience": 1.5}), "patience"),
+    "fractional patience": (lambda m: m.update(exit={"rule": "peak", "patience": 1.5}), "patience"),
     "patience true": (lambda m: m.update(exit={"rule": "peak", "patience": True}), "patience"),
     "a time NaN": (lambda m: m.update(exit={"rule": "time", "t": float("nan")}), "exit time"),
     "a time in words": (lambda m: m.update(exit={"rule": "time", "t": "late"}), "exit time"),
@@ -100,7 +100,7 @@ ATTACKS = {
 
 
 def sealed(name: str) -> bool:
-    """Whether the attacker made the checksum fit, as anyone can, so that what lies behind it is reached."""
+    """Whether the attacker corrected the checksum, so that the checks after it are reached."""
     return "checksum" not in name
 
 
@@ -121,14 +121,14 @@ TEXTS = {
     "a list": (b"[]", "no 'schema'"),
     "nested 100,000 deep": (b"[" * 100_000, "not JSON"),
     "a number of 10,000 digits": (b'{"schema": ' + b"9" * 10_000 + b"}", "not JSON"),
-    "bytes that are no text": (b'{"schema": "\xff\xfe"}', "decode"),
+    "bytes that are not text": (b'{"schema": "\xff\xfe"}', "decode"),
     "17 MB": (b" " * (17 * 2**20), "bytes"),
-    "a name twice": (b'{"schema": 2, "schema": 2}', "given twice"),
+    "a name twice": (b'{"schema": 2, "schema": 2}', "duplicate key"),
 }
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_that_is_no_manifest(name: str, bundle_folder: Path, tmp_path: Path) -> None:
+def test_a_text_that_is_not_a_manifest(name: str, bundle_folder: Path, tmp_path: Path) -> None:
     text, message = TEXTS[name]
     bundle = shutil.copytree(bundle_folder, tmp_path / "b")
     (bundle / "manifest.json").write_bytes(text)
@@ -168,13 +168,13 @@ KINDS = {
     "a link to itself": (to_loop, ""),
     "a pipe": (to_pipe, "no "),
     "a folder": (to_folder, "no "),
-    "nothing at all": (Path.unlink, "no "),
+    "no file": (Path.unlink, "no "),
 }
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "cell.onnx"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_of_its_own(kind: str, file: str, bundle_folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_regular_file(kind: str, file: str, bundle_folder: Path, tmp_path: Path) -> None:
     change, message = KINDS[kind]
     bundle = shutil.copytree(bundle_folder, tmp_path / "b")
     change(bundle / file)
@@ -183,13 +183,13 @@ def test_what_is_no_file_of_its_own(kind: str, file: str, bundle_folder: Path, t
     assert message in str(error.value)
 
 
-def test_a_split_that_the_graph_does_not_have_is_the_first(bundle_folder: Path, board) -> None:
+def test_the_first_split_replaces_one_that_the_graph_does_not_have(bundle_folder: Path, board) -> None:
     bundle = adar_runtime.load(bundle_folder)
     for split in (-1, 7, "x", None):
         bundle.manifest.training["split"] = split
         assert bundle.split_for(board) == 0
 
 
-def test_a_folder_name_too_long(tmp_path: Path) -> None:
+def test_a_folder_name_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="too long"):
         adar_runtime.load(tmp_path / ("b" * 300))

@@ -1,4 +1,4 @@
-"""Hostile and damaged `.npz` files, and what each of them gets."""
+"""Hostile and damaged `.npz` files, and the error of each."""
 
 import struct
 import warnings
@@ -42,7 +42,7 @@ def members(compression: int = zipfile.ZIP_STORED, **contents: bytes):
 
 
 def edited(local: int, central: int, value: int, size: int = 1):
-    """A good file with a number changed in the headers of every member."""
+    """A valid file with one number changed in the headers of every member."""
 
     def make(path: Path) -> None:
         np.savez(path, **BASE)
@@ -74,13 +74,13 @@ def objects(path: Path) -> None:
 
 
 def objects_among_numbers(path: Path) -> None:
-    """The pickle of a structured array, of which one column is plain."""
+    """A structured array of a plain column and a pickled column."""
     mixed = np.array([(1.0, Touch())], dtype=[("a", "<f4"), ("b", "O")])
     np.savez(path, **BASE | {"x": mixed}, allow_pickle=True)
 
 
 def renamed(make: Callable[[Path], object]) -> Callable[[Path], None]:
-    """A file of another kind under this name."""
+    """A file of another format with this name."""
 
     def make_renamed(path: Path) -> None:
         make(path.with_suffix(".other"))
@@ -90,7 +90,7 @@ def renamed(make: Callable[[Path], object]) -> Callable[[Path], None]:
 
 
 def zeros(megabytes: int) -> Callable[[Path], None]:
-    """So many of them, in a thousandth of the room: a zip bomb."""
+    """A zip bomb: zeros compress to a thousandth."""
 
     def make(path: Path) -> None:
         with (
@@ -105,7 +105,7 @@ def zeros(megabytes: int) -> Callable[[Path], None]:
 
 
 def many_members(path: Path) -> None:
-    """A list of 200,000, all of them the same few bytes."""
+    """A directory of 200,000 members that are all the same bytes."""
     members(x_npy=header("(0, 1)"))(path)
     content = path.read_bytes()
     start = content.index(b"PK\x01\x02")
@@ -123,13 +123,13 @@ def member_twice(path: Path) -> None:
 
 
 def something_before(path: Path) -> None:
-    """Python finds the archive behind it; others would look at the start."""
+    """Python skips bytes before the archive; other readers do not."""
     np.savez(path, **BASE)
     path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
 
 
 def long_header(path: Path) -> None:
-    """A header that says it is four gigabytes long."""
+    """A header that claims to be four gigabytes long."""
     members(x_npy=b"\x93NUMPY\x02\x00" + struct.pack("<L", 2**32 - 1) + b" " * 20_000)(path)
 
 
@@ -138,34 +138,37 @@ ATTACKS = {
     "a pickle in one column of many": (objects_among_numbers, "Python objects"),
     "a pickle in place of an array": (members(x_npy=evil()), "not a readable .npz"),
     "a pickle behind the header of numbers": (members(x_npy=header("(1, 1)") + evil()), "claims the shape"),
-    "a pickle under this name": (lambda path: path.write_bytes(evil()), "not a readable .npz"),
-    "a .pt under this name": (renamed(lambda path: torch.save({"x": torch.ones(2)}, path)), "has no 'x'"),
-    "a zip bomb": (zeros(megabytes=300), "would unfold"),
+    "a pickle with this name": (lambda path: path.write_bytes(evil()), "not a readable .npz"),
+    "a .pt with this name": (
+        renamed(lambda path: torch.save({"x": torch.ones(2)}, path)),
+        "key 'x' not found",
+    ),
+    "a zip bomb": (zeros(megabytes=300), "would unpack"),
     "a list of 200,000 members": (many_members, "far more members"),
     "a member twice": (member_twice, "same name"),
     "something before the archive": (something_before, "does not begin"),
     "a header of four gigabytes": (long_header, "EOF"),
     "a header nested 2,000 deep": (members(x_npy=header("(" * 2_000)), "not a readable .npz"),
     "terabytes": (members(x_npy=header("(1000000, 1000000)")), "claims the shape"),
-    "10^18 columns, sparse": (sparse([4, 10**18]), "up to 1,000,000"),
-    "an array that is no archive": (raw_array, "not a readable .npz"),
+    "10^18 columns, sparse": (sparse([4, 10**18]), "at most 1,000,000"),
+    "an array that is not an archive": (raw_array, "not a readable .npz"),
     "encrypted": (edited(6, 8, 1), "encrypted"),
-    "a compression nobody knows": (edited(8, 10, 99), "compressed in an unknown way"),
-    "damaged lzma": (broken_lzma, "compressed in an unknown way"),
-    "sizes that lie": (edited(22, 24, 2**31, 4), "smaller than it claims"),
+    "an unknown compression": (edited(8, 10, 99), "unsupported compression"),
+    "damaged lzma": (broken_lzma, "unsupported compression"),
+    "wrong sizes": (edited(22, 24, 2**31, 4), "smaller than its header"),
     "a side of 2^70": (members(x_npy=header(f"({2**70}, 8)")), "claims the shape"),
-    "more than there is": (members(x_npy=header("(1000, 1000)")), "claims the shape"),
-    "less than there is": (members(x_npy=header("(1, 1)") + b"0" * 400), "claims the shape"),
+    "more bytes than the member has": (members(x_npy=header("(1000, 1000)")), "claims the shape"),
+    "fewer bytes than the member has": (members(x_npy=header("(1, 1)") + b"0" * 400), "claims the shape"),
     "negative sides": (members(x_npy=header("(-2, -2)") + b"0" * 16), "claims the shape"),
-    "items of no size": (members(x_npy=header("(10000000000000,)", "<U0")), "ADAR_MAX_BYTES"),
+    "items of size 0": (members(x_npy=header("(10000000000000,)", "<U0")), "ADAR_MAX_BYTES"),
     "objects": (members(x_npy=header("(1, 1)", "|O") + b"0" * 8), "Python objects"),
     "columns with names": (members(x_npy=b"\x93NUMPY\x03\x00" + b"0" * 200), "version"),
-    "members that are no arrays": (members(x_shape=b"1", x_data=b"1", x_indptr=b"1"), "has no 'x'"),
-    "a name that moves the cursor": (lambda path: np.savez(path, **{"\x1b[2J": X}), "has no 'x'"),
+    "members that are not arrays": (members(x_shape=b"1", x_data=b"1", x_indptr=b"1"), "key 'x' not found"),
+    "a name that moves the cursor": (lambda path: np.savez(path, **{"\x1b[2J": X}), "key 'x' not found"),
     "names that are one string": (save(class_names=np.array("abc")), "list of strings"),
     "names that are numbers": (save(class_names=np.arange(3)), "list of strings"),
-    "10^13 classes": (save(y=np.array([0, 1, 10**13, 0])), "up to 100,000"),
-    "10^12 columns": (sparse([4, 10**12]), "up to 1,000,000"),
+    "10^13 classes": (save(y=np.array([0, 1, 10**13, 0])), "at most 100,000"),
+    "10^12 columns": (sparse([4, 10**12]), "at most 1,000,000"),
     "a label beyond the descriptions": (save(y=np.array([0, 1, 2, 5]), target_x=X[:3]), "describes 3"),
     "no splits": (save(test_mask=np.zeros((0, 4), bool)), "no splits"),
     "splits that differ": (
@@ -185,8 +188,8 @@ def test_an_attack_is_one_graph_error(name: str, tmp_path: Path) -> None:
     assert_no_code_ran(tmp_path)
 
 
-def test_what_a_graph_does_not_have_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A megabyte of zeros beside the graph, and room for a thousand bytes."""
+def test_unknown_keys_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of zeros under an unknown key, with a limit of a thousand bytes."""
     np.savez_compressed(tmp_path / "g.npz", **BASE, unused=np.zeros(10**6, np.uint8))
     monkeypatch.setenv("ADAR_MAX_BYTES", "1000")
     assert read_graph(tmp_path / "g.npz").nodes == 4
@@ -198,7 +201,7 @@ def test_what_a_graph_does_not_have_is_not_read(tmp_path: Path, monkeypatch: pyt
         read_graph(tmp_path / "g.npz")
 
 
-def test_a_folder_is_called_one(tmp_path: Path) -> None:
+def test_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "g.npz").mkdir()
     with pytest.raises(GraphError, match="this is a folder"):
         read_graph(tmp_path / "g.npz")

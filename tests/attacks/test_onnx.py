@@ -1,4 +1,4 @@
-"""ONNX files that are more than a plain graph. A stranger writes the manifest too, so it vouches for them."""
+"""Hostile ONNX files. The manifest has their hashes, as an attacker would write it."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ from adar_runtime.backends.onnxruntime.sessions import _session
 from adar_runtime.bundle import onnx_guard
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BackendError, BundleError
-from tests.bundles import replace_graph
+from tests.bundles import replace_model
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def cell(bundle_folder: Path) -> onnx.ModelProto:
 
 
 def external(location: str) -> Callable[[onnx.ModelProto], None]:
-    """Weights that would be read from there."""
+    """Weights in another file."""
 
     def change(model: onnx.ModelProto) -> None:
         weight = model.graph.initializer[0]
@@ -42,8 +42,8 @@ def external(location: str) -> Callable[[onnx.ModelProto], None]:
     return change
 
 
-def external_unsaid(model: onnx.ModelProto) -> None:
-    """A place to read from, though the flag for it is not set."""
+def external_without_flag(model: onnx.ModelProto) -> None:
+    """Another file is named, but the flag for external data is not set."""
     model.graph.initializer[0].external_data.add(key="location", value="/etc/passwd")
 
 
@@ -56,7 +56,7 @@ def foreign(domain: str) -> Callable[[onnx.ModelProto], None]:
 
 
 def endless(model: onnx.ModelProto) -> None:
-    """A loop that nothing ends."""
+    """A loop without an end condition."""
     body = helper.make_graph([], "body", [], [])
     model.graph.node.append(helper.make_node("Loop", ["", "", "nodes"], ["x"], body=body))
 
@@ -95,44 +95,44 @@ ATTACKS = {
     "weights by an absolute path": (external("/etc/passwd"), "another file"),
     "weights in the folder above": (external("../../secret"), "another file"),
     "weights in a file beside it": (external("weights.bin"), "another file"),
-    "weights elsewhere, unsaid": (external_unsaid, "another file"),
-    "operators of somebody": (foreign("com.evil"), "'com.evil'"),
+    "weights in another file, without the flag": (external_without_flag, "another file"),
+    "operators of an unknown domain": (foreign("com.evil"), "'com.evil'"),
     "operators of ONNX Runtime": (foreign("com.microsoft"), "'com.microsoft'"),
     "operators for training": (foreign("ai.onnx.preview.training"), "'ai.onnx.preview.training'"),
-    "a loop without end": (endless, "a graph within a graph"),
+    "a loop without end": (endless, "a nested graph"),
     "an attribute of sparse weights": (sparse_attribute, "sparse weights"),
     "attributes of sparse weights": (sparse_attributes, "sparse weights"),
     "sparse weights": (sparse_initializer, "sparse weights"),
     "training steps": (training, "training steps"),
-    "attributes of a function": (function_attribute, "attributes of a function"),
+    "attributes of a function": (function_attribute, "function attributes"),
 }
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_what_no_bundle_needs_is_refused(copy: Path, cell: onnx.ModelProto, name: str) -> None:
+def test_features_that_no_bundle_needs_are_refused(copy: Path, cell: onnx.ModelProto, name: str) -> None:
     change, message = ATTACKS[name]
     change(cell)
-    replace_graph(copy, "cell", cell.SerializeToString())
+    replace_model(copy, "cell", cell.SerializeToString())
     with pytest.raises(BundleError, match=message):
         adar_runtime.load(copy)
 
 
 def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, tmp_path: Path) -> None:
-    """It would be read in place of ONNX wherever it announces itself, whatever the guard had seen."""
+    """ONNX Runtime detects this format by its content and would skip everything the guard checked."""
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "cell.ort")
     options.add_session_config_entry("session.save_model_format", "ORT")
     ort.InferenceSession(cell.SerializeToString(), options, providers=["CPUExecutionProvider"])
     content = (tmp_path / "cell.ort").read_bytes()
-    replace_graph(copy, "cell", content)
+    replace_model(copy, "cell", content)
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
-    with pytest.raises(BackendError, match="cannot load"):  # and once more, without the guard
+    with pytest.raises(BackendError, match="cannot load"):  # also without the guard
         _session(content, "CPUExecutionProvider", threads=None, spins=True)
 
 
 def wire(field: int, content: bytes) -> bytes:
-    """One field of bytes, as protobuf writes it; lengths below 128."""
+    """One protobuf field of bytes, shorter than 128."""
     key, out = field << 3 | 2, b""
     while key >= 128:
         out, key = out + bytes([key & 127 | 128]), key >> 7
@@ -147,20 +147,20 @@ def wire(field: int, content: bytes) -> bytes:
         (wire(7, b"") * 2, "2 graphs"),
         (wire(0, b"anything") + wire(7, b""), "field 0"),
         (wire(99, b"anything") + wire(7, b""), "field 99"),
-        (wire(2**29 + 7, b"") + wire(7, b""), "needs"),  # protobuf drops the upper bits and sees a graph
+        (wire(2**29 + 7, b"") + wire(7, b""), "needs"),  # protobuf drops the upper bits and reads a graph
         (wire(7, b"")[:-1], "not a whole"),
         (b"\x0b", "not a whole"),
         (b"\xff" * 11, "not a whole"),
     ],
 )
-def test_wire_format_that_says_two_things(content: bytes, message: str) -> None:
+def test_ambiguous_wire_format_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(BundleError) as error:
         onnx_guard.check("cell.onnx", content)
     assert message in str(error.value)
 
 
 def repeated(field: int, content: bytes, times: int) -> bytes:
-    """A graph with so many of one field."""
+    """A graph that repeats one field."""
     graph = wire(field, content) * times
     length, out = len(graph), b"\x3a"
     while length >= 128:
@@ -178,11 +178,11 @@ OPERATOR = wire(1, b"x") + wire(2, b"y") + wire(4, b"Neg")
         (repeated(10, b"", 1_000_000), "more than 200,000 parts"),
         (repeated(5, b"\x08\x01" * 60, 20_000), "more than 200,000 parts"),
         (repeated(5, wire(1, b"\xff" * 9 + b"\x01") * 3, 1), "more than 2,147,483,648 numbers"),
-        (repeated(1, wire(4, b"\xff\xfe"), 1), "not a whole ONNX file"),
+        (repeated(1, wire(4, b"\xff\xfe"), 1), "not a complete ONNX file"),
     ],
-    ids=["a million operators", "a million inputs", "a million sides", "2^63 numbers", "a name that is none"],
+    ids=["a million operators", "a million inputs", "a million sides", "2^63 numbers", "an invalid name"],
 )
-def test_a_graph_too_large_to_look_through_is_refused_at_once(content: bytes, message: str) -> None:
+def test_a_model_that_is_too_large_to_check_is_refused_quickly(content: bytes, message: str) -> None:
     started = time.perf_counter()
     with pytest.raises(BundleError) as error:
         onnx_guard.check("cell.onnx", content)
@@ -191,7 +191,7 @@ def test_a_graph_too_large_to_look_through_is_refused_at_once(content: bytes, me
 
 
 def far_away(model: onnx.ModelProto) -> None:
-    """Every message is fetched from a node that is not there."""
+    """Every message is read from a node that does not exist."""
     model.graph.initializer.append(numpy_helper.from_array(np.array(10**9, np.int32), "far"))
     model.graph.node.insert(0, helper.make_node("Add", ["leaf_0", "far"], ["elsewhere"]))
     for node in model.graph.node:
@@ -209,28 +209,28 @@ def huge(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize("change", [far_away, huge])
-def test_what_fails_while_it_runs_is_a_backend_error(
+def test_a_failure_during_inference_is_a_backend_error(
     copy: Path, cell: onnx.ModelProto, board: Graph, change, capfd: pytest.CaptureFixture[str]
 ) -> None:
     change(cell)
-    replace_graph(copy, "cell", cell.SerializeToString())
+    replace_model(copy, "cell", cell.SerializeToString())
     with pytest.raises(BackendError, match="could not run"):
         adar_runtime.load(copy, "onnxruntime-cpu").run(board, 3)
     assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
 
 
-def test_ports_that_are_not_what_the_manifest_says(copy: Path, cell: onnx.ModelProto) -> None:
+def test_inputs_that_differ_from_the_manifest(copy: Path, cell: onnx.ModelProto) -> None:
     for port in [*cell.graph.input, *cell.graph.node]:
         if port.name == "weight":
-            port.name = "heaviness"
+            port.name = "renamed"
         if isinstance(port, onnx.NodeProto):
-            port.input[:] = ["heaviness" if name == "weight" else name for name in port.input]
-    replace_graph(copy, "cell", cell.SerializeToString())
-    with pytest.raises(BundleError, match=r"the real inputs of cell\.onnx"):
+            port.input[:] = ["renamed" if name == "weight" else name for name in port.input]
+    replace_model(copy, "cell", cell.SerializeToString())
+    with pytest.raises(BundleError, match=r"the actual inputs of cell\.onnx"):
         adar_runtime.load(copy)
 
 
 @pytest.mark.parametrize("entry", [b"\x0a\x7f", b"\x0a\x01\xff", b"\x0a", b"\x0f"])
-def test_metadata_that_is_no_text(entry: bytes) -> None:
-    with pytest.raises(BundleError, match="metadata that is no text"):
+def test_metadata_that_is_not_text(entry: bytes) -> None:
+    with pytest.raises(BundleError, match="metadata that is not text"):
         metadata_of(b"\x72" + bytes([len(entry)]) + entry)

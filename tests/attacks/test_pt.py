@@ -1,4 +1,4 @@
-"""Hostile and odd `.pt` files: what each of them gets, and which odd ones are read all the same."""
+"""Hostile `.pt` files and the error of each, and unusual `.pt` files that are read."""
 
 import pickle
 import warnings
@@ -24,12 +24,12 @@ def save(path: Path, **entries: object) -> Path:
 
 
 def tall(rows: int) -> torch.Tensor:
-    """A sparse matrix whose row pointers alone would fill the memory."""
+    """A sparse matrix whose row pointers alone exceed the memory."""
     return torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (rows, 10), check_invariants=True)
 
 
 def with_pickle(pickled: bytes) -> Callable[[Path], None]:
-    """A file that PyTorch wrote, with another pickle in it."""
+    """A file of PyTorch with its pickle replaced."""
 
     def make(path: Path) -> None:
         save(path)
@@ -43,25 +43,25 @@ def with_pickle(pickled: bytes) -> Callable[[Path], None]:
 
 
 def call(name: str, *arguments: object) -> bytes:
-    """The pickle of a call, in the words that PyTorch's unpickler knows."""
+    """The pickle of a call, in operations that PyTorch's unpickler supports."""
     module, _, function = name.rpartition(".")
     given = pickle.dumps(arguments, 2)[2:-1]
     return b"\x80\x02c" + f"{module}\n{function}\n".encode() + given + b"R."
 
 
 def inside_a_graph(path: Path) -> None:
-    """A whole graph, and among its attributes one that runs code."""
+    """A valid graph with one attribute that runs code."""
     torch.save(Data(x=X, edge_index=EDGES, note=[{"deep": (Touch(),)}]), path)
 
 
 def disguised(path: Path) -> None:
-    """A class that takes the name of a harmless one, called by an old word for it."""
+    """A call through an old pickle operation."""
     save(path)
     with_pickle(b"(iposix\nsystem\n." + TOUCH.encode())(path)
 
 
 def laughs(depth: int = 12) -> list:
-    """Ten lists, ten times the next list, and so on: 10^12 numbers in a few hundred bytes."""
+    """Nested lists that repeat one list ten times per level: 10^12 numbers in a few hundred bytes."""
     value: list = [1.0] * 10
     for _ in range(depth):
         value = [value] * 10
@@ -69,7 +69,7 @@ def laughs(depth: int = 12) -> list:
 
 
 def second_archive(path: Path) -> None:
-    """Python's reader forgives what stands before an archive; PyTorch's reads it."""
+    """Python skips bytes before the archive; PyTorch reads them."""
     save(path)
     good = path.read_bytes()
     with_pickle(evil())(path)
@@ -82,8 +82,8 @@ def two_pickles(path: Path) -> None:
         archive.writestr("other/data.pkl", evil())
 
 
-def louder_pickle(path: Path) -> None:
-    """PyTorch finds the members of an archive whatever their case, and Python does not."""
+def uppercase_pickle(path: Path) -> None:
+    """PyTorch ignores the case of member names, Python does not."""
     save(path)
     with zipfile.ZipFile(path) as archive:
         name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
@@ -92,7 +92,7 @@ def louder_pickle(path: Path) -> None:
 
 
 def zeros(path: Path) -> None:
-    """A zip bomb: PyTorch itself compresses nothing, and reads what is compressed."""
+    """A zip bomb: PyTorch writes no compressed members, but reads them."""
     save(path)
     with (
         zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive,
@@ -103,7 +103,7 @@ def zeros(path: Path) -> None:
 
 
 def compiled(path: Path) -> None:
-    """A program, not a graph: what torch.jit.save writes."""
+    """A program, as torch.jit.save writes it."""
     save(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("archive/code/__torch__.py", "import os")
@@ -139,15 +139,15 @@ FILES = {
     "code by another opcode": (disguised, RUNS_CODE),
     "a pickle of an extension": (with_pickle(b"\x80\x02\x82\x01."), RUNS_CODE),
     "a list of 600,000": (with_pickle(b"\x80\x02](" + b"N" * 600_000 + b"e."), "far more objects"),
-    "no pickle": (with_pickle(b"\xff\xfe"), "not a whole pickle"),
-    "half a pickle": (with_pickle(call("torch.Size", (1, 2))[:-3]), "not a whole pickle"),
+    "no pickle": (with_pickle(b"\xff\xfe"), "incomplete or damaged"),
+    "half a pickle": (with_pickle(call("torch.Size", (1, 2))[:-3]), "incomplete or damaged"),
     "two pickles": (two_pickles, "refused"),
-    "two pickles, to PyTorch": (louder_pickle, "refused"),
+    "two pickles, to PyTorch": (uppercase_pickle, "refused"),
     "two archives": (second_archive, "refused"),
-    "a zip bomb": (zeros, "would unfold"),
+    "a zip bomb": (zeros, "would unpack"),
     "a program": (compiled, "not a readable PyTorch file"),
     "a tensor beyond its storage": (beyond_its_storage, "not a readable PyTorch file"),
-    "an .npz under this name": (npz, "refused"),
+    "an .npz with this name": (npz, "refused"),
     "a bare pickle": (lambda path: path.write_bytes(evil()), "refused"),
 }
 
@@ -166,8 +166,10 @@ def test_a_hostile_file_is_one_graph_error(
     assert_no_code_ran(tmp_path)
 
 
-def test_the_attacks_would_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against anybody who unpickles freely: otherwise none of these tests could fail."""
+def test_the_attacks_work_on_an_unrestricted_unpickler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise none of these tests could fail."""
     monkeypatch.chdir(tmp_path)
     inside_a_graph(tmp_path / "g.pt")
     torch.load(tmp_path / "g.pt", weights_only=False)
@@ -181,14 +183,14 @@ ATTACKS = {
     "labels that are one number": ({"y": torch.ones(1, dtype=torch.long).expand(10**11)}, "ADAR_MAX_BYTES"),
     "sparse, with 10^13 rows": ({"x": tall(10**13)}, "ADAR_MAX_BYTES"),
     "sparse, of three dimensions": ({"x": torch.ones(2, 2, 2).to_sparse()}, "not [rows, columns]"),
-    "sparse where it may not be": ({"target_x": torch.eye(10).to_sparse()}, "only x may be one"),
-    "without content": ({"x": torch.ones(3, 2, device="meta")}, "without content"),
+    "sparse target_x": ({"target_x": torch.eye(10).to_sparse()}, "only x may be sparse"),
+    "without content": ({"x": torch.ones(3, 2, device="meta")}, "without data"),
     "complex": ({"x": torch.ones(4, 10, dtype=torch.complex64)}, "not numbers"),
     "lists of lists": ({"x": [[1, 2], [3]]}, "not numbers in a tensor"),
     "names that are a number": ({"class_names": 3}, "list of strings"),
     "names that are one string": ({"class_names": "abc"}, "list of strings"),
     "a mask of words": ({"train_mask": ["yes"] * 4}, "not booleans"),
-    "a level that goes on and on": ({"level": "x" * 10**5}, "…"),
+    "a very long level": ({"level": "x" * 10**5}, "…"),
 }
 
 
@@ -207,25 +209,25 @@ def beta(make) -> torch.Tensor:
         return make()
 
 
-ODD = {
+UNUSUAL = {
     "PyG's adj_t": {"adj_t": beta(torch.eye(4).to_sparse_csr)},
     "bfloat16 with a gradient": {"x": X.bfloat16().requires_grad_()},
     "float8": {"x": X.to(torch.float8_e4m3fn)},
     "a negative view": {"x": torch.complex(X, -X).conj().imag},
     "a mask as a list": {"train_mask": [True] * 4},
-    "unknown things of any size": {"a": torch.ones(1).expand(10**13), "b": torch.ones(3, device="meta")},
+    "unknown keys of any size": {"a": torch.ones(1).expand(10**13), "b": torch.ones(3, device="meta")},
     "sparse in columns, bfloat16": {"x": beta(X.bfloat16().to_sparse_csc)},
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_an_odd_graph_is_read(name: str, tmp_path: Path) -> None:
-    graph = read_graph(save(tmp_path / "g.pt", **ODD[name]))
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_graph_is_read(name: str, tmp_path: Path) -> None:
+    graph = read_graph(save(tmp_path / "g.pt", **UNUSUAL[name]))
     assert np.array_equal(graph.rows(0, 4), X)
 
 
-def test_a_compressed_archive_has_no_more_in_it_than_is_allowed(tmp_path: Path, monkeypatch) -> None:
-    """Deflate makes a thousand bytes of one; PyTorch writes none, and believes all."""
+def test_a_compressed_archive_has_a_size_limit(tmp_path: Path, monkeypatch) -> None:
+    """Deflate can expand one byte to a thousand, and PyTorch does not check sizes."""
     save(tmp_path / "g.pt", x=torch.zeros(1000, 100))
     with zipfile.ZipFile(tmp_path / "g.pt") as old, zipfile.ZipFile(tmp_path / "z.pt", "w") as new:
         for name in old.namelist():
@@ -235,8 +237,8 @@ def test_a_compressed_archive_has_no_more_in_it_than_is_allowed(tmp_path: Path, 
         read_graph(tmp_path / "z.pt")
 
 
-def test_a_bare_pickle_that_wants_memory_is_refused(tmp_path: Path) -> None:
-    """PyTorch's format before 1.6 says in a pickle how large its storages are to be."""
+def test_a_bare_pickle_is_refused(tmp_path: Path) -> None:
+    """In PyTorch's format before 1.6, a pickle sets the sizes of the storages."""
     path = tmp_path / "g.pt"
     torch.save(Data(x=X, edge_index=EDGES), path, _use_new_zipfile_serialization=False)
     with pytest.raises(GraphError, match="refused"):

@@ -1,4 +1,4 @@
-"""Weights whose header says what cannot be, in a run and in a checkpoint."""
+"""Weights with an invalid header, in a run and in a checkpoint."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from adar_runtime.errors import RunFolderError
+from adar_runtime.run_files import CHECKPOINT, CONFIG, WEIGHTS
 from adar_train import AdaR, ModelConfig, load_run
-from adar_train.checkpoints import FILE_NAME, load_checkpoint
-from adar_train.runs import CONFIG, WEIGHTS
+from adar_train.checkpoints import load_checkpoint
 
 Header = dict[str, dict]
 
@@ -24,7 +24,7 @@ def header_of(content: bytes) -> Header:
 
 
 def changed(change: Callable[[Header], object]) -> Callable[[bytes], bytes]:
-    """The same numbers under another header."""
+    """The same numbers with a changed header."""
 
     def make(content: bytes) -> bytes:
         (length,) = struct.unpack("<Q", content[:8])
@@ -37,7 +37,7 @@ def changed(change: Callable[[Header], object]) -> Callable[[bytes], bytes]:
 
 
 def first_two(header: Header) -> tuple[dict, dict]:
-    """The tensors that come first in the file."""
+    """The first two tensors of the file."""
     tensors = sorted((one for name, one in header.items() if name != "__metadata__"), key=offsets)
     return tensors[0], tensors[1]
 
@@ -93,12 +93,12 @@ ATTACKS = {
     "a tensor beyond the end": changed(beyond),
     "a tensor before the start": changed(negative),
     "a shape whose product is zero in 64 bits": changed(overflowing),
-    "a type nobody knows": changed(unknown_type),
+    "an unknown type": changed(unknown_type),
     "no tensors": changed(dict.clear),
     "a header of 2^60 bytes": with_length(2**60),
     "a header of 2^64 bytes": with_length(2**64 - 1),
     "a header of no bytes": with_length(0),
-    "a header that is no text": lambda content: content[:8] + b"\xff" * (len(content) - 8),
+    "a header that is not text": lambda content: content[:8] + b"\xff" * (len(content) - 8),
     "a header nested 30,000 deep": lambda _: struct.pack("<Q", 30_000) + b"[" * 30_000,
     "half of it": lambda content: content[: len(content) // 2],
     "nothing": lambda _: b"",
@@ -108,7 +108,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_weights_of_a_run(name: str, run_folder: Path, tmp_path: Path) -> None:
-    """The configuration vouches for them, as a stranger's would."""
+    """The configuration has the hash of the hostile weights, as an attacker would write it."""
     run = shutil.copytree(run_folder, tmp_path / "run")
     content = ATTACKS[name]((run / WEIGHTS).read_bytes())
     (run / WEIGHTS).write_bytes(content)
@@ -123,25 +123,25 @@ def test_weights_of_a_run(name: str, run_folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_checkpoint(name: str, run_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(ATTACKS[name]((run_folder / WEIGHTS).read_bytes()))
+    (tmp_path / CHECKPOINT).write_bytes(ATTACKS[name]((run_folder / WEIGHTS).read_bytes()))
     model = AdaR(ModelConfig(4, 2, hidden=4, proxies=2))
     with pytest.raises(RunFolderError) as error:
-        load_checkpoint(tmp_path / FILE_NAME, model, torch.optim.Adam(model.parameters()), None)
+        load_checkpoint(tmp_path / CHECKPOINT, model, torch.optim.Adam(model.parameters()), None)
     assert "cannot be resumed" in str(error.value)
     assert len(str(error.value)) < 500
 
 
-def test_weights_that_were_changed_are_seen(run_folder: Path, tmp_path: Path) -> None:
+def test_changed_weights_are_detected(run_folder: Path, tmp_path: Path) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
     content = bytearray((run / WEIGHTS).read_bytes())
     content[-1] ^= 1
     (run / WEIGHTS).write_bytes(content)
-    with pytest.raises(RunFolderError, match="was changed after it was trained"):
+    with pytest.raises(RunFolderError, match="was changed after training"):
         load_run(run)
 
 
-def test_sizes_that_only_the_configuration_asks_for_take_no_memory(run_folder: Path, tmp_path: Path) -> None:
-    """4 TB of weights, were they to be made before the real ones are looked at."""
+def test_sizes_of_the_configuration_allocate_no_memory(run_folder: Path, tmp_path: Path) -> None:
+    """4 TB of weights, if the model were built before the weights are checked."""
     run = shutil.copytree(run_folder, tmp_path / "run")
     config = json.loads((run / CONFIG).read_text())
     config["model"]["hidden"] = 10**6

@@ -18,7 +18,7 @@ from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
 from adar_runtime.bundle.bundle import read_manifest
 from adar_train import load_run
-from tests.bundles import edit, replace_graph
+from tests.bundles import edit, replace_model
 
 QUICK = ("--profile", "small", "--optimization-level", 0, "--flavour", "rtx")
 
@@ -31,7 +31,7 @@ def bundle(bundle_folder: Path, tmp_path: Path) -> Path:
 def in_precision(bundle: Path, run: Path, precision: str) -> None:
     """The cell of that precision in place of the bundle's."""
     cell = build_onnx_models(load_run(run).model, 17, precision_of(precision))["cell"].SerializeToString()
-    replace_graph(bundle, "cell", cell)
+    replace_model(bundle, "cell", cell)
     edit(bundle, lambda m: m.update(precision=precision))
 
 
@@ -83,15 +83,15 @@ def test_a_bar_shows_the_builder_s_own_phases(adar, bundle: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--profile", "n=1:2:3,q=4"], "the profile 'n=1:2:3,q=4' is none of small, medium, large"),
-        (["--sm", "90"], "--sm has 90"),
+        (["--profile", "n=1:2:3,q=4"], "unknown profile 'n=1:2:3,q=4': choose small, medium, large"),
+        (["--sm", "90"], "--sm contains 90"),
         (["--sm", "ampere"], "--sm is 'ampere': give numbers such as 80,86,89,120"),
         (["--precision", "fp16"], "is fp32, and TensorRT takes the types of the ONNX file"),
         (["--flavour", "tensorrt"], "pip install 'adar-deploy[tensorrt]'"),
         (["--workspace", "nan"], "--workspace is nan"),
         (["--workspace", "inf"], "--workspace is inf"),
         (["--profile", "n=5:3:1"], "n=1:100:1000"),  # and no picture of a hundred
-        (["--workspace", "0.0625", "--profile", "small"], "allow more with --workspace"),
+        (["--workspace", "0.0625", "--profile", "small"], "increase --workspace"),
     ],
 )
 def test_mistakes_are_one_line(adar, bundle: Path, options: list[str], said: str) -> None:
@@ -113,7 +113,7 @@ def _installed(module: str) -> bool:
 def test_what_is_no_bundle(adar, tmp_path: Path) -> None:
     code, _, error = adar("build", tmp_path)
     assert code == 2
-    assert "hence no bundle" in error
+    assert "not a bundle" in error
 
 
 def test_help_names_what_can_be_chosen(adar) -> None:

@@ -10,7 +10,7 @@ from adar_deploy import console
 from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
 from adar_runtime import Graph, read_graph, write_graph
-from adar_runtime.graph.formats.columns import KINDS
+from adar_runtime.graph.formats import LABEL_KINDS
 from adar_runtime.graph.synthetic import FAMILIES
 from adar_train import ModelConfig, TrainConfig, fit
 from adar_train.data.pyg import SETS
@@ -32,7 +32,7 @@ def test_list_has_every_set_there_is(adar) -> None:
 def test_the_command_offers_what_the_runtime_has() -> None:
     """The lists are written twice, so that `--help` need not load the runtime."""
     assert [name.value for name in FamilyName] == list(FAMILIES)
-    assert tuple(Labels) == KINDS
+    assert tuple(Labels) == LABEL_KINDS
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -68,7 +68,7 @@ def test_edges_and_nodes_become_a_graph_that_is_shown(adar, tmp_path: Path) -> N
     shown = json.loads(out)
     assert (shown["one_way"], shown["homophily"], shown["class_names"]) == (0, 0.0, ["blue", "red"])
     assert shown["warnings"] == [
-        "there is no split: training draws a random one of 60/20/20",
+        "the graph has no split: training draws a random one of 60/20/20",
     ]
 
 
@@ -131,19 +131,19 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
     ("arguments", "message"),
     [
         ("make chess", "chess"),
-        ("make chain --homophily 0.5", "chain has no homophily"),
-        ("make chain -o g.xlsx", "written as .npz or .pt"),
+        ("make chain --homophily 0.5", "chain has no setting homophily"),
+        ("make chain -o g.xlsx", "ends in .npz or .pt"),
         ("make chain -o made", "is a folder"),
         ("convert g.npz g.npz", "is the graph itself"),
-        ("convert g.npz h.npz --label z", "leave --label and --labels out"),
-        ("convert g.npz h.npz --labels numbers", "leave --label and --labels out"),
+        ("convert g.npz h.npz --label z", "omit --label and --labels"),
+        ("convert g.npz h.npz --labels numbers", "omit --label and --labels"),
         ("convert e.csv h.npz --labels classes", "name it with --label"),
-        ("convert g.npz h.npz --table g.npz", "goes with edges as text"),
+        ("convert g.npz h.npz --table g.npz", "needs an edge list"),
         ("convert e.csv h.npz --table none.csv", "none.csv: there is no such file"),
         ("convert none.csv h.npz", "there is no such file"),
         ("show none.npz", "no such file"),
         ("show made", "no .npz or .pt file in it"),
-        ("show g.npz --split 3", "there is no split 3"),
+        ("show g.npz --split 3", "split 3 does not exist"),
     ],
 )
 def test_bad_input_is_one_clear_line(

@@ -1,4 +1,4 @@
-"""adar-deploy embed, with a real model of sentence-transformers, made here."""
+"""adar-deploy embed with a small sentence-transformers model that the test creates."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TABLES = ["papers.csv", "--edges", "cites.csv"]
 
 
-def test_texts_become_a_graph_that_knows_its_classes(adar, model: Path, tmp_path: Path) -> None:
+def test_texts_become_a_graph_with_described_classes(adar, model: Path, tmp_path: Path) -> None:
     labels = write_tables(tmp_path)
     code, out, err = adar(
         "embed", *TABLES, "--classes", "fields.csv", "--model", model, "-o", "g.npz", "--json"
@@ -36,10 +36,12 @@ def test_texts_become_a_graph_that_knows_its_classes(adar, model: Path, tmp_path
     assert [graph.class_names[label] for label in graph.labels] == labels
     both = {(a, b) for a, b in graph.edge_index.T.tolist()}
     assert both == {(b, a) for a, b in both}
-    assert np.mean(cosine(graph).argmax(axis=1) == graph.labels) > 0.95  # the texts decide, and no label does
+    assert (
+        np.mean(cosine(graph).argmax(axis=1) == graph.labels) > 0.95
+    )  # from the texts alone, without labels
 
 
-def test_json_lines_without_classes_are_for_training(adar, model: Path, tmp_path: Path) -> None:
+def test_json_lines_without_classes_give_a_graph_for_training(adar, model: Path, tmp_path: Path) -> None:
     write_tables(tmp_path)
     with (tmp_path / "papers.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -78,28 +80,32 @@ def test_json_lines_without_classes_are_for_training(adar, model: Path, tmp_path
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("papers.csv", "id,text\na,x\na,y\n", "line 3: the node 'a' is there already, in line 2"),
+        ("papers.csv", "id,text\na,x\na,y\n", "line 3: node 'a' is already defined in line 2"),
         ("papers.csv", "id,text\n,x\n", "line 2: the node has no name"),
-        ("papers.csv", "id,title\na,x\n", "no column 'text', only id, title"),
-        ("papers.csv", "id,text\na,x,y\n", "line 2 has 3 cells, and the heading 2"),
-        ("papers.csv", "id,text,label\na,x,magic\n", "line 2: there is no class 'magic' among physics"),
+        ("papers.csv", "id,title\na,x\n", "column 'text' not found; the columns are id, title"),
+        ("papers.csv", "id,text\na,x,y\n", "line 2 has 3 cells, but the header has 2"),
+        (
+            "papers.csv",
+            "id,text,label\na,x,magic\n",
+            "line 2: unknown class 'magic'; the classes are physics",
+        ),
         ("papers.csv", "id,text,split\na,x,dev\n", "split is 'dev', not one of train, val, test"),
         ("papers.csv", "", "the table is empty"),
-        ("papers.csv", b"id,text\na,x\nb,\xe9t\xe9\n", "line 3 is not text in UTF-8"),
-        ("papers.csv", 'id,text\na,x\nb,"y\nc,z\n', "line 3 is no line of a table (a quote is opened and"),
-        ("papers.jsonl", b'{"text": "\xff"}', "line 1 is not text in UTF-8"),
+        ("papers.csv", b"id,text\na,x\nb,\xe9t\xe9\n", "line 3 is not UTF-8 text"),
+        ("papers.csv", 'id,text\na,x\nb,"y\nc,z\n', "line 3 is not a valid table row (a quote is opened and"),
+        ("papers.jsonl", b'{"text": "\xff"}', "line 1 is not UTF-8 text"),
         ("papers.jsonl", "\n", "the table is empty"),
-        ("cites.csv", "source,target\np0,nobody\n", "line 2: target is 'nobody', and there is no such node"),
-        ("cites.csv", "from,to\np0,p1\n", "no column 'source'"),
-        ("fields.csv", "name\na\na\n", "the class 'a' is there already"),
+        ("cites.csv", "source,target\np0,nobody\n", "line 2: target is 'nobody', which is not a node id"),
+        ("cites.csv", "from,to\np0,p1\n", "column 'source' not found"),
+        ("fields.csv", "name\na\na\n", "class 'a' is already defined"),
         ("papers.jsonl", "{", "line 1: not JSON"),
         ("papers.jsonl", "[1]", "line 1: not a JSON object"),
-        ("papers.jsonl", '{"text": ["a"]}', "holds a list, not a text"),
-        ("papers.txt", "", "a table is .csv or .jsonl"),
+        ("papers.jsonl", '{"text": ["a"]}', "is a list, not a text"),
+        ("papers.txt", "", "a table ends in .csv or .jsonl"),
         ("papers.jsonl", None, "there is no such file"),
     ],
 )
-def test_a_mistake_in_a_table_is_named_with_its_line(
+def test_an_error_in_a_table_names_its_line(
     adar, tmp_path: Path, file: str, text: str | bytes | None, message: str
 ) -> None:
     write_tables(tmp_path)
@@ -115,29 +121,29 @@ def test_a_mistake_in_a_table_is_named_with_its_line(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_model_that_cannot_be_had_says_how_to_bring_it(
+def test_a_model_that_cannot_be_downloaded_says_what_to_do(
     adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No address is ever found, as where there is no network."""
+    """Name resolution fails, as without a network."""
 
-    def nowhere(*_: object, **__: object) -> object:
+    def no_network(*_: object, **__: object) -> object:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     write_tables(tmp_path)
     code, out, err = adar("embed", *TABLES, "--model", "no-such-model-here")
     assert (code, out) == (2, "")
-    assert "could not be fetched" in err
+    assert "could not be downloaded" in err
     assert "hf download sentence-transformers/no-such-model-here --local-dir model" in err
     assert len(err.strip().splitlines()) == 1
     (tmp_path / "empty").mkdir()
     code, _, err = adar("embed", *TABLES, "--model", "empty")
     assert code == 2
-    assert "holds no sentence-transformers model" in err
+    assert "does not contain a readable sentence-transformers model" in err
 
 
-def test_where_to_write_is_checked_before_the_work(adar, tmp_path: Path) -> None:
+def test_the_output_is_checked_before_the_work(adar, tmp_path: Path) -> None:
     write_tables(tmp_path)
     code, _, err = adar("embed", *TABLES, "-o", "graph.csv")
     assert code == 2

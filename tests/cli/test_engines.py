@@ -11,32 +11,32 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
 
 from adar_runtime import write_graph
-from adar_runtime.backends.tensorrt.engines.build import Wish
+from adar_runtime.backends.tensorrt.engines.build import BuildOptions
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.benchmarking import sides as bench
 from adar_runtime.errors import BackendError
 from tests.helpers import random_graph
-from tests.runtime.acting import act, with_engines
+from tests.runtime.simulated_gpu import simulate_gpu, with_engines
 
-WISH = Wish(flavour="rtx", profiles=(Profile.parse("n=1:20:40,m=1:60:100"),), level=0)
+OPTIONS = BuildOptions(package="rtx", profiles=(Profile.parse("n=1:20:40,m=1:60:100"),), level=0)
 
 
 @pytest.fixture(scope="module")
 def built(described_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_engines(described_bundle, tmp_path_factory.mktemp("engines") / "bundle", WISH)
+    return with_engines(described_bundle, tmp_path_factory.mktemp("engines") / "bundle", OPTIONS)
 
 
 @pytest.fixture
 def foreign(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A bundle with engines that fit, built by somebody else, on a machine with a GPU; and a graph.npz."""
-    act(monkeypatch, built)
+    simulate_gpu(monkeypatch, built)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     write_graph(tmp_path / "graph.npz", random_graph(20, 60))
     return built
 
 
 class WorkerHere:
-    """A side's turns in this process, where the GPU is acted out."""
+    """A side's turns in this process, where the GPU is simulated."""
 
     def __init__(self, build: Any, *args: Any) -> None:
         self._build, self._args = build, args
@@ -83,7 +83,7 @@ def test_validate_passes_it_over(adar, foreign: Path, described_run: Path, tmp_p
 def test_validate_goes_on_where_a_graph_is_outside_every_profile(
     adar, built: Path, described_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act(monkeypatch, built)
+    simulate_gpu(monkeypatch, built)
     shutil.copytree(described_run, tmp_path / "runs" / "mine")
     write_graph(tmp_path / "large.npz", random_graph(90, 200))
     asked = ("validate", built, "large.npz", "--steps", "1")
@@ -103,7 +103,7 @@ def test_run_does_not_take_a_file_s_word(adar, foreign: Path, tmp_path: Path, na
     (tmp_path / name).write_text(f"[{table}]\nbackend = 'tensorrt'")
     code, _, err = adar("run", "graph.npz", "--bundle", foreign, "--max-steps", 2)
     assert code == 2
-    assert "it was not built here and is a program: --backend tensorrt, typed, would trust it" in err
+    assert "it was not built here and is a program: type --backend tensorrt to trust it" in err
     assert len(err.strip().splitlines()) == 1
 
 

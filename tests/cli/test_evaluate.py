@@ -190,7 +190,7 @@ def test_a_report_compares_them_by_name_too(adar, fruit: Path) -> None:
 
 @pytest.mark.parametrize("command", ["evaluate", "report"])
 @pytest.mark.parametrize(
-    ("graph", "message"), [("other", "labels of durian, and"), ("beyond", "labels up to 4, and")]
+    ("graph", "message"), [("other", "labels durian, but"), ("beyond", "labels up to 4, but")]
 )
 def test_a_label_of_no_class_of_the_model_is_one_clear_line(
     adar, fruit: Path, command: str, graph: str, message: str
@@ -205,11 +205,11 @@ def test_a_run_is_answered_and_says_why_it_is_not_scored(adar, fruit: Path) -> N
     options = ["--bundle", fruit / "bundle", "--max-steps", 3, "--json"]
     code, out, err = adar("run", fruit / "other.npz", *options)
     assert (code, err, json.loads(out)["metrics"]) == (0, "", {})
-    assert "labels of durian" in json.loads(out)["unscored"]
+    assert "labels durian" in json.loads(out)["unscored"]
     for words in ([fruit / "beyond.npz"], [fruit / "beyond.npz", fruit / "same.npz"]):
         code, out, _ = adar("run", *words, *options[:-1])
         assert code == 0
-        assert "not scored: it has labels up to 4" in " ".join(out.split())
+        assert "not scored: the graph has labels up to 4" in " ".join(out.split())
 
 
 def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> None:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from adar_deploy import console
-from tests.bundles import change_graph, edit, replace_graph
+from tests.bundles import change_model, edit, replace_model
 from tests.cli.test_imports import HEAVY, loaded_after
 
 
@@ -116,9 +116,9 @@ def test_a_hostile_report_is_one_line(adar, bundle_folder: Path, tmp_path: Path,
 
 
 def test_an_operator_that_is_no_text_is_one_line(adar, bundle_folder: Path, tmp_path: Path) -> None:
-    bundle = change_graph(bundle_folder, tmp_path / "bundle", "head", no_unicode)
+    bundle = change_model(bundle_folder, tmp_path / "bundle", "head", no_unicode)
     content = (bundle / "head.onnx").read_bytes().replace(b"Zzzz", b"\xff\xfe\xff\xfe")
-    replace_graph(bundle, "head", content)
+    replace_model(bundle, "head", content)
     code, _, err = adar("inspect", bundle)
     assert code == 2
     assert len(err.strip().splitlines()) == 1

@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adar_deploy.report import sources
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
 from adar_runtime.evaluation.metrics import confusion, roc_auc, roc_points
-from adar_train import runs
 from tests.bundles import edit
 from tests.helpers import random_graph
 
@@ -114,11 +112,6 @@ def test_the_fastest_answer_is_level_with_what_it_cannot_be_told_from(
     facts["latency"] = {"budget": 9, "backend": "it", "repeats": repeats, "rows": [refused, *rows]}
     (tile,) = re.findall(r"<dt>fastest answer</dt><dd>(.*?)</dd>", page(facts))
     assert tile == f"{sum(spreads['ab2']) / 2:.2f} s<small>ab2, 9 calls{said}</small>"
-
-
-def test_files_of_a_run_are_called_what_training_calls_them() -> None:
-    names = ("CONFIG", "METRICS", "HISTORY", "WEIGHTS", "GRAPH")
-    assert [getattr(sources, name) for name in names] == [getattr(runs, name) for name in names]
 
 
 def test_a_run_alone_says_what_an_export_would_add(adar, run_folder: Path, tmp_path: Path) -> None:

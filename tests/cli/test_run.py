@@ -146,10 +146,10 @@ def test_an_exit_of_every_kind(adar, bundle_folder: Path, board: Graph, tmp_path
     options = ["run", "board.npz", "--bundle", bundle_folder, "--max-steps", 20, "--json"]
     reasons = {
         name: json.loads(adar(*options, "--exit", name)[1])["stop_reason"]
-        for name in ("time", "peak", "converged", "final", "per-node")
+        for name in ("time", "peak", "converged", "final")
     }
     assert reasons["time"] == "time"
-    assert (reasons["final"], reasons["per-node"]) == ("budget", "per_node")
+    assert reasons["final"] == "budget"
     assert reasons["converged"] in ("converged", "not_converged")
     assert reasons["peak"] in ("peak", "rising", "no_peak", "no_peak_by_time")
 
@@ -162,7 +162,7 @@ def test_how_near_to_rest_the_nodes_have_to_be(
     near = json.loads(adar(*options, "converged", "--within", 0.5)[1])
     assert near["stop_reason"] == "converged"
     assert near["steps"] < json.loads(adar(*options, "converged", "--within", 1e-9)[1])["steps"] == 20
-    for rule in ("peak", "per-node"):
+    for rule in ("peak", "final"):
         code, _, err = adar(*options, rule, "--within", 0.5)
         assert code == 2
         assert "it goes with --exit converged" in err
@@ -232,6 +232,6 @@ def test_sparklines(values: list[float], drawn: str) -> None:
 
 def test_the_command_offers_what_the_runtime_has() -> None:
     """The lists are written twice, so that `--help` need not load the runtime."""
-    assert {name.value for name in Exit} == {*RULES, "per-node"}
+    assert {name.value for name in Exit} == set(RULES)
     assert [name.value for name in SolverName] == list(SOLVERS)
     assert {name.value for name in Backend} == {AUTO, *BACKENDS}

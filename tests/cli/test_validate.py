@@ -12,7 +12,7 @@ import pytest
 from adar_export import export_bundle
 from adar_runtime import write_graph
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
-from tests.bundles import change_graph, change_weight, edit
+from tests.bundles import change_model, change_weight, edit
 from tests.helpers import awake, random_graph
 
 
@@ -52,7 +52,7 @@ def test_a_folder_of_graphs_is_compared_on(adar, described_bundle: Path, tmp_pat
 
 @pytest.mark.usefixtures("runs")
 def test_one_weight_changed_is_found(adar, described_bundle: Path, tmp_path: Path) -> None:
-    bundle = change_graph(described_bundle, tmp_path / "bundle", "cell", change_weight)
+    bundle = change_model(described_bundle, tmp_path / "bundle", "cell", change_weight)
     code, _, err = adar("validate", bundle, "--steps", "1,5")
     assert code == 2
     assert "disagree by more than the tolerance of 1e-03" in err
@@ -73,11 +73,11 @@ def test_a_bf16_bundle_is_compared_by_a_twin_of_its_own_files(adar, tmp_path: Pa
     for check in report["checks"]:
         assert check["relative"] == exported[check["graph"], check["steps"]]
     assert "a twin in float32 was compared" in err
-    bundle = change_graph(tmp_path / "b", tmp_path / "changed", "cell", partial(change_weight, by=100.0))
+    bundle = change_model(tmp_path / "b", tmp_path / "changed", "cell", partial(change_weight, by=100.0))
     code, _, err = adar("validate", bundle, "--steps", "1,5")
     assert code == 2
     assert "disagree by more than the tolerance of 1e-01" in err
-    bundle = change_graph(tmp_path / "b", tmp_path / "mixed", "cell", mix_types)
+    bundle = change_model(tmp_path / "b", tmp_path / "mixed", "cell", mix_types)
     code, _, err = adar("validate", bundle, "--steps", "1")
     assert code == 2
     assert "the bundle's cell has no twin in float32" in err

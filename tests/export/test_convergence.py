@@ -11,7 +11,6 @@ import torch
 from adar_export import Trial, export_bundle
 from adar_export.convergence import Convergence, _order, measure
 from adar_runtime import Final, load
-from adar_runtime.bundle.bundle import behaves_like_ode
 from adar_runtime.errors import UsageError
 from adar_runtime.loop.solvers import AdamsBashforth2, Euler, Moves
 from adar_train import AdaR, Fitted, ModelConfig, TrainConfig, load_run, save_run
@@ -70,7 +69,7 @@ def test_a_cell_whose_answer_hangs_on_the_grid_has_not(described_run: Path, tmp_
     wild: Manifest = _write(out, run, run.model, run.graph(), _Wish(17, "fp32", plain=False))
     found = measure(load(out, "onnxruntime-cpu"), "a graph", random_graph(60, 200))
     assert found.order < 0.8
-    assert not behaves_like_ode(replace(wild, convergence=found.to_dict()))
+    assert not replace(wild, convergence=found.to_dict()).behaves_like_ode
 
 
 def test_the_lead_has_to_stay_that_of_the_budget(described_bundle: Path) -> None:
@@ -106,7 +105,7 @@ def test_too_few_calls_for_a_stiff_cell_do_not_end_an_export(tmp_path: Path) -> 
     """Which Euler's method follows with 100 steps and more, and others not with so few."""
     torch.manual_seed(0)
     graph = random_graph(20, 60)
-    model = AdaR(ModelConfig(graph.width, None, 8, 4, isotropic=True)).eval().requires_grad_(False)
+    model = AdaR(ModelConfig(graph.width, None, 8, 4, variant="zero-shot")).eval().requires_grad_(False)
     model.cell.velocity.rates.copy_(torch.tensor([0.0, 190.0]))  # V = -190 H
     run = tmp_path / "run"
     save_run(run, Fitted(model, {"metric": "accuracy"}, []), graph, ["random"], TrainConfig())
@@ -121,9 +120,9 @@ def test_too_few_calls_for_a_stiff_cell_do_not_end_an_export(tmp_path: Path) -> 
 )
 def test_the_order_of_known_errors(first: float, second: float, order: float) -> None:
     ends = [np.array([x]) for x in (0.0, first, first + second)]
-    assert _order(ends, way=1.0) == pytest.approx(order, abs=1e-6)
-    assert _order([ends[0], None, ends[2]], way=1.0) == 0
-    assert np.isfinite(_order([ends[0], ends[1], ends[1]], way=1.0))
+    assert _order(ends, moved=1.0) == pytest.approx(order, abs=1e-6)
+    assert _order([ends[0], None, ends[2]], moved=1.0) == 0
+    assert np.isfinite(_order([ends[0], ends[1], ends[1]], moved=1.0))
 
 
 def test_enough_is_both_state_and_predictions() -> None:

@@ -13,8 +13,7 @@ from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import load
-from adar_runtime.bundle.convergence import LEAST_ORDER
-from adar_runtime.bundle.manifest import AGGREGATIONS, LEVELS, SCHEMA
+from adar_runtime.bundle.manifest import AGGREGATIONS, LEAST_ORDER, LEVELS, SCHEMA
 from adar_runtime.bundle.signature import expected
 from adar_runtime.evaluation.curves import Curve, calibrate
 from adar_runtime.loop.stopping import RULES

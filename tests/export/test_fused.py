@@ -14,6 +14,7 @@ from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import EXACT
 from adar_train import AdaR, ModelConfig
 from adar_train.alignments import ALIGNMENTS
+from adar_train.variants import VARIANTS
 from tests.export.cells import (
     assert_close,
     by_onnxruntime,
@@ -67,7 +68,7 @@ def cases(draw: st.DrawFn):
         hidden=draw(st.integers(2, 10)),
         proxies=draw(st.integers(1, 6)),
         alignment=draw(st.sampled_from(sorted(ALIGNMENTS))),
-        isotropic=targets is None and draw(st.booleans()),
+        variant=draw(st.sampled_from(sorted(VARIANTS))) if targets is None else "standard",
         step_info=draw(st.booleans()),
         relation=draw(st.booleans()),
     )
@@ -113,9 +114,9 @@ def test_every_kind_of_graph_gives_the_training_cells_step(kind: str) -> None:
     assert_close(by_training_cell(model, call), got, 1e-5)
 
 
-def test_an_untrained_isotropic_cell_exports_only_what_is_at_work() -> None:
+def test_an_untrained_zero_shot_cell_leaves_out_zero_layers() -> None:
     torch.manual_seed(0)
-    model = AdaR(ModelConfig(3, None, 8, 4, isotropic=True)).double().eval().requires_grad_(False)
+    model = AdaR(ModelConfig(3, None, 8, 4, variant="zero-shot")).double().eval().requires_grad_(False)
     call = random_call(model, edges_of("directed", 20, 0), 20, 3, 0, (0.2, -0.1, 0.05))
     cell = build_onnx_models(model, 17, EXACT)["cell"]
     assert_close(by_plain_cell(model, call), by_reference(cell, call.feeds()), 1e-10)

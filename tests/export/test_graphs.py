@@ -66,10 +66,10 @@ def test_a_step_is_the_training_cells(nodes, edges, classes, hidden, proxies, le
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_an_isotropic_step_is_the_training_cells(trained: bool) -> None:
+def test_a_zero_shot_step_is_the_training_cells(trained: bool) -> None:
     """With its nonlinear parts at rest, and with them awake."""
     graph = random_graph(25, 60)
-    config = ModelConfig(graph.width, None, 8, 4, isotropic=True, alignment="cosine-margin")
+    config = ModelConfig(graph.width, None, 8, 4, variant="zero-shot", alignment="cosine-margin")
     torch.manual_seed(0)
     model = awake(config) if trained else AdaR(config).eval()
     start(model, [graph])
@@ -135,7 +135,7 @@ def test_two_exports_are_the_same_bytes() -> None:
 def test_few_nodes_among_many_columns_are_placed_alike(nodes: int, columns: int) -> None:
     """Most directions then have no variance at all: rounding must not decide where the targets stand."""
     graph = random_graph(nodes, 40, features=columns)
-    model = AdaR(ModelConfig(columns, None, columns, 4, isotropic=True)).eval()
+    model = AdaR(ModelConfig(columns, None, columns, 4, variant="zero-shot")).eval()
     start(model, [graph])
     tensors = GraphTensors.of(graph)
     with torch.no_grad():

@@ -12,7 +12,7 @@ from adar_export.writer import _Wish, _write
 from adar_runtime import Bundle, Final, Graph, load
 from adar_runtime.errors import DivergedError, ExportError
 from adar_train import Fitted, TrainConfig, load_run, save_run
-from tests.bundles import change_graph
+from tests.bundles import change_model
 
 
 def scaled(graph: Graph, factor: float, rows: slice = slice(None)) -> Graph:
@@ -32,7 +32,7 @@ def half(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundl
 def test_an_overflow_of_fp16_is_told_with_the_step_and_the_cure(half: Bundle, described_run: Path) -> None:
     graph = load_run(described_run).graph()
     assert half.run(graph, 5).steps > 0
-    with pytest.raises(DivergedError, match=r"at step 1 of 5: numbers of fp16 end at 65,504.*--precision"):
+    with pytest.raises(DivergedError, match=r"at step 1 of 5: fp16 ends at 65,504.*--precision"):
         half.run(scaled(graph, 1e6), 5, Final())
 
 
@@ -58,7 +58,7 @@ def test_a_state_that_overflows_on_its_way_is_told_with_the_step(
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1e7, np.float32), "growth"))
         model.graph.node.add(op_type="Mul", input=["right", "growth"], output=["next_nodes"])
 
-    bundle = load(change_graph(described_bundle, tmp_path / "b", "cell", grow), "onnxruntime-cpu")
+    bundle = load(change_model(described_bundle, tmp_path / "b", "cell", grow), "onnxruntime-cpu")
     graph = Graph(np.ones((3, 6)), np.zeros((2, 0), int), target_features=np.eye(6)[:2])
     with pytest.raises(DivergedError, match=r"no longer finite at step [5-9] of 20"):
         bundle.run(graph, 20, Final())
@@ -72,7 +72,7 @@ def test_scores_that_overflow_are_no_answer(described_bundle: Path, tmp_path: Pa
         model.graph.node.add(op_type="Exp", input=["large"], output=["larger"])
         model.graph.node.add(op_type="Exp", input=["larger"], output=["scores"])
 
-    bundle = load(change_graph(described_bundle, tmp_path / "b", "head", overflow), "onnxruntime-cpu")
+    bundle = load(change_model(described_bundle, tmp_path / "b", "head", overflow), "onnxruntime-cpu")
     graph = Graph(5 * np.ones((3, 6)), np.zeros((2, 0), int), target_features=5 * np.ones((2, 6)))
     with pytest.raises(DivergedError, match="the scores of step 3 of 3 are not finite"):
         bundle.run(graph, 3, Final())

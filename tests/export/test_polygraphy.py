@@ -11,7 +11,7 @@ pytest.importorskip("polygraphy", reason="needs polygraphy")
 from adar_export.bf16_emulation import twin_of
 from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
-from adar_runtime.backends.tensorrt.engines.clock import clock_graph
+from adar_runtime.backends.tensorrt.engines.clock import clock_model
 from adar_train import AdaR, ModelConfig
 from tests.helpers import awake
 
@@ -79,7 +79,7 @@ def test_it_has_no_lint(polygraphy, model: AdaR, tmp_path: Path, precision: str,
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_clock_has_none_either(polygraphy, tmp_path: Path) -> None:
-    (tmp_path / "clock.onnx").write_bytes(clock_graph(64))
+    (tmp_path / "clock.onnx").write_bytes(clock_model(64))
     for command in (("inspect", "model"), ("check", "lint")):
         code, out = polygraphy(*command, tmp_path / "clock.onnx")
         assert code == 0

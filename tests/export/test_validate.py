@@ -14,7 +14,7 @@ from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.errors import ExportError, GraphError
 from adar_train import ModelConfig, load_run
 from adar_train.cell import State
-from tests.bundles import change_graph, edit
+from tests.bundles import change_model, edit
 from tests.helpers import random_graph
 
 CHECK = Check("a star", "onnxruntime-cpu", 300, 1e-6, 1e-6, 0, 3, 3, None, None)
@@ -78,7 +78,7 @@ def test_a_head_that_scores_otherwise_is_seen(
     described_run: Path, described_bundle: Path, tmp_path: Path
 ) -> None:
     """The states agree to the last digit, and the answers are other ones."""
-    bundle = change_graph(described_bundle, tmp_path / "bundle", "head", _negate_scores)
+    bundle = change_model(described_bundle, tmp_path / "bundle", "head", _negate_scores)
     report = compare(
         load_run(described_run).model, load(bundle, "onnxruntime-cpu"), {"g": random_graph(20, 50)}, (5,)
     )
@@ -129,8 +129,8 @@ def test_a_graph_that_does_not_fit_is_refused_before_pytorch_sees_it(
 
 def test_every_name_and_shape_is_told(described_bundle: Path, tmp_path: Path) -> None:
     """Not only those of the first graph that has one wrong."""
-    bundle = change_graph(described_bundle, tmp_path / "bundle", "head", _rename("scores", "marks"))
-    bundle = change_graph(bundle, bundle, "encoder", _rename("features", "x"))
+    bundle = change_model(described_bundle, tmp_path / "bundle", "head", _rename("scores", "marks"))
+    bundle = change_model(bundle, bundle, "encoder", _rename("features", "x"))
     edit(bundle, lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=["n", 99]))
     with pytest.raises(ExportError) as error:
         check_ports(bundle)

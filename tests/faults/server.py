@@ -1,8 +1,8 @@
-"""Types commands and does terrible things to them. A process of its own, which forks one for each command.
+"""Fault injection: a server process that forks one process per command and disturbs it.
 
-It has imported PyTorch and all else before the first fork, so a command takes no longer than its work, and it
-lives (where the system lets it) in a mount namespace of its own, so that it may fill or lock a disk that is
-nobody else's. Requests and answers are lines of JSON.
+The server imports PyTorch and the other packages before the first fork, so a command starts at once. If the
+system allows it, the server has its own mount namespace, where it can fill or lock a disk. Requests and
+answers are lines of JSON.
 """
 
 import ctypes

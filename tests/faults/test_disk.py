@@ -76,7 +76,7 @@ def test_a_file_that_may_not_be_read(file: str, commands: Server, home: Path) ->
 
 @pytest.mark.torture
 def test_a_clock_that_goes_backwards(commands: Server, home: Path) -> None:
-    """By an hour, each time that somebody looks: training, exporting and running do not depend on it."""
+    """The clock goes back an hour at every look: train, export and run do not depend on it."""
     for arguments in (
         (*TRAIN, "--checkpoint-every", 1, "--out", "runs/a"),
         ("export", "runs/a", "--out", "bundle"),

@@ -13,9 +13,8 @@ from adar_runtime import read_graph
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars
 from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.errors import RunFolderError
+from adar_runtime.run_files import CHECKPOINT, CONFIG
 from adar_train import load_run
-from adar_train.checkpoints import FILE_NAME as CHECKPOINT
-from adar_train.runs import CONFIG
 from tests.faults.conftest import KILLS, Server, left_behind
 
 TRAIN = ("train", "g.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--epochs", 12, "--out", "r")
@@ -63,7 +62,7 @@ def assert_run_is_whole_or_absent(run: Path) -> None:
     if (run / CONFIG).exists():
         assert load_run(run).graph().nodes == 144
     elif run.exists():
-        with pytest.raises(RunFolderError, match="holds no training run"):
+        with pytest.raises(RunFolderError, match="is not a training run"):
             load_run(run)
     assert len(left_behind(run)) <= 1  # of the last one; the one before was cleared
 

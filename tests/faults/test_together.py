@@ -24,7 +24,7 @@ TIMES = 5
 
 @pytest.mark.torture
 def test_exports_to_one_folder_and_a_reader(home: Path) -> None:
-    """Each leaves a whole bundle; the last one stays. Who reads meanwhile gets a whole one, or is told."""
+    """Each export leaves a whole bundle. A reader meanwhile gets a whole bundle or a clear error."""
     run, out, graph = load_run(home / "run"), home / "bundle", read_graph(home / "g.npz")
     done = False
 
@@ -33,23 +33,23 @@ def test_exports_to_one_folder_and_a_reader(home: Path) -> None:
             export_bundle(run, out, opset, steps=(1, 2))
 
     def read() -> list[str]:
-        told = []
+        outcomes = []
         while not done:
             time.sleep(0.05)
             try:
                 bundle = load(out, "onnxruntime-cpu", threads=1)
-                told.append("answered" if bundle.run(graph, 2).steps else "not")
-            except BundleError as error:  # replaced between its manifest and its graphs
-                told.append("changed" if "changed after it was exported" in str(error) else str(error))
-        return told
+                outcomes.append("answered" if bundle.run(graph, 2).steps else "not")
+            except BundleError as error:  # replaced between reading its manifest and its models
+                outcomes.append("changed" if "changed after it was exported" in str(error) else str(error))
+        return outcomes
 
     with ThreadPoolExecutor(4) as pool:
         reader = pool.submit(read)
         list(pool.map(export, (17, 18, 19)))
         done = True
-        told = reader.result()
-    assert "answered" in told
-    assert all(word in ("answered", "changed") or "bytes" in word for word in told), set(told)
+        outcomes = reader.result()
+    assert "answered" in outcomes
+    assert all(word in ("answered", "changed") or "bytes" in word for word in outcomes), set(outcomes)
     assert read_manifest(out).opset in (17, 18, 19)
     assert load(out, "onnxruntime-cpu").run(graph, 2).steps > 0
     assert left_behind(home) == []

@@ -1,4 +1,4 @@
-"""Graphs that nobody would draw: what hypothesis makes of every argument that a Graph takes."""
+"""Hypothesis strategies for graphs: valid and invalid values for every argument of `Graph`."""
 
 import os
 from typing import Any, NamedTuple
@@ -20,24 +20,24 @@ many = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
-ODD = [0.0, -0.0, 1.0, -1.5, 3.25, 1e-45, 1e-38, 1e-8]
-WILD = [np.nan, np.inf, -np.inf, 1e4, 1e30, -1e30, 3e38, 1e300]
+SMALL_NUMBERS = [0.0, -0.0, 1.0, -1.5, 3.25, 1e-45, 1e-38, 1e-8]
+EXTREME_NUMBERS = [np.nan, np.inf, -np.inf, 1e4, 1e30, -1e30, 3e38, 1e300]
 INDICES = [-1, -(2**31), -(2**63), 2**31, 2**32, 2**63 - 1]
 TYPES = ["<f4", ">f4", "<f8", ">f8", "<f2", "<i4", ">i8", "|u1", "|b1"]
 
 
 class Drawn(NamedTuple):
-    """Arguments for a Graph, and whether they can be one."""
+    """Arguments of a Graph, and whether they are valid."""
 
     arguments: dict[str, Any]
-    good: bool
+    valid: bool
 
     def graph(self) -> Graph:
         return Graph(**self.arguments)
 
 
-def laid_out(array: NDArray[Any], how: str) -> NDArray[Any]:
-    """The same numbers, otherwise in memory."""
+def with_layout(array: NDArray[Any], how: str) -> NDArray[Any]:
+    """The same numbers in another memory layout."""
     if how == "columns first":
         return np.asfortranarray(array)
     if how == "every second":
@@ -59,17 +59,21 @@ layouts = st.sampled_from(["plain", "columns first", "every second", "backwards"
 def numbers(draw: st.DrawFn, rows: int, *, wild: bool) -> NDArray[Any]:
     """Features, of any type and layout."""
     size = rows * FEATURES
-    values = draw(st.lists(st.sampled_from(ODD + (WILD if wild else [])), min_size=size, max_size=size))
+    values = draw(
+        st.lists(
+            st.sampled_from(SMALL_NUMBERS + (EXTREME_NUMBERS if wild else [])), min_size=size, max_size=size
+        )
+    )
     with np.errstate(all="ignore"):
         array = np.array(values).reshape(rows, FEATURES)
         if not wild or np.isfinite(array).all():
             array = array.astype(draw(st.sampled_from(TYPES)))
-    return laid_out(array, draw(layouts))
+    return with_layout(array, draw(layouts))
 
 
 @st.composite
 def edges(draw: st.DrawFn, nodes: int, *, wild: bool) -> NDArray[Any]:
-    """Shapes that have a name, or any edges, some of them twice."""
+    """Edges of a named shape, or any edges, some of them repeated."""
     some = np.arange(nodes)
     kind = draw(st.sampled_from(["any", "none", "star", "chain", "complete", "loops"]))
     if kind == "none" or not nodes:
@@ -90,7 +94,7 @@ def edges(draw: st.DrawFn, nodes: int, *, wild: bool) -> NDArray[Any]:
         found = np.array(pairs, np.int64).reshape(-1, 2).T
     small = not found.size or 0 <= found.min() <= found.max() < 128
     dtype = draw(st.sampled_from(["<i8", ">i8", "<i4", "|u1", "<u8"] if small else ["<i8", ">i8"]))
-    return laid_out(found.astype(dtype), draw(layouts))
+    return with_layout(found.astype(dtype), draw(layouts))
 
 
 @st.composite
@@ -106,11 +110,11 @@ def graphs(draw: st.DrawFn, *, wild: bool = False, targets: int | None = None) -
     if wild and draw(st.booleans()):
         length = draw(st.integers(0, 14))
         given["train_mask"] = np.ones(length, draw(st.sampled_from([np.bool_, np.int64])))
-    return Drawn(given, _is_good(nodes, given))
+    return Drawn(given, _is_valid(nodes, given))
 
 
-def _is_good(nodes: int, given: dict[str, Any]) -> bool:
-    """What a Graph has to check, said once more and plainly."""
+def _is_valid(nodes: int, given: dict[str, Any]) -> bool:
+    """The checks of a Graph, written again in the simplest way."""
     edges, mask = given["edge_index"], given.get("train_mask")
     with np.errstate(all="ignore"):
         finite = all(

@@ -1,4 +1,4 @@
-"""Any graph whatever: the answer of the plain model, or one of our errors."""
+"""Any input: the result of the plain model, or an AdarError."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from adar_train.tensors import GraphTensors
 from tests.properties.graphs import FEATURES, Drawn, graphs, many
 
 STEPS = 4
-LARGE = 16  # features beyond it saturate every softmax, and rounding decides which way
-HUGE = 1e6  # no smaller ones may end in numbers that are not finite
+LARGE = 16  # larger features saturate every softmax, and rounding decides the result
+HUGE = 1e6  # smaller features must give finite results
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def model(described_run: Path) -> AdaR:
 
 @torch.no_grad()
 def reference(model: AdaR, graph: Graph) -> np.ndarray:
-    """The model as the paper writes it."""
+    """The model as in the paper."""
     tensors = GraphTensors.of(graph)
     *_, last = model.trajectory(tensors, times(STEPS))
     return model.scores(last, tensors).numpy()
 
 
-def assert_answered(bundle: Bundle, model: AdaR, graph: Graph) -> None:
-    """Right, or an error that says what happened."""
+def assert_correct_or_diverged(bundle: Bundle, model: AdaR, graph: Graph) -> None:
+    """The scores are those of the plain model, or inference diverged on huge features."""
     largest = max(np.abs(graph.rows(0, graph.nodes)).max(), np.abs(graph.target_features).max())
     try:
         got = bundle.run(graph, STEPS, Final()).scores
@@ -66,22 +66,22 @@ def assert_one_line(error: AdarError) -> None:
 
 @many
 @given(drawn=graphs(wild=True))
-def test_a_graph_is_checked_and_answered(drawn: Drawn, bundle: Bundle, model: AdaR) -> None:
+def test_a_graph_is_refused_or_gives_the_right_scores(drawn: Drawn, bundle: Bundle, model: AdaR) -> None:
     try:
         graph = drawn.graph()
     except GraphError as error:
         assert_one_line(error)
         graph = None
-    assert (graph is not None) == drawn.good
+    assert (graph is not None) == drawn.valid
     if graph is not None:
-        assert_answered(bundle, model, graph)
+        assert_correct_or_diverged(bundle, model, graph)
 
 
 @many
 @given(drawn=graphs())
-def test_a_good_graph_is_answered_as_the_plain_model_does(drawn: Drawn, bundle: Bundle, model: AdaR) -> None:
-    assert drawn.good
-    assert_answered(bundle, model, drawn.graph())
+def test_a_valid_graph_gives_the_scores_of_the_plain_model(drawn: Drawn, bundle: Bundle, model: AdaR) -> None:
+    assert drawn.valid
+    assert_correct_or_diverged(bundle, model, drawn.graph())
 
 
 @pytest.mark.parametrize("targets", [1, 500, pytest.param(10_000, marks=pytest.mark.torture)])
@@ -92,11 +92,11 @@ def test_one_class_and_ten_thousand(targets: int, bundle: Bundle, model: AdaR) -
         random.integers(0, 5, (2, 8)),
         target_features=random.normal(size=(targets, FEATURES)),
     )
-    assert_answered(bundle, model, graph)
+    assert_correct_or_diverged(bundle, model, graph)
 
 
-def test_more_classes_than_the_memory_can_pair_are_refused(bundle: Bundle) -> None:
-    """Every target looks at every other: 100,000 of them at 10^10 numbers."""
+def test_more_classes_than_fit_into_memory_are_refused(bundle: Bundle) -> None:
+    """Attention between all pairs of 100,000 targets takes 10^10 numbers."""
     graph = Graph(
         np.ones((5, FEATURES)),
         np.zeros((2, 0), int),
@@ -111,7 +111,7 @@ def test_more_classes_than_the_memory_can_pair_are_refused(bundle: Bundle) -> No
 
 @many
 @given(drawn=graphs(), suffix=st.sampled_from([".npz", ".pt"]))
-def test_a_graph_comes_back_from_its_file(
+def test_a_written_graph_is_read_again(
     drawn: Drawn, suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     graph, path = drawn.graph(), tmp_path_factory.mktemp("graphs") / f"g{suffix}"
@@ -145,7 +145,7 @@ anything = st.one_of(
         ),
     )
 )
-def test_anything_at_all_is_a_graph_or_a_graph_error(arguments: dict) -> None:
+def test_any_arguments_give_a_graph_or_a_graph_error(arguments: dict) -> None:
     try:
         assert Graph(**arguments).nodes > 0
     except GraphError as error:
@@ -154,7 +154,9 @@ def test_anything_at_all_is_a_graph_or_a_graph_error(arguments: dict) -> None:
 
 @many
 @given(starts=anything, columns=anything, values=anything, rows=st.integers(), width=st.integers())
-def test_anything_at_all_is_sparse_or_a_graph_error(starts, columns, values, rows: int, width: int) -> None:
+def test_any_arguments_give_sparse_rows_or_a_graph_error(
+    starts, columns, values, rows: int, width: int
+) -> None:
     try:
         sparse = SparseRows(starts, columns, values, (rows, width))
         assert sparse.dense(0, rows).shape == (rows, width)
@@ -164,7 +166,7 @@ def test_anything_at_all_is_sparse_or_a_graph_error(starts, columns, values, row
 
 @many
 @given(budget=anything, stop=anything, solver=anything, threads=anything)
-def test_anything_at_all_as_an_argument_is_an_error_of_ours(
+def test_any_invalid_argument_is_an_adar_error(
     budget, stop, solver, threads, bundle: Bundle, described_bundle: Path
 ) -> None:
     graph = Graph(np.ones((2, FEATURES)), np.zeros((2, 0), int), target_features=np.ones((2, FEATURES)))

@@ -1,4 +1,4 @@
-"""What has to hold for every graph, whatever the weights."""
+"""Invariants of inference that hold for every graph and all weights."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def bundle(described_bundle: Path) -> Bundle:
 
 @pytest.fixture(scope="module")
 def local_bundle(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """One whose nodes send nothing to proxies and targets: of its global terms, none is of the nodes."""
+    """A bundle whose nodes send nothing to proxies and targets, so that no global term depends on nodes."""
     run, folder = load_run(described_run), tmp_path_factory.mktemp("local")
     with torch.no_grad():
         for messages in (run.model.cell.node_abstraction, run.model.cell.target_update):
@@ -49,7 +49,7 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
 
 @many
 @given(drawn=graphs(), seed=st.integers(0, 2**32 - 1))
-def test_other_names_for_the_nodes_permute_the_answer(drawn: Drawn, seed: int, bundle: Bundle) -> None:
+def test_permuted_nodes_permute_the_scores(drawn: Drawn, seed: int, bundle: Bundle) -> None:
     graph = drawn.graph()
     order = np.random.default_rng(seed).permutation(graph.nodes)
     name = np.argsort(order)  # old -> new
@@ -61,7 +61,7 @@ def test_other_names_for_the_nodes_permute_the_answer(drawn: Drawn, seed: int, b
 
 @many
 @given(drawn=graphs(targets=5), seed=st.integers(0, 2**32 - 1))
-def test_other_names_for_the_targets_permute_the_columns(drawn: Drawn, seed: int, bundle: Bundle) -> None:
+def test_permuted_targets_permute_the_columns(drawn: Drawn, seed: int, bundle: Bundle) -> None:
     graph = drawn.graph()
     order = np.random.default_rng(seed).permutation(5)
     renamed = Graph(graph.features, graph.edge_index, target_features=graph.target_features[order])
@@ -70,7 +70,7 @@ def test_other_names_for_the_targets_permute_the_columns(drawn: Drawn, seed: int
 
 @many
 @given(drawn=graphs(), seed=st.integers(0, 2**32 - 1), times=st.integers(1, 4))
-def test_order_and_repetition_of_edges_change_no_bit(
+def test_order_and_repetition_of_edges_do_not_change_the_scores(
     drawn: Drawn, seed: int, times: int, bundle: Bundle
 ) -> None:
     graph = drawn.graph()
@@ -91,15 +91,15 @@ def test_an_isolated_node_reaches_others_only_by_the_global_terms(drawn: Drawn, 
     assert near(scores(local_bundle, with_isolated_node(graph))[:-1], scores(local_bundle, graph))
 
 
-def test_and_by_them_it_does(bundle: Bundle) -> None:
-    """Otherwise the test above would hold for a model without any."""
+def test_an_isolated_node_reaches_others_by_the_global_terms(bundle: Bundle) -> None:
+    """Otherwise the test above would pass for a model without global terms."""
     graph = random_graph(12, 30)
     assert not near(scores(bundle, with_isolated_node(graph))[:-1], scores(bundle, graph))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_same_input_gives_the_same_bits(threads: int, described_bundle: Path) -> None:
-    """Twice with one bundle, and with one that was opened anew."""
+    """Twice with one bundle, and with a bundle that was loaded again."""
     graph = random_graph(400, 3000)
     first, second = (adar_runtime.load(described_bundle, "onnxruntime-cpu", threads) for _ in range(2))
     expected = first.run(graph, 30, Final())

@@ -15,7 +15,7 @@ from adar_runtime.loop.stopping import RULES, make_rule
 SETTINGS = {"time": {"t": 0.6}, "peak": {"patience": 2}, "converged": {"tolerance": 0.2}}
 
 
-ACTED = "tensorrt, acted out"  # on the processor, where there is no GPU
+SIMULATED = "tensorrt, simulated"  # on the CPU
 
 
 @pytest.fixture
@@ -27,21 +27,21 @@ def copy(bundle_folder: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def engines_folder(bundle_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small bundle with TensorRT engines."""
-    from tests.runtime.acting import with_engines
+    from tests.runtime.simulated_gpu import with_engines
 
     return with_engines(bundle_folder, tmp_path_factory.mktemp("bundles") / "engines")
 
 
-@pytest.fixture(params=[*available(), *([ACTED] if find_spec("tensorrt_rtx") else [])])
+@pytest.fixture(params=[*available(), *([SIMULATED] if find_spec("tensorrt_rtx") else [])])
 def bundle(request: pytest.FixtureRequest, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
     """A small bundle, on each backend that works here."""
-    if request.param not in (ACTED, TENSORRT):
+    if request.param not in (SIMULATED, TENSORRT):
         return adar_runtime.load(bundle_folder, request.param)
     folder = request.getfixturevalue("engines_folder")
-    if request.param == ACTED:
-        from tests.runtime.acting import act
+    if request.param == SIMULATED:
+        from tests.runtime.simulated_gpu import simulate_gpu
 
-        act(monkeypatch, folder)
+        simulate_gpu(monkeypatch, folder)
     return adar_runtime.load(folder, TENSORRT)
 
 

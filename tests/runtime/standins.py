@@ -1,13 +1,12 @@
-"""A GPU acted out on the processor, so that the loop on a device can be run and watched where there is none.
+"""A GPU simulated on the CPU, to run and check the device loop on machines without a GPU.
 
-Its surface is generated from the real classes of `tensorrt_rtx` and `cuda.bindings`: what those do not have
-cannot be called, and a call with other arguments than theirs fails. What is acted out is strict:
+The interface comes from the real classes of `tensorrt_rtx` and `cuda.bindings`: calls that these do not have
+fail, and so do calls with a wrong number of arguments. The simulation is strict:
 
-* Work that is queued is done when the stream is waited for, not before; while capturing, not at all.
-* Fresh memory is full of NaN. Copies stay inside what was allocated, and device memory is not host memory.
-* A context runs the ONNX file that its engine was built from, in ONNX Runtime, on the addresses that it was
-  given when it was queued. It refuses to be captured before it has run once, as TensorRT may; and shapes
-  outside the profile that it was told to take, of those that the engine was built with.
+* Queued work runs when the host waits for the stream, not before; during a capture it does not run.
+* New memory is full of NaN. Copies have to stay inside allocated memory of the right kind (device or host).
+* A context runs the ONNX model of its engine in ONNX Runtime, with the addresses at the time of queueing. It
+  refuses a capture before its first run, as TensorRT may, and shapes outside the chosen profile.
 """
 
 # ruff: noqa: N802 - CUDA names its calls
@@ -33,7 +32,7 @@ NEEDED = 1000  # bytes of scratch memory
 
 
 def arguments_of(real: Any) -> list[tuple[int, int]]:
-    """How few and how many arguments each overload of a real function takes, by its own signature."""
+    """Smallest and largest number of arguments of each overload of a real function."""
     name = real.__name__
     lines = [line for line in real.__doc__.splitlines() if re.match(rf"(\d+\. )?{name}\(", line)]
     found = []
@@ -51,7 +50,7 @@ def arguments_of(real: Any) -> list[tuple[int, int]]:
 def checked(
     real: Any, name: str, act: Callable[..., Any], calls: list[tuple[Any, ...]]
 ) -> Callable[..., Any]:
-    """`act`, recorded, and only for arguments that the real thing would take."""
+    """`act`, with recorded calls and a check against the real signature."""
     counts = arguments_of(real)
     assert counts, f"{name} has no signature to hold the stand-in to"
 
@@ -64,7 +63,7 @@ def checked(
 
 
 class StandIn:
-    """An object with the surface of a real class; subclasses act out what the loop may call."""
+    """An object with the interface of a real class; subclasses simulate the calls of the loop."""
 
     real: type
 
@@ -76,8 +75,8 @@ class StandIn:
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_") or name == "real":
             return super().__getattribute__(name)
-        real = getattr(self.real, name)  # an AttributeError where TensorRT has no such thing
-        value = super().__getattribute__(name)  # and one where nobody acts it out
+        real = getattr(self.real, name)  # AttributeError if TensorRT does not have it
+        value = super().__getattribute__(name)  # and one if it is not simulated
         return checked(real, f"{self.real.__name__}.{name}", value, self._calls) if callable(value) else value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -88,7 +87,7 @@ class StandIn:
 
 
 class Queue(threading.local):
-    """What is queued and captured. Each thread has a stream of its own, as each session does."""
+    """Queued and captured work. Each thread has its own stream, as each session does."""
 
     def __init__(self) -> None:
         self.capturing: list[Callable[[], None]] | None = None
@@ -96,14 +95,14 @@ class Queue(threading.local):
 
 
 class Device:
-    """Memory and a stream: the calls of `cuda.bindings.runtime` that are acted out."""
+    """Memory and a stream: the simulated calls of `cuda.bindings.runtime`."""
 
     def __init__(self, capability: int = 89) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.device_memory: dict[int, Any] = {}
         self.host_memory: dict[int, Any] = {}
         self.graphs: dict[int, list[Callable[[], None]]] = {}
-        self.fail: set[str] = set()  # calls that answer with an error
+        self.fail: set[str] = set()  # calls that return an error
         self._queue, self._numbers = Queue(), itertools.count(1)
         self._capability = capability
 
@@ -111,7 +110,7 @@ class Device:
         real = getattr(cudart, name)
         act = getattr(type(self), f"act_{name}", None)
         if act is None:
-            assert not callable(real) or isinstance(real, type), f"nobody acts out {name}"
+            assert not callable(real) or isinstance(real, type), f"{name} is not simulated"
             return real
         if name in self.fail:
             return checked(real, name, lambda *_: (FAILED, None), self.calls)
@@ -210,7 +209,7 @@ class Device:
         return (OK,)
 
     def holds(self, address: int, size: int = 1) -> bool:
-        """Whether all of it is device memory."""
+        """Whether the whole range is device memory."""
         return any(
             start <= address and address + size <= start + len(memory) for start, memory in self._regions()
         )
@@ -220,7 +219,7 @@ class Device:
 
     @property
     def names(self) -> list[str]:
-        """Of the calls that were made."""
+        """Names of the recorded calls."""
         return [name for name, *_ in self.calls]
 
 
@@ -355,7 +354,7 @@ class Context(StandIn):
 
 
 class Runtime(StandIn):
-    """Knows what each engine was built from and for: a real plan cannot be loaded without a GPU."""
+    """Finds the ONNX model and profiles of an engine: a real engine cannot be loaded without a GPU."""
 
     real = trt.Runtime
 
@@ -369,7 +368,7 @@ class Runtime(StandIn):
 
 
 class TensorRt:
-    """The module: real, but for its runtime."""
+    """The real module with a simulated runtime."""
 
     def __init__(self, device: Device, sources: Sources) -> None:
         self.Runtime = lambda _logger: Runtime(device, sources)

@@ -16,10 +16,10 @@ from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.loop.schedule import times
-from adar_runtime.loop.stopping import Sight, Verdict
+from adar_runtime.loop.stopping import Observation, Verdict
 from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
-from tests.bundles import change_graph, edit
+from tests.bundles import change_model, edit
 from tests.helpers import awake, random_graph
 
 
@@ -65,9 +65,9 @@ class KeepStep:
     def end(self, budget: int) -> float:
         return 1.0
 
-    def watch(self, sight: Sight) -> Verdict:
-        chosen = round(sight.time * sight.budget) == self.step
-        return Verdict(chosen, StopReason.BUDGET if sight.last else None)
+    def watch(self, observed: Observation) -> Verdict:
+        chosen = round(observed.time * observed.budget) == self.step
+        return Verdict(chosen, StopReason.BUDGET if observed.last else None)
 
 
 def test_a_kept_state_is_not_overwritten(bundle_folder: Path, board: Graph) -> None:
@@ -303,16 +303,16 @@ def constant_external_data(model: onnx.ModelProto) -> None:
     ("change", "message"),
     [
         (external_data, "another file"),
-        (nested_external_data, "a graph within a graph"),
+        (nested_external_data, "a nested graph"),
         (constant_external_data, "another file"),
         (custom_operator, "com.evil"),
-        (function, "operators of its own"),
+        (function, "custom operators"),
         (unknown_operator, "cannot load"),
     ],
 )
 def test_onnx_that_is_more_than_a_plain_graph_is_refused(copy: Path, change, message: str) -> None:
     """Even where the manifest vouches for it: a stranger writes both."""
-    change_graph(copy, copy, "cell", change)
+    change_model(copy, copy, "cell", change)
     with pytest.raises((BundleError, BackendError)) as error:
         adar_runtime.load(copy)
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Profiles: what they may say, and that the tables of every graph within them fit."""
+"""Profiles: parsing, and that they cover the neighbour tables of every graph within their sizes."""
 
 from pathlib import Path
 
@@ -20,29 +20,29 @@ from adar_runtime.errors import UsageError
 from adar_runtime.graph import neighbour_tables as tables
 from adar_runtime.graph.neighbour_tables import JOIN_WIDTH, widest_join
 from adar_runtime.graph.neighbours import Neighbours
-from tests.runtime.acting import QUICK, TARGET
+from tests.runtime.simulated_gpu import QUICK, TARGET
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("tiny", "none of small, medium, large"),
-        ("n=1:2:3,x=4", "none of small"),
-        ("n=1:2:3,n=4", "each once"),
+        ("tiny", "choose small, medium, large"),
+        ("n=1:2:3,x=4", "unknown profile"),
+        ("n=1:2:3,n=4", "each at most once"),
         ("m=1:2:3", "needs n"),
-        ("n=3:2:1", "n=3:2:1 is no range"),
-        ("n=0:1:2", "is no range"),
-        ("n=1:2", "is no range"),
-        ("n=a", "is no range"),
-        (f"n={2**31}", "is no range"),
+        ("n=3:2:1", "n=3:2:1 is not a range"),
+        ("n=0:1:2", "is not a range"),
+        ("n=1:2", "is not a range"),
+        ("n=a", "is not a range"),
+        (f"n={2**31}", "is not a range"),
     ],
 )
-def test_profiles_that_cannot_be(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_profiles_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Profile.parse(text)
 
 
-def test_a_number_alone_is_the_only_one() -> None:
+def test_a_single_number_fixes_the_size() -> None:
     profile = Profile.parse("n=5:10:20,c=3")
     assert profile.c == Range(3, 3, 3)
     assert profile.m == Range(1, 80, 200)
@@ -53,24 +53,24 @@ def shapes_of(edges: np.ndarray, nodes: int) -> dict[str, tuple[int, ...]]:
 
 
 def assert_fits(profile: Profile, edges: np.ndarray, nodes: int) -> None:
-    free = profile.shapes(STRUCTURES[TABLES])
+    ranges = profile.shapes(STRUCTURES[TABLES])
     for name, shape in shapes_of(edges, nodes).items():
-        least, likely, most = free[name]
+        least, likely, most = ranges[name]
         assert least <= likely <= most
-        assert free[name].take(shape), (name, shape, free[name])
+        assert ranges[name].take(shape), (name, shape, ranges[name])
 
 
 @pytest.mark.parametrize("text", ["n=1:1000:10000,m=1:5:10", "n=1,m=1", "n=2147483647"])
-def test_what_was_left_out_of_a_profile_is_a_range_too(text: str) -> None:
+def test_missing_sizes_become_valid_ranges(text: str) -> None:
     profile = Profile.parse(text)
-    for least, likely, most in (*profile.to_dict().values(), *profile._sides().values()):
+    for least, likely, most in (*profile.to_dict().values(), *profile._dimensions().values()):
         assert 1 <= least <= likely <= most
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 3000), st.floats(0.0, 4.0), st.integers(0, 9))
 def test_tables_of_any_graph_fit_the_profile_of_its_sizes(n: int, m: int, skew: float, seed: int) -> None:
-    """From even degrees to a few hubs that hold nearly all edges."""
+    """From equal degrees to a few hubs with nearly all edges."""
     random = np.random.default_rng(seed)
     popular = (random.random(m) ** (1 + skew) * n).astype(np.int64)
     edges = np.stack([random.integers(0, n, m), popular])
@@ -78,14 +78,14 @@ def test_tables_of_any_graph_fit_the_profile_of_its_sizes(n: int, m: int, skew: 
 
 
 def star(spokes: int) -> np.ndarray:
-    """All nodes send to node 0, and each to the next."""
+    """Edges from every node to node 0 and to the next node."""
     nodes = np.arange(spokes)
     return np.concatenate([np.stack([nodes, 0 * nodes]), np.stack([nodes, (nodes + 1) % spokes])], axis=1)
 
 
 @pytest.mark.parametrize("hub", [30_000, 40_000, 99_999])
-def test_a_hub_among_short_lists_fits_the_profile_of_its_graph(hub: int) -> None:
-    """Rows as short as its neighbours' lists would be fewest entries, and the hub's too many to join."""
+def test_a_hub_among_low_degrees_fits_the_profile_of_its_graph(hub: int) -> None:
+    """Rows as narrow as the short lists give the fewest entries, but too many rows to join for the hub."""
     nodes, random = 100_000, np.random.default_rng(0)
     targets = np.repeat(np.arange(nodes), random.integers(1, 9, nodes))
     edges = np.stack([random.integers(0, nodes, len(targets)), targets])
@@ -94,20 +94,22 @@ def test_a_hub_among_short_lists_fits_the_profile_of_its_graph(hub: int) -> None
     assert_fits(Profile.around(graph), edges, nodes)
 
 
-def test_a_hub_that_no_row_is_wide_enough_for() -> None:
+def test_a_hub_beyond_the_widest_row() -> None:
     longest = 3_000_000
     width = tables._full_width(np.array([longest, 1, 2, 3]))
     assert JOIN_WIDTH < -(-longest // width) <= widest_join(longest)
-    assert Profile.of({"n": Range(1, longest, longest)})._sides()["join_width"].most == widest_join(longest)
+    assert Profile.of({"n": Range(1, longest, longest)})._dimensions()["join_width"].most == widest_join(
+        longest
+    )
 
 
-def test_a_hub_s_tables_are_built_for(bundle_folder: Path) -> None:
+def test_an_engine_for_the_tables_of_a_hub_is_built(bundle_folder: Path) -> None:
     spokes = 40_000
     edges = star(spokes)
     profile = Profile.of({"n": Range(1, spokes, spokes), "m": Range(1, edges.shape[1], edges.shape[1])})
     assert max(shape[1] for name, shape in shapes_of(edges, spokes).items() if name.startswith("join")) > 50
     for wide in (profile, PROFILES["medium"], PROFILES["large"]):
         assert_fits(wide, edges, spokes)
-    manifest, graphs = read_bundle(bundle_folder)
+    manifest, onnx_models = read_bundle(bundle_folder)
     shapes = profile.shapes(manifest.onnx_models["cell"].inputs)
-    assert build_engine("cell", graphs["cell"], TARGET, [shapes], QUICK)
+    assert build_engine("cell", onnx_models["cell"], TARGET, [shapes], QUICK)

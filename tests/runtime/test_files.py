@@ -160,7 +160,7 @@ def test_two_that_write_one_folder_both_succeed(
 
 
 def test_a_swap_that_was_killed_half_way_gives_the_old_folder_back(tmp_path: Path) -> None:
-    """Without an exchange, the only copy is aside for a moment: whoever writes next does not clear it."""
+    """Without an atomic swap, the only copy is moved away for a moment: the next writer restores it."""
     write_bundle = "with files.new_folder(path, 'mark') as folder: (folder / 'mark').write_text"
     code = f"""
 import os, signal, sys
@@ -185,7 +185,7 @@ Path.rename = killed
 
 @pytest.mark.parametrize("name", [".adar-0123456789abcdef", ".adar-aside-0123456789abcdef"])
 def test_what_nobody_here_made_is_left_alone(tmp_path: Path, name: str) -> None:
-    """A pipe would have kept whoever opens it waiting, and a link leads to somebody else's folder."""
+    """Opening a pipe would wait forever, and a link leads to a foreign folder."""
     os.mkfifo(tmp_path / name)
     (tmp_path / "other").mkdir()
     (tmp_path / (name[:-1] + "0")).symlink_to("other")

@@ -8,7 +8,7 @@ X = np.ones((3, 2), np.float32)
 EDGES = np.array([[0, 1], [1, 2]])
 
 
-def test_numbers_are_brought_to_float32_and_int64() -> None:
+def test_numbers_are_converted_to_float32_and_int64() -> None:
     graph = Graph(
         features=np.asfortranarray(np.ones((3, 2), ">f8")),
         edge_index=np.array([[0, 1], [1, 2]], np.uint16),
@@ -21,7 +21,7 @@ def test_numbers_are_brought_to_float32_and_int64() -> None:
     assert (graph.nodes, graph.edges, graph.width, graph.targets) == (3, 2, 2, 2)
 
 
-def test_a_graph_without_edges_is_a_graph() -> None:
+def test_a_graph_without_edges_is_valid() -> None:
     assert Graph(X, np.zeros((2, 0), np.int64)).edges == 0
 
 
@@ -33,9 +33,13 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"features": np.ones(3)}, "not [rows, columns]"),
         ({"features": np.array([["a", "b"]] * 3)}, "not numbers"),
         ({"features": np.array([[1, 2], [3, np.nan], [5, 6]])}, "first at [1, 1]"),
-        ({"features": np.full((3, 2), 1e300)}, "no finite 32-bit number"),
-        ({"edge_index": np.array([[0, 1], [1, 3]])}, "edge_index has 3, and there are 3 nodes (0 to 2)"),
-        ({"edge_index": np.array([[0, -1], [1, 2]])}, "edge_index has -1"),
+        ({"features": np.full((3, 2), 1e300)}, "not a finite 32-bit number"),
+        ({"edge_index": np.array([[0, 1], [1, 3]])}, "edge_index contains 3, but valid ids are 0–2"),
+        (
+            {"edge_index": np.array([[1, 2], [2, 3]])},
+            "edge_index contains 3, but valid ids are 0–2; are the ids 1-based?",
+        ),
+        ({"edge_index": np.array([[0, -1], [1, 2]])}, "edge_index contains -1"),
         ({"edge_index": np.array([[0.0, 1.0], [1.0, 2.0]])}, "not integers"),
         ({"edge_index": np.array([0, 1])}, "not [2, edges]"),
         ({"edge_index": np.array([[2**64 - 1], [0]], np.uint64)}, "beyond 64-bit"),
@@ -44,13 +48,16 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"labels": np.array(["a", "b", "c"])}, "not integers"),
         ({"train_mask": np.array([True])}, "not [splits, 3]"),
         ({"test_mask": np.array([0, 1, 1])}, "not booleans"),
-        ({"target_features": np.ones((2, 5))}, "of one space"),
+        ({"target_features": np.ones((2, 5))}, "they must be equal"),
         ({"target_features": np.ones((0, 2))}, "at least one class"),
-        ({"target_features": np.ones((2, 2)), "labels": np.array([0, 1, 2])}, "describes 2 classes, and y"),
-        ({"target_features": np.ones((1, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
-        ({"target_features": np.ones((3, 2)), "labels": np.ones((3, 2), np.float32)}, "y speaks of 2"),
-        ({"features": [[1, 2], [3]]}, "no array of numbers"),
-        ({"pairs": np.zeros((2, 0), np.int64), "labels": np.zeros(0)}, "nothing to judge"),
+        (
+            {"target_features": np.ones((2, 2)), "labels": np.array([0, 1, 2])},
+            "describes 2 classes, but y has 3",
+        ),
+        ({"target_features": np.ones((1, 2)), "labels": np.ones((3, 2), np.float32)}, "but y has 2"),
+        ({"target_features": np.ones((3, 2)), "labels": np.ones((3, 2), np.float32)}, "but y has 2"),
+        ({"features": [[1, 2], [3]]}, "not an array of numbers"),
+        ({"pairs": np.zeros((2, 0), np.int64), "labels": np.zeros(0)}, "at least one pair"),
         ({"labels": np.zeros((3, 0))}, "not one label for each"),
         ({"labels": np.array([0, 1, 100_000])}, "100,001 classes"),
         ({"class_names": "abc"}, "list of strings"),
@@ -59,7 +66,7 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         ({"val_mask": np.ones((2, 3), bool), "test_mask": np.ones(3, bool)}, "val_mask 2, test_mask 1"),
     ],
 )
-def test_what_cannot_be_used_says_why(fields: dict, message: str) -> None:
+def test_an_invalid_argument_is_an_error_that_says_why(fields: dict, message: str) -> None:
     with pytest.raises(GraphError) as error:
         Graph(**({"features": X, "edge_index": EDGES} | fields))
     assert message in str(error.value)
@@ -76,13 +83,13 @@ def test_labelled_nodes_of_a_split() -> None:
         graph.labelled("test", 2)
 
 
-def test_a_number_that_is_unknown_is_in_no_part() -> None:
+def test_an_unknown_regression_target_is_in_no_part() -> None:
     numbers = np.array([[0.5, 1], [np.nan, 2], [3, 4]])
     graph = Graph(X, EDGES, labels=numbers, train_mask=[True, True, False], test_mask=[False, True, False])
     assert graph.labelled("train").tolist() == [True, False, False]
     assert graph.labelled("all").tolist() == [True, False, True]
     assert graph.labelled("test") is None
-    with pytest.raises(GraphError, match=r"y has .* first at \[2\]"):
+    with pytest.raises(GraphError, match=r"y contains .* first at \[2\]"):
         Graph(X, EDGES, labels=np.array([0.5, np.nan, np.inf]))
 
 
@@ -92,7 +99,7 @@ def sparse(dense: np.ndarray) -> SparseRows:
     return SparseRows(starts, columns, dense[rows, columns], dense.shape)
 
 
-def test_sparse_features_give_their_rows_back() -> None:
+def test_sparse_features_give_dense_rows() -> None:
     dense = np.random.default_rng(0).integers(0, 2, (9, 5)).astype(np.float32)
     graph = Graph(sparse(dense), np.zeros((2, 0), np.int64))
     assert np.array_equal(graph.rows(2, 6), dense[2:6])
@@ -103,17 +110,17 @@ def test_sparse_features_give_their_rows_back() -> None:
     ("starts", "columns", "shape"),
     [
         ([0, 1], [0], (2, 2)),  # too few rows
-        ([0, 2, 1], [0], (2, 2)),  # falls
+        ([0, 2, 1], [0], (2, 2)),  # decreases
         ([0, 1, 1], [5], (2, 2)),  # beyond the columns
         ([0, 1, 1], [0], (-2, 2)),
     ],
 )
-def test_sparse_features_that_lie(starts: list, columns: list, shape: tuple) -> None:
+def test_invalid_sparse_features_are_an_error(starts: list, columns: list, shape: tuple) -> None:
     with pytest.raises(GraphError):
         SparseRows(np.array(starts), np.array(columns), np.ones(len(columns)), shape)
 
 
-def test_sparse_features_out_of_order_or_given_twice_are_put_in_order() -> None:
+def test_sparse_entries_are_sorted_and_repeated_entries_added() -> None:
     rows = SparseRows(np.array([0, 3, 3, 5]), np.array([2, 0, 2, 1, 0]), np.array([1.0, 2, 3, 4, 5]), (3, 3))
     assert np.array_equal(rows.dense(0, 3), [[2, 0, 4], [0, 0, 0], [5, 4, 0]])
     assert rows.columns.tolist() == [0, 2, 0, 1]

@@ -1,4 +1,4 @@
-"""Graphs of other programs: edges as text, tables of nodes, GraphML and GML."""
+"""Graph files of other programs: edge lists, tables of nodes, GraphML and GML."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from adar_runtime.graph.formats.texts import read_texts
 from adar_runtime.graph.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
-NO_IDS = ": the table's first column, 'f1', is taken for the ids; put those that edges use there"
+NO_IDS = "; node ids are read from the table's first column, 'f1'"
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
 
 
-def test_a_table_says_who_the_nodes_are(tmp_path: Path) -> None:
+def test_edges_with_a_table_of_nodes(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("source,target,weight\na,b,3\nc,a,1\n")
     (tmp_path / "n.csv").write_text(NODES)
     imported = import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
@@ -37,10 +37,10 @@ def test_a_table_says_who_the_nodes_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["10 2\n2 7\n", "# SNAP\n10\t2\n\n2\t7\n", "10;2\r\n2;7\r\n", "from,to\n10,2\n2,7\n"]
 )
-def test_edges_alone_in_any_dress(tmp_path: Path, content: str) -> None:
+def test_edges_alone_with_any_separator(tmp_path: Path, content: str) -> None:
     (tmp_path / "e.txt").write_text(content)
     graph = import_graph(tmp_path / "e.txt").graph
-    assert graph.edge_index.tolist() == [[2, 0], [0, 1]]  # ids 2, 7, 10 in the order of their numbers
+    assert graph.edge_index.tolist() == [[2, 0], [0, 1]]  # ids 2, 7, 10, sorted by value
     assert graph.features[:, 0].tolist() == [1, 1, 1]
     assert graph.features[:, 1] == pytest.approx(np.log1p([2, 1, 1]))
 
@@ -59,7 +59,7 @@ def test_one_separator_holds_for_the_whole_file(tmp_path: Path, name: str, conte
 
 
 @pytest.mark.parametrize("first", ["u,v", "v,u", "to,from", "from,u", "target,source"])
-def test_only_a_known_pair_is_a_heading(tmp_path: Path, first: str) -> None:
+def test_only_a_known_pair_is_a_header(tmp_path: Path, first: str) -> None:
     (tmp_path / "e.csv").write_text(f"{first}\n{first}\n")
     assert import_graph(tmp_path / "e.csv").graph.edges == 2
     (tmp_path / "e.csv").write_text("SRC,dst\nu,v\n")
@@ -86,7 +86,7 @@ def test_files_of_networkx(tmp_path: Path, suffix: str, write) -> None:
     }
 
 
-def test_an_empty_cell_is_no_number(tmp_path: Path) -> None:
+def test_an_empty_cell_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("a,b\nb,c\n")
     (tmp_path / "n.csv").write_text("id,v,w,label\na,0.5,1,3.7\nb,, ,\nc,.1,,2.1\n")
     imported = import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
@@ -94,16 +94,16 @@ def test_an_empty_cell_is_no_number(tmp_path: Path) -> None:
     assert graph.labels[:, 0] == pytest.approx([3.7, np.nan, 2.1], nan_ok=True)
     assert graph.labelled("all").tolist() == [True, False, True]
     assert graph.features == pytest.approx(np.array([[0.5, 1], [0, 0], [0.1, 0]]))
-    assert "empty cells became the number 0: 1 of 'v', 2 of 'w'" in imported.notes
+    assert "empty cells became 0: 1 of 'v', 2 of 'w'" in imported.notes
     write_graph(tmp_path / "g.npz", graph)
     assert np.isnan(read_graph(tmp_path / "g.npz").labels[1, 0])
 
 
-def test_only_a_few_columns_with_empty_cells_are_named(tmp_path: Path) -> None:
+def test_a_note_lists_only_a_few_columns_with_empty_cells(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("a,a\n")
     (tmp_path / "n.csv").write_text(f"id,{','.join('abcdefg')}\na{',' * 7}\n")
     (note,) = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").notes[:1]
-    assert note.endswith("1 of 'e', …: 7 columns in all")
+    assert note.endswith("1 of 'e', …: 7 columns in total")
 
 
 def test_directed_graphs_stay_directed_and_numbers_stay_numbers() -> None:
@@ -138,7 +138,7 @@ def test_classes_by_number(values: list) -> None:
         ([1, None, 2], "numbers", [[1], [np.nan], [2]]),
     ],
 )
-def test_who_converts_may_say_what_labels_are(values: list, kind: str | None, labels: list) -> None:
+def test_the_user_may_choose_the_kind_of_labels(values: list, kind: str | None, labels: list) -> None:
     path = nx.path_graph(3)
     nx.set_node_attributes(path, dict(enumerate(values)), "year")
     imported = from_networkx(path, "year", kind)
@@ -147,16 +147,16 @@ def test_who_converts_may_say_what_labels_are(values: list, kind: str | None, la
     assert any("--labels numbers" in note for note in imported.notes) == guessed_classes
 
 
-def test_words_are_no_numbers() -> None:
+def test_words_are_not_numbers() -> None:
     path = nx.path_graph(2)
     nx.set_node_attributes(path, {0: "red", 1: "blue"}, "y")
-    with pytest.raises(GraphError, match="'y' has other labels than numbers"):
+    with pytest.raises(GraphError, match="'y' contains labels that are not numbers"):
         from_networkx(path, kind="numbers")
     with pytest.raises(UsageError, match="labels are classes or numbers, not 'words'"):
         from_networkx(path, kind="words")
 
 
-def test_text_is_left_out_and_said() -> None:
+def test_text_is_left_out_with_a_note() -> None:
     path = nx.path_graph(9)
     nx.set_node_attributes(path, {node: f"sentence {node}" for node in path}, "title")
     imported = from_networkx(path)
@@ -164,7 +164,7 @@ def test_text_is_left_out_and_said() -> None:
     assert any("'title' was left out" in note for note in imported.notes)
 
 
-def test_own_formats_go_through(tmp_path: Path) -> None:
+def test_npz_is_imported_as_it_is(tmp_path: Path) -> None:
     write_graph(tmp_path / "g.npz", random_graph(5, 9))
     assert np.array_equal(
         import_graph(tmp_path / "g.npz").graph.features, read_graph(tmp_path / "g.npz").features
@@ -174,33 +174,33 @@ def test_own_formats_go_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edges", "nodes", "message"),
     [
-        ("a,b\nc\n", None, "e.csv: line 2 has no two ends"),
-        ("a,b\nc\n", NODES, "e.csv: line 2 has no two ends"),
-        ("a,b\na,z\n", NODES, "e.csv: line 2: n.csv has no node 'z'"),
-        ("0,1\n", "f1,y\n0.5,1\n0.1,0\n", f"e.csv: line 1: n.csv has no node '0'{NO_IDS}"),
+        ("a,b\nc\n", None, "e.csv: line 2: an edge needs two node ids"),
+        ("a,b\nc\n", NODES, "e.csv: line 2: an edge needs two node ids"),
+        ("a,b\na,z\n", NODES, "e.csv: line 2: node 'z' is not in n.csv"),
+        ("0,1\n", "f1,y\n0.5,1\n0.1,0\n", f"e.csv: line 1: node '0' is not in n.csv{NO_IDS}"),
         (
             "0,1\n",
             "f1,y\n0.5,1\n0.5,0\n",
-            f"n.csv: line 3: the node '0.5' is there already, in line 2{NO_IDS}",
+            f"n.csv: line 3: node '0.5' is already defined in line 2{NO_IDS}",
         ),
-        ("a,b\n", "id,x\na,1\na,2\n", "n.csv: line 3: the node 'a' is there already, in line 2"),
+        ("a,b\n", "id,x\na,1\na,2\n", "n.csv: line 3: node 'a' is already defined in line 2"),
         ("a,b\n", "id,x\n,1\n", "n.csv: line 2: the node has no name"),
-        ("a,b\n", "id,x\na,1,2\n", "n.csv: line 2 has 3 cells, and the heading 2"),
+        ("a,b\n", "id,x\na,1,2\n", "n.csv: line 2 has 3 cells, but the header has 2"),
         ("a,b\n", "id,x\n", "n.csv: the table is empty"),
         ("a,b\n", "# all of them\n\nid,split\na,train\nb,later\n", "n.csv: line 5: split is 'later'"),
-        ("a,b\n", "id,x\na,1\nb,nan\n", "n.csv: line 3: 'x' is nan, which is no finite 32-bit number"),
-        ("a,b\n", "id,x\na,1e99\nb,1\n", "n.csv: line 2: 'x' is 1e99, which is no finite"),
-        ("a,b\n", "id,y\na,0.5\nb,inf\n", "n.csv: line 3: 'y' is inf, which is no finite"),
+        ("a,b\n", "id,x\na,1\nb,nan\n", "n.csv: line 3: 'x' is nan, not a finite 32-bit number"),
+        ("a,b\n", "id,x\na,1e99\nb,1\n", "n.csv: line 2: 'x' is 1e99, not a finite"),
+        ("a,b\n", "id,y\na,0.5\nb,inf\n", "n.csv: line 3: 'y' is inf, not a finite"),
         ("", None, "e.csv: the graph is empty"),
-        (f"a,{'b' * 200_000}\n", None, "e.csv: line 1 is no line of a table"),
-        (f"a,{'b' * 200_000}\n", NODES, "e.csv: line 1 is no line of a table"),
-        ("a,b\n", f"id,x\na,{'1' * 200_000}\n", "n.csv: line 2 is no line of a table"),
-        ("a,b\n", 'id,x\na,"1\nb,2\n', "n.csv: line 2 is no line of a table (a quote is opened"),
-        (b"a,b\na,\xff\n", NODES, "e.csv: line 2 is not text in UTF-8"),
-        ("a,b\n", b"id,x\na,1\nb,\xff\n", "n.csv: line 3 is not text in UTF-8"),
+        (f"a,{'b' * 200_000}\n", None, "e.csv: line 1 is not a valid table row"),
+        (f"a,{'b' * 200_000}\n", NODES, "e.csv: line 1 is not a valid table row"),
+        ("a,b\n", f"id,x\na,{'1' * 200_000}\n", "n.csv: line 2 is not a valid table row"),
+        ("a,b\n", 'id,x\na,"1\nb,2\n', "n.csv: line 2 is not a valid table row (a quote is opened"),
+        (b"a,b\na,\xff\n", NODES, "e.csv: line 2 is not UTF-8 text"),
+        ("a,b\n", b"id,x\na,1\nb,\xff\n", "n.csv: line 3 is not UTF-8 text"),
     ],
 )
-def test_a_mistake_is_named_with_the_file_and_line_that_it_is_in(
+def test_an_error_names_its_file_and_line(
     tmp_path: Path, edges: str | bytes, nodes: str | bytes | None, message: str
 ) -> None:
     for name, content in (("e.csv", edges), ("n.csv", nodes)):
@@ -211,12 +211,10 @@ def test_a_mistake_is_named_with_the_file_and_line_that_it_is_in(
     assert str(error.value).replace(f"{tmp_path}/", "").startswith(message)
 
 
-def test_what_is_wrong_with_a_table_as_a_whole_is_said_of_it(tmp_path: Path) -> None:
+def test_an_error_about_a_whole_table_names_the_table(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("a,b\n")
     (tmp_path / "n.csv").write_text(NODES)
-    with pytest.raises(
-        GraphError, match=r"/n\.csv: there is no column 'z' to take labels from; found height"
-    ):
+    with pytest.raises(GraphError, match=r"/n\.csv: label column 'z' not found; the columns are height"):
         import_graph(tmp_path / "e.csv", tmp_path / "n.csv", label="z")
     with pytest.raises(GraphError, match=r"^[^:]*: this is a folder"):
         import_graph(tmp_path / "e.csv", tmp_path)
@@ -224,11 +222,11 @@ def test_what_is_wrong_with_a_table_as_a_whole_is_said_of_it(tmp_path: Path) -> 
         import_graph(tmp_path / "e.csv", tmp_path / "none.csv")
     (tmp_path / "many.csv").write_text("id,y\n" + "".join(f"n{i},c{i}\n" for i in range(MAX_CLASSES + 1)))
     (tmp_path / "e.csv").write_text("n1,n2\n")
-    with pytest.raises(GraphError, match=r"^[^:]*/many\.csv: there are 100,001 classes"):
+    with pytest.raises(GraphError, match=r"^[^:]*/many\.csv: the graph has 100,001 classes"):
         import_graph(tmp_path / "e.csv", tmp_path / "many.csv")
 
 
-def test_a_node_of_networkx_is_named() -> None:
+def test_an_error_names_the_networkx_node() -> None:
     path = nx.path_graph(["a", "b"])
     nx.set_node_attributes(path, {"a": "train", "b": "later"}, "split")
     with pytest.raises(
@@ -237,8 +235,8 @@ def test_a_node_of_networkx_is_named() -> None:
         from_networkx(path)
 
 
-def test_a_cell_between_quotes_may_have_several_lines_in_every_table(tmp_path: Path) -> None:
-    """Also ones that would be comments, or empty; lines are counted all the same."""
+def test_a_quoted_cell_may_span_several_lines(tmp_path: Path) -> None:
+    """Lines that look like comments or are empty belong to the cell, and count as lines."""
     (tmp_path / "e.csv").write_text("source,target\n1,2\n")
     (tmp_path / "n.csv").write_text('id,text,x\n1,"one\n# two\n\nthree; four",5\n2,"say ""yes""",6\n')
     assert import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph.features[:, -1].tolist() == [5, 6]
@@ -250,12 +248,12 @@ def test_a_cell_between_quotes_may_have_several_lines_in_every_table(tmp_path: P
         lambda: import_graph(tmp_path / "e.csv", tmp_path / "n.csv"),
         lambda: read_texts(tmp_path / "n.csv", tmp_path / "e.csv"),
     ):
-        with pytest.raises(GraphError, match=r"n\.csv: line 7: the node '2' is there already, in line 6"):
+        with pytest.raises(GraphError, match=r"n\.csv: line 7: node '2' is already defined in line 6"):
             read()
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_a_table_may_be_between_any_separators(tmp_path: Path, separator: str) -> None:
+def test_a_table_may_use_any_separator(tmp_path: Path, separator: str) -> None:
     lines = ["source|target", "1|2"], ["id|text|split", "1|a b|train", "2|#c|test"]
     for name, text in zip(("e.csv", "n.csv"), lines, strict=True):
         (tmp_path / name).write_text("\ufeff" + "\r\n".join(text).replace("|", separator))
@@ -274,18 +272,18 @@ def test_a_table_of_one_column_has_no_separator(tmp_path: Path) -> None:
     [
         ("g.graphml", b"<graphml", "not a readable .graphml file"),
         ("g.gml", b"graph [", "not a readable .gml file"),
-        ("g.csv", b"\xff\xfe\x00", "is not text in UTF-8"),
+        ("g.csv", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("g.xlsx", b"", "a file to convert ends in"),
     ],
 )
-def test_files_that_are_something_else(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_files_of_another_kind_are_an_error(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(AdarError, match=message):
         import_graph(tmp_path / name)
 
 
-def test_a_bomb_of_entities_does_not_go_off(tmp_path: Path) -> None:
-    """Ten levels of ten: 10^10 letters, if a parser were to believe it."""
+def test_an_xml_entity_bomb_is_refused(tmp_path: Path) -> None:
+    """Ten levels of ten entities: 10^10 letters if a parser expands them."""
     levels = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 11))
     bomb = f'<!DOCTYPE g [<!ENTITY a0 "a">{levels}]><graphml><node id="&a10;"/></graphml>'
     (tmp_path / "bomb.graphml").write_text(bomb)
@@ -293,20 +291,20 @@ def test_a_bomb_of_entities_does_not_go_off(tmp_path: Path) -> None:
         import_graph(tmp_path / "bomb.graphml")
 
 
-def test_size_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_size_is_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "e.csv").write_text("1,2\n" * 100)
     monkeypatch.setenv("ADAR_MAX_BYTES", "100")
     with pytest.raises(AdarError, match="ADAR_MAX_BYTES"):
         import_graph(tmp_path / "e.csv")
 
 
-def test_tables_have_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_have_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "e.csv").write_text("source,target\n1,2\n")
     (tmp_path / "n.csv").write_text("id,text\n1,a\n2,b\n" + "\n" * 100)
     monkeypatch.setenv("ADAR_MAX_BYTES", "100")
-    with pytest.raises(AdarError, match=r"n\.csv: it is larger than 100 bytes.*ADAR_MAX_BYTES"):
+    with pytest.raises(AdarError, match=r"n\.csv: larger than 100 bytes.*ADAR_MAX_BYTES"):
         import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
-    with pytest.raises(AdarError, match=r"n\.csv: it is larger than 100 bytes.*ADAR_MAX_BYTES"):
+    with pytest.raises(AdarError, match=r"n\.csv: larger than 100 bytes.*ADAR_MAX_BYTES"):
         read_texts(tmp_path / "n.csv", tmp_path / "e.csv")
 
 

@@ -1,4 +1,4 @@
-"""Labels are held against a model's scores by the names of their classes, where both have names."""
+"""Labels are converted to a model's class numbers by class names, if graph and model have names."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ import pytest
 
 from adar_runtime import Graph
 from adar_runtime.errors import LabelsError
-from adar_runtime.graph.labels import named, numbered_as
+from adar_runtime.graph.labels import align_labels, fill_names
 
 FRUIT = ("apple", "berry", "cherry")
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What a model with learned targets says of itself."""
+    """What a model with learned targets predicts."""
 
     class_names: tuple[str, ...] | None = FRUIT
     targets: int | None = 3
@@ -40,13 +40,13 @@ def labelled(*labels: float, names: tuple[str, ...] | None = None, **more: objec
         (FRUIT, FRUIT, [0, 1, -1, 0]),
         (FRUIT, None, [0, 1, -1, 0]),
         (None, ("cherry", "apple"), [0, 1, -1, 0]),
-        (None, ("1", "2"), [1, 2, -1, 1]),  # a table of the numbers 1 and 2, a model of 0 to 2
-        (None, ("7", "9"), [0, 1, -1, 0]),  # which are no numbers of the model's
+        (None, ("1", "2"), [1, 2, -1, 1]),  # the graph's names are class numbers of the model
+        (None, ("7", "9"), [0, 1, -1, 0]),  # the graph's names are not class numbers of the model
         (("apple", "apple", "cherry"), ("apple", "apple", "cherry"), [0, 1, -1, 0]),
     ],
 )
-def test_names_decide_where_both_have_them(model, given, expected: list[int]) -> None:
-    found = numbered_as(Learned(model), labelled(0, 1, -1, 0, names=given))
+def test_names_decide_if_both_have_names(model, given, expected: list[int]) -> None:
+    found = align_labels(Learned(model), labelled(0, 1, -1, 0, names=given))
     assert found.labels is not None
     assert found.labels.tolist() == expected
 
@@ -57,41 +57,51 @@ def test_names_decide_where_both_have_them(model, given, expected: list[int]) ->
         (
             Learned(),
             labelled(0, 1, names=("apple", "durian")),
-            "labels of durian, and the model's classes are",
+            "labels durian, but the model's classes are",
         ),
-        (Learned(), labelled(0, 4), r"labels up to 4, and the model has 3 classes \(0 to 2\)"),
+        (Learned(), labelled(0, 4), r"labels up to 4, but the model has 3 classes \(0 to 2\)"),
         (Learned(None), labelled(0, 4, names=("a", "b", "c", "d", "e")), "labels up to 4"),
-        (Learned(), labelled(0, 2, names=("cherry", "apple")), "labels of 2, and"),  # no name in its graph
-        (Learned(("a", "a", "b")), labelled(0, 1, names=("b", "a")), "more than one class a"),
+        (
+            Learned(),
+            labelled(0, 2, names=("cherry", "apple")),
+            "labels 2, but",
+        ),  # class 2 has no name in the graph
+        (
+            Learned(("a", "a", "b")),
+            labelled(0, 1, names=("b", "a")),
+            "several classes of the model have the name a",
+        ),
         (Learned(), labelled(0.5, 1.5), "classes of each node"),
         (Learned(level="graph"), labelled(0, 1), "classes of each graph"),
-        (Learned(regression=True, targets=2), labelled(0.5, 1.5), "1 numbers a label"),
+        (Learned(regression=True, targets=2), labelled(0.5, 1.5), "each label has 1 numbers"),
     ],
 )
-def test_labels_of_no_class_of_the_model_are_an_error(model: Learned, graph: Graph, message: str) -> None:
+def test_labels_that_the_model_does_not_predict_are_an_error(
+    model: Learned, graph: Graph, message: str
+) -> None:
     with pytest.raises(LabelsError, match=message):
-        numbered_as(model, graph)
+        align_labels(model, graph)
 
 
 def test_an_error_names_a_few_of_many_classes() -> None:
     names = tuple(f"class {i}" for i in range(100))
-    with pytest.raises(LabelsError, match="class 4 and 95 more, and") as caught:
-        numbered_as(Learned(), labelled(*range(100), names=names))
+    with pytest.raises(LabelsError, match="class 4 and 95 more, but") as caught:
+        align_labels(Learned(), labelled(*range(100), names=names))
     assert len(str(caught.value)) < 300
 
 
-def test_a_class_that_no_label_is_of_may_be_any() -> None:
-    found = numbered_as(Learned(), labelled(0, 0, names=("cherry", "durian")))
+def test_an_unused_class_may_have_any_name() -> None:
+    found = align_labels(Learned(), labelled(0, 0, names=("cherry", "durian")))
     assert found.labels is not None
     assert found.labels.tolist() == [2, 2]
 
 
-def test_described_classes_are_the_graphs_own() -> None:
+def test_described_classes_keep_the_numbers_of_the_graph() -> None:
     graph = labelled(0, 1, names=("x", "y"), target_features=np.eye(2))
-    assert numbered_as(Learned(None, targets=None), graph) is graph
+    assert align_labels(Learned(None, targets=None), graph) is graph
 
 
 def test_every_class_has_a_name() -> None:
-    assert named(("a", "b"), 3) == ["a", "b", "2"]
-    assert named(("a", "b"), 1) == ["a"]
-    assert named(None, 2) == ["0", "1"]
+    assert fill_names(("a", "b"), 3) == ["a", "b", "2"]
+    assert fill_names(("a", "b"), 1) == ["a"]
+    assert fill_names(None, 2) == ["0", "1"]

@@ -158,7 +158,7 @@ def test_a_step_that_is_past_does_not_speak_for_a_later_one(bundle: Bundle, boar
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"budget": 2.5}, "the budget is 2.5: it has to be a whole number"),
+        ({"budget": 2.5}, "the budget is 2.5: choose a whole number"),
         ({"budget": True}, "the budget is True"),
         ({"budget": "300"}, "the budget is '300'"),
         ({"budget": None}, "the budget is None"),

@@ -9,7 +9,7 @@ import pytest
 from adar_runtime import Bundle, Final, Graph
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import SparseRows
-from adar_runtime.loop.prefetch import read_ahead
+from adar_runtime.loop.prefetch import prefetch
 from tests.helpers import random_graph
 
 
@@ -35,7 +35,7 @@ def test_the_next_graph_is_fetched_while_one_is_worked_on() -> None:
             event.set()
             yield index
 
-    for index in read_ahead(fetching()):
+    for index in prefetch(fetching()):
         if index + 1 < len(fetched):
             assert fetched[index + 1].wait(10)  # without anyone asking for it
 
@@ -63,4 +63,4 @@ def test_leaving_early_ends_the_reader(bundle: Bundle, board: Graph) -> None:
     results = bundle.run_many([board] * 3, 2, Final())
     next(results)
     results.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]

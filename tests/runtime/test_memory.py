@@ -99,7 +99,7 @@ def test_links_are_judged_in_blocks(links: Bundle, monkeypatch: pytest.MonkeyPat
     graph = with_pairs(95)
     whole = links.run(graph, 3, Final())
     monkeypatch.setattr(layouts, "PAIRS", 1)
-    assert [block.shape[1] for block in layouts.pair_blocks(graph)] == [40, 40, 15]
+    assert [block.shape[1] for block in links.prepare(graph).pair_blocks()] == [40, 40, 15]
     blocks = links.run(graph, 3, Final())
     assert blocks.scores == pytest.approx(whole.scores, abs=1e-5)
     assert blocks.alignment == pytest.approx(whole.alignment)

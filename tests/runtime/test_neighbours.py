@@ -5,7 +5,7 @@ from adar_runtime.graph.neighbours import Neighbours
 
 
 @pytest.mark.parametrize("edges", [0, 1, 30, 400])
-def test_neighbourhoods_are_the_sets_of_the_paper(edges: int) -> None:
+def test_neighbourhoods_are_sets_as_in_the_paper(edges: int) -> None:
     random = np.random.default_rng(edges)
     edge_index = random.integers(0, 12, (2, edges))
     neighbours = Neighbours.of(edge_index, 13)  # the last node has none
@@ -15,7 +15,7 @@ def test_neighbourhoods_are_the_sets_of_the_paper(edges: int) -> None:
     assert np.allclose(neighbours.share[:, 0], [1 / (len(sources) + 1) for sources in expected])
 
 
-def test_reversed_twice_is_the_same() -> None:
+def test_reversing_twice_gives_the_same_edges() -> None:
     neighbours = Neighbours.of(np.random.default_rng(0).integers(0, 9, (2, 30)), 9)
     there = neighbours.reversed()
     assert set(zip(there.targets, there.sources, strict=True)) == set(

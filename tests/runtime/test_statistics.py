@@ -1,4 +1,4 @@
-"""Figures of a graph against NetworkX's, and every warning on a graph that deserves it."""
+"""Statistics compared to NetworkX, and every warning on a graph that has the problem."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def as_networkx(graph: Graph) -> nx.DiGraph:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counts_are_those_of_networkx(seed: int) -> None:
+def test_statistics_equal_those_of_networkx(seed: int) -> None:
     graph = random_graph(60, 90, seed=seed)
     found, other = statistics(graph), as_networkx(graph)
     degrees = sorted(degree for _, degree in other.in_degree())
@@ -38,7 +38,7 @@ def test_counts_are_those_of_networkx(seed: int) -> None:
     assert found.homophily == pytest.approx(same)
 
 
-def test_homophily_by_chance_is_what_shuffled_edges_have() -> None:
+def test_homophily_by_chance_is_that_of_random_edges() -> None:
     graph = make("blocks", nodes=4_000, classes=3, homophily=1 / 3)
     found = statistics(graph)
     assert found.homophily == pytest.approx(found.chance, abs=0.02)
@@ -53,7 +53,7 @@ def masks(graph: Graph, **parts: np.ndarray) -> Graph:
 
 
 def links() -> Graph:
-    """Pairs of which one of the test part is an edge."""
+    """Two test pairs; one of them is an edge of the graph."""
     plain = good()
     pairs = np.stack([plain.edge_index[:, 0], [0, 1]], axis=1)
     labels = np.array([1, 0])
@@ -63,35 +63,41 @@ def links() -> Graph:
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (lambda: replace(good(), edge_index=good().edge_index[:, :800]), "lead one way only"),
-        (lambda: replace(good(), edge_index=np.zeros((2, 0), np.int64)), "there is no edge"),
-        (lambda: replace(good(), edge_index=np.stack([np.arange(400)] * 2)), "back to their own node"),
+        (
+            lambda: replace(good(), edge_index=good().edge_index[:, :800]),
+            "have no reverse edge, and nodes receive messages along incoming edges only",
+        ),
+        (lambda: replace(good(), edge_index=np.zeros((2, 0), np.int64)), "the graph has no edges"),
+        (lambda: replace(good(), edge_index=np.stack([np.arange(400)] * 2)), "are self-loops"),
         (
             lambda: replace(good(), edge_index=np.repeat(good().edge_index, 2, axis=1)),
-            "are there more than once",
+            "edges are repeated",
         ),
-        (lambda: replace(good(), edge_index=good().edge_index % 300), "hear no neighbour"),
+        (lambda: replace(good(), edge_index=good().edge_index % 300), "have no incoming edges"),
         (lambda: replace(good(), features=good().features * 1000), "features go up to"),
-        (lambda: replace(good(), features=np.ones((400, 2), np.float32)), "the same for every node"),
-        (lambda: replace(good(), labels=None), "there are no labels"),
+        (lambda: replace(good(), features=np.ones((400, 2), np.float32)), "all nodes have the same features"),
+        (lambda: replace(good(), labels=None), "the graph has no labels"),
         (lambda: replace(good(), labels=np.full(400, -1)), "all labels are unknown"),
         (lambda: replace(good(), labels=(np.arange(400) < 10).astype(np.int64)), "are class block 0"),
-        (lambda: replace(good(), labels=(np.arange(400) < 10).astype(np.int64)), "fewer than 10 labels"),
-        (lambda: masks(good(), train=None, val=None, test=None), "there is no split"),
-        (lambda: masks(good(), test=None), "there is no test part"),
-        (lambda: masks(good(), test=good().train_mask), "are in the train and the test part"),
+        (
+            lambda: replace(good(), labels=(np.arange(400) < 10).astype(np.int64)),
+            "fewer than 10 training labels",
+        ),
+        (lambda: masks(good(), train=None, val=None, test=None), "the graph has no split"),
+        (lambda: masks(good(), test=None), "no labels in its test part"),
+        (lambda: masks(good(), test=good().train_mask), "are in both the train and the test part"),
         (links, "are edges of the graph"),
     ],
 )
-def test_what_would_hurt_is_said(graph, message: str) -> None:
+def test_every_problem_gives_its_warning(graph, message: str) -> None:
     assert any(message in warning for warning in warnings(graph()))
 
 
-def test_classes_are_called_by_their_names() -> None:
+def test_warnings_use_class_names() -> None:
     graph = replace(good(), labels=(np.arange(400) < 10).astype(np.int64), class_names=("hay", "needle" * 9))
-    said = " ".join(warnings(graph))
-    assert "of the labels are class hay:" in said
-    assert "to learn from: needleneedleneedlene… (" in said
+    text = " ".join(warnings(graph))
+    assert "of the labels are class hay:" in text
+    assert "training labels: needleneedleneedlene… (" in text
 
 
 def test_a_good_graph_has_no_warning() -> None:

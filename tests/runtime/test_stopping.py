@@ -4,18 +4,18 @@ from hypothesis import strategies as st
 
 from adar_runtime import AtTime, Converged, Final, Peak, StopReason
 from adar_runtime.errors import UsageError
-from adar_runtime.loop.stopping import Sight, StopRule, answer_step, make_rule
+from adar_runtime.loop.stopping import Observation, StopRule, answer_step, make_rule
 
 
-def sight(step: int, budget: int, alignment: float) -> Sight:
-    return Sight(step / max(1, budget), budget, alignment, speed=1.0, last=step == budget)
+def observation(step: int, budget: int, alignment: float) -> Observation:
+    return Observation(step / max(1, budget), budget, alignment, speed=1.0, last=step == budget)
 
 
 def play(rule: StopRule, curve: list[float]) -> tuple[int, int, StopReason]:
     """The step that the rule answers from, the step at which it stops, and why."""
     best = 0
     for step, alignment in enumerate(curve):
-        verdict = rule.watch(sight(step, len(curve) - 1, alignment))
+        verdict = rule.watch(observation(step, len(curve) - 1, alignment))
         if verdict.keep:
             best = step
         if verdict.stop:
@@ -75,7 +75,7 @@ def test_a_rule_answers_the_same_when_it_is_asked_again() -> None:
 
 
 def has_peak_by_the_book(trace: list[float], best: int, prominence: float = 0.01) -> bool:
-    """`Peak._has_peak` as its docstring says it, from the whole curve."""
+    """`AlignmentCurve.has_peak` as its docstring says it, from the whole curve."""
     moved, climbed = max(trace) - min(trace), trace[best] - min(trace[: best or 1])
     return best > 0 and climbed >= prominence * moved
 
@@ -84,9 +84,11 @@ def has_peak_by_the_book(trace: list[float], best: int, prominence: float = 0.01
 def test_the_running_extremes_are_those_of_the_whole_curve(curve: list[int]) -> None:
     rule, trace = Peak(patience=40), []
     for step, alignment in enumerate(curve):
-        rule.watch(sight(step, 99, alignment))
+        rule.watch(observation(step, 99, alignment))
         trace.append(alignment)
-        assert rule._has_peak() == has_peak_by_the_book(trace, round(rule._best * 99))
+        assert rule._curve.has_peak(rule.prominence) == has_peak_by_the_book(
+            trace, round(rule._curve.best * 99)
+        )
 
 
 def test_no_peak_by_the_calibrated_time() -> None:
@@ -105,11 +107,11 @@ def test_a_peak_between_states_is_found_by_a_parabola(peak: float, calls: int) -
     rule = Peak(patience=1)
     for step in range(calls + 1):
         time = step / calls
-        verdict = rule.watch(Sight(time, 300, 1 - (time - peak) ** 2, 1.0, last=step == calls))
+        verdict = rule.watch(Observation(time, 300, 1 - (time - peak) ** 2, 1.0, last=step == calls))
         if verdict.stop:
             break
     assert verdict.stop is StopReason.PEAK
-    found = rule._best if verdict.time is None else verdict.time
+    found = rule._curve.best if verdict.time is None else verdict.time
     assert found == pytest.approx(peak, abs=0.51 / 300)
 
 
@@ -117,13 +119,13 @@ def test_a_peak_between_states_is_found_by_a_parabola(peak: float, calls: int) -
 def test_a_peak_at_a_step_of_the_budget_is_left_there(curve: list[int]) -> None:
     rule = Peak(patience=1)
     for step, alignment in enumerate(curve):
-        assert rule.watch(sight(step, len(curve) - 1, alignment)).time is None
+        assert rule.watch(observation(step, len(curve) - 1, alignment)).time is None
 
 
 def converge(rule: Converged, speeds: list[float]) -> tuple[int, StopReason | None]:
     budget = len(speeds) - 1
     for step, speed in enumerate(speeds):
-        verdict = rule.watch(Sight(step / budget, budget, 0.0, speed, step == budget))
+        verdict = rule.watch(Observation(step / budget, budget, 0.0, speed, step == budget))
         if verdict.stop:
             break
     return step, verdict.stop

@@ -1,4 +1,4 @@
-"""Tables of neighbours sum what the lists do, and are hardly larger."""
+"""Neighbour tables give the same sums as the edges, with little padding."""
 
 import time
 
@@ -14,7 +14,7 @@ from tests.helpers import SHARED_DATA
 
 
 def summed(tables: Tables, messages: np.ndarray) -> np.ndarray:
-    """What a cell does with them: Gather, ReduceSum, and again."""
+    """Sum as a cell does: Gather and ReduceSum, twice."""
     zero = np.zeros((1, messages.shape[1]))
     rows = np.concatenate([zero, messages])
     sums = np.concatenate([zero, *(rows[table].sum(axis=1) for table in tables.leaves)])
@@ -23,7 +23,7 @@ def summed(tables: Tables, messages: np.ndarray) -> np.ndarray:
 
 
 def check(edge_index: np.ndarray, nodes: int) -> Tables:
-    """Against a plain sum over the edges, each once; whole numbers, so that not a bit may differ."""
+    """Compare to a plain sum over distinct edges. Integers, so that the sums are exactly equal."""
     neighbours = Neighbours.of(edge_index, nodes)
     tables = Tables.of(neighbours)
     messages = np.random.default_rng(0).integers(-1000, 1000, (nodes, 2)).astype(np.float64)
@@ -47,15 +47,15 @@ def entries(tables: Tables) -> int:
     skew=st.floats(0.2, 6),
     seed=st.integers(0, 10**6),
 )
-def test_any_graph_is_summed_as_its_edges_are(nodes: int, edges: int, skew: float, seed: int) -> None:
+def test_sums_of_any_graph(nodes: int, edges: int, skew: float, seed: int) -> None:
     random = np.random.default_rng(seed)
-    target = (nodes * random.random(edges) ** skew).astype(np.int64)  # skewed: a few nodes get most edges
+    target = (nodes * random.random(edges) ** skew).astype(np.int64)  # skewed: most edges end at a few nodes
     check(np.stack([random.integers(0, nodes, edges), target]), nodes)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 700), min_size=1, max_size=40))
-def test_any_lengths_of_lists(lengths: list[int]) -> None:
+def test_lists_of_any_length(lengths: list[int]) -> None:
     nodes = max(len(lengths), *lengths)
     source = np.concatenate([np.arange(length) for length in lengths])
     check(np.stack([source, np.repeat(np.arange(len(lengths)), lengths)]), nodes)
@@ -65,7 +65,7 @@ def test_any_lengths_of_lists(lengths: list[int]) -> None:
 def test_no_edges(nodes: int) -> None:
     tables = check(np.zeros((2, 0), np.int64), nodes)
     assert not tables.place.any()
-    assert entries(tables) == LEAVES + JOINS  # one entry each, since a side of 0 is nobody's strength
+    assert entries(tables) == LEAVES + JOINS  # one entry each: backends do not support empty tables
 
 
 @pytest.mark.parametrize("nodes", [1, 5, 1000])
@@ -79,12 +79,12 @@ def test_a_hub_costs_no_more_than_its_edges(neighbours: int) -> None:
     hub = np.zeros_like(spokes)
     for edges in (np.stack([spokes, hub]), np.concatenate([[spokes, hub], [hub, spokes]], axis=1)):
         tables = check(edges, neighbours + 1)
-        assert entries(tables) <= 1.25 * edges.shape[1] + 600  # one row that is not full, of each round
+        assert entries(tables) <= 1.25 * edges.shape[1] + 600  # one partly filled row per round
         assert max(table.shape[1] for table in tables.leaves + tables.joins) <= 512
 
 
-def test_both_rounds_are_short_whatever_the_hub() -> None:
-    """Sums in float32 stay precise because none is long; and no table is wide for one row alone."""
+def test_both_rounds_have_short_sums_for_any_hub() -> None:
+    """Short sums keep float32 precise, and no table is wide because of a single row."""
     spokes = np.arange(1, 100_001)
     tables = check(np.stack([spokes, np.zeros_like(spokes)]), 100_001)
     assert len(tables.leaves[0]) < 100_001
@@ -92,7 +92,7 @@ def test_both_rounds_are_short_whatever_the_hub() -> None:
 
 
 @pytest.mark.parametrize("name", ["minesweeper", "tolokers", "amazon-computers", "coauthor-cs"])
-def test_little_is_padded_on_real_graphs(name: str) -> None:
+def test_real_graphs_have_little_padding(name: str) -> None:
     path = SHARED_DATA / f"{name}.npz"
     if not path.exists():
         pytest.skip(f"no real data in {SHARED_DATA}")
@@ -101,8 +101,8 @@ def test_little_is_padded_on_real_graphs(name: str) -> None:
     assert entries(Tables.of(neighbours)) < 1.25 * len(neighbours.sources)
 
 
-def test_a_million_edges_take_a_moment() -> None:
-    """Nothing in it loops over nodes or edges in Python, which would take many seconds."""
+def test_a_million_edges_take_less_than_three_seconds() -> None:
+    """A Python loop over nodes or edges would take many seconds."""
     random = np.random.default_rng(0)
     neighbours = Neighbours.of(random.integers(0, 100_000, (2, 1_000_000)), 100_000)
     before = time.process_time()

@@ -1,4 +1,4 @@
-"""The real thing: real engines on a real GPU. Skipped, visibly, where there is none."""
+"""Real engines on a real GPU. Skipped without one."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 import adar_runtime
 from adar_runtime import Bundle, Final, Peak
 from adar_runtime.backends.tensorrt.cuda import runtime_api
-from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
+from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.bundle.bundle import read_bundle
 from tests.helpers import random_graph
@@ -20,11 +20,11 @@ GRAPH = random_graph(500, 4000)
 
 @pytest.fixture(scope="module")
 def pair(described_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
-    """The same bundle by TensorRT and by ONNX Runtime."""
+    """The same bundle on TensorRT and on ONNX Runtime."""
     import shutil
 
     folder = shutil.copytree(described_bundle, tmp_path_factory.mktemp("engines") / "bundle")
-    build_engines(folder, *read_bundle(folder), Wish(profiles=(Profile.parse("small"),)))
+    build_engines(folder, *read_bundle(folder), BuildOptions(profiles=(Profile.parse("small"),)))
     return adar_runtime.load(folder, "tensorrt"), adar_runtime.load(described_bundle, "onnxruntime-cpu")
 
 

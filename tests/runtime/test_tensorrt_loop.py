@@ -1,4 +1,4 @@
-"""The loop on a device that is acted out (`standins.py`): its numbers, and the order of its calls."""
+"""The loop on a simulated device (`standins.py`): its results, and the order of its calls."""
 
 import re
 from dataclasses import replace
@@ -16,14 +16,14 @@ from cuda.bindings import runtime as cudart
 
 import adar_runtime
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
+from adar_runtime.backends.prepared_graph import blocks
 from adar_runtime.backends.tensorrt import cuda
-from adar_runtime.backends.tensorrt.encoder_head import spans
-from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_graph, row_width
+from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_model, row_width
 from adar_runtime.backends.tensorrt.session import BLOCK
 from adar_runtime.bundle.signature import STATE, STEP
 from adar_runtime.errors import BackendError
 from tests.helpers import random_graph
-from tests.runtime.acting import acted_bundle, with_engines
+from tests.runtime.simulated_gpu import load_on_simulated_gpu, with_engines
 from tests.runtime.standins import Device, arguments_of
 
 
@@ -33,8 +33,8 @@ def folder(described_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def acted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Device]:
-    return acted_bundle(monkeypatch, folder)
+def simulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Device]:
+    return load_on_simulated_gpu(monkeypatch, folder)
 
 
 @pytest.fixture(scope="module")
@@ -56,32 +56,34 @@ def assert_same(ours, reference) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 100, ROWS + 2 * BLOCK + 3])
-def test_it_comes_to_the_same_answer(acted, reference: Bundle, steps: int) -> None:
-    assert_same(acted[0].run(GRAPH, steps, Final()), reference.run(GRAPH, steps, Final()))
+def test_results_equal_those_of_onnx_runtime(simulated, reference: Bundle, steps: int) -> None:
+    assert_same(simulated[0].run(GRAPH, steps, Final()), reference.run(GRAPH, steps, Final()))
 
 
 @pytest.mark.parametrize("solver", [Euler(), AdamsBashforth2(calls=20), Adaptive(tolerance=1e-2)])
 @pytest.mark.parametrize("stop", [Final(), Peak(patience=3), Peak(patience=40, fallback=0.5)])
-def test_solvers_and_rules_are_the_same(acted, reference: Bundle, solver, stop) -> None:
+def test_every_solver_and_rule_gives_the_same_result(simulated, reference: Bundle, solver, stop) -> None:
     for graph in (GRAPH, LARGER, GRAPH):
-        assert_same(acted[0].run(graph, 50, stop, solver), reference.run(graph, 50, stop, solver))
+        assert_same(simulated[0].run(graph, 50, stop, solver), reference.run(graph, 50, stop, solver))
 
 
 @pytest.mark.parametrize("peak", [0.02, 0.3, 0.52, 0.97])
-def test_a_kept_state_is_found_again_wherever_it_is(acted, reference: Bundle, peak: float) -> None:
-    """A rule that keeps the state at one time, in the middle of some block, and goes on for long."""
+def test_a_kept_state_is_restored_from_any_place_in_a_block(
+    simulated, reference: Bundle, peak: float
+) -> None:
+    """A rule that keeps the state at one time, in the middle of a block, and continues to the end."""
 
     class KeepsOne(Final):
         def watch(self, sight):
             return super().watch(sight)._replace(keep=abs(sight.time - peak) < 0.006)
 
     for budget in (100, 101):
-        ours, theirs = (b.run(GRAPH, budget, KeepsOne()) for b in (acted[0], reference))
+        ours, theirs = (b.run(GRAPH, budget, KeepsOne()) for b in (simulated[0], reference))
         assert_same(ours, theirs)
 
 
-def test_a_state_can_be_looked_at_at_every_step(acted, reference: Bundle) -> None:
-    loops = [bundle.loop(GRAPH, 40, Peak(patience=50)) for bundle in (acted[0], reference)]
+def test_the_state_can_be_read_at_every_step(simulated, reference: Bundle) -> None:
+    loops = [bundle.loop(GRAPH, 40, Peak(patience=50)) for bundle in (simulated[0], reference)]
     for ours, theirs in zip(*loops, strict=True):
         if ours.index in (3, 4, 20, 21, 37):
             np.testing.assert_allclose(ours.scores(), theirs.scores(), rtol=1e-4, atol=1e-5)
@@ -90,8 +92,8 @@ def test_a_state_can_be_looked_at_at_every_step(acted, reference: Bundle) -> Non
     assert_same(*(loop.result() for loop in loops))
 
 
-def test_an_answer_on_the_way_does_not_disturb_the_rest(acted, reference: Bundle) -> None:
-    loops = [bundle.loop(GRAPH, 60, Peak(patience=100)) for bundle in (acted[0], reference)]
+def test_an_intermediate_result_does_not_change_later_steps(simulated, reference: Bundle) -> None:
+    loops = [bundle.loop(GRAPH, 60, Peak(patience=100)) for bundle in (simulated[0], reference)]
     for ours, theirs in zip(*loops, strict=True):
         if ours.index in (2, 19, 45):
             assert_same(*(loop.result() for loop in loops))
@@ -99,9 +101,9 @@ def test_an_answer_on_the_way_does_not_disturb_the_rest(acted, reference: Bundle
     assert_same(*(loop.result() for loop in loops))
 
 
-def test_a_loop_can_be_left_and_taken_up_again(acted, reference: Bundle) -> None:
+def test_a_loop_can_be_paused_and_resumed(simulated, reference: Bundle) -> None:
     results = []
-    for bundle in (acted[0], reference):
+    for bundle in (simulated[0], reference):
         loop = bundle.loop(GRAPH, 30, Final())
         for step in loop:
             if step.index == 9:
@@ -113,8 +115,8 @@ def test_a_loop_can_be_left_and_taken_up_again(acted, reference: Bundle) -> None
     assert_same(*results)
 
 
-def test_two_graphs_at_once_do_not_share_their_states(acted, reference: Bundle) -> None:
-    ours, theirs = ([b.loop(g, 25, Final()) for g in (GRAPH, LIKE_IT)] for b in (acted[0], reference))
+def test_two_graphs_at_once_have_separate_states(simulated, reference: Bundle) -> None:
+    ours, theirs = ([b.loop(g, 25, Final()) for g in (GRAPH, LIKE_IT)] for b in (simulated[0], reference))
     for _ in zip(*ours, strict=True):
         pass
     for _ in zip(*theirs, strict=True):
@@ -123,17 +125,19 @@ def test_two_graphs_at_once_do_not_share_their_states(acted, reference: Bundle) 
         assert_same(left.result(), right.result())
 
 
-def test_a_hub_is_summed_over_every_table(acted, reference: Bundle) -> None:
-    """All nodes send to one of them, whose list takes many rows and a join of their sums."""
+def test_the_messages_of_a_hub_are_summed_over_every_table(simulated, reference: Bundle) -> None:
+    """All nodes send to one node: its neighbour list spans many rows, whose sums are joined."""
     around = random_graph(3000, 6000)
     nodes = np.arange(around.nodes)
     edges = np.concatenate([around.edge_index, np.stack([nodes, 0 * nodes])], axis=1)
     hub = replace(around, edge_index=edges)
-    assert_same(acted[0].run(hub, 20, Final()), reference.run(hub, 20, Final()))
+    assert_same(simulated[0].run(hub, 20, Final()), reference.run(hub, 20, Final()))
 
 
 @pytest.mark.parametrize("level", ["node", "edge", "graph"])
-def test_every_level_has_its_head(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_level_gives_the_same_result(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from adar_export import export_bundle
     from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
     from tests.helpers import awake
@@ -144,7 +148,7 @@ def test_every_level_has_its_head(level: str, tmp_path: Path, monkeypatch: pytes
         tmp_path / "run", Fitted(model, {"metric": "accuracy", "split": 0}, []), graph, ["r"], TrainConfig()
     )
     export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle", steps=(1,))
-    bundle, _ = acted_bundle(monkeypatch, with_engines(tmp_path / "bundle", tmp_path / "engines"))
+    bundle, _ = load_on_simulated_gpu(monkeypatch, with_engines(tmp_path / "bundle", tmp_path / "engines"))
     reference = adar_runtime.load(tmp_path / "bundle", "onnxruntime-cpu")
     assert_same(bundle.run(graph, 5, Final()), reference.run(graph, 5, Final()))
 
@@ -156,11 +160,11 @@ def position(names: list[str], name: str, after: int = 0) -> int:
     return names.index(name, after)
 
 
-def test_every_call_is_one_that_the_real_classes_have(acted) -> None:
-    """The stand-in asks them itself; this asks again, of what was really called."""
+def test_every_call_exists_in_the_real_classes(simulated) -> None:
+    """The stand-in checks this too; here it is checked again for the recorded calls."""
     import tensorrt_rtx as trt
 
-    bundle, device = acted
+    bundle, device = simulated
     for solver in (Euler(), Adaptive(tolerance=1e-2)):
         bundle.run(GRAPH, 40, Peak(patience=2), solver)
     called = {(name, len(arguments)) for name, *arguments in device.calls}
@@ -175,20 +179,22 @@ def test_every_call_is_one_that_the_real_classes_have(acted) -> None:
     ("files", "prefix", "real"),
     [
         (["cuda.py"], r"self\._api", "cuda.bindings.runtime"),
-        (["engines/build.py", "engines/flavours.py", "backends/tensorrt.py"], "trt", "tensorrt_rtx"),
+        (["engines/build.py", "engines/packages.py", "backend.py"], "trt", "tensorrt_rtx"),
     ],
 )
-def test_every_name_is_there(files: list[str], prefix: str, real: str) -> None:
-    """Of what the source spells out, whether or not a test comes by."""
-    source = "".join((Path(adar_runtime.__file__).parent / file).read_text() for file in files)
+def test_every_name_in_the_source_exists_in_the_real_modules(
+    files: list[str], prefix: str, real: str
+) -> None:
+    """Also for code that no test runs."""
+    source = "".join((Path(cuda.__file__).parent / file).read_text() for file in files)
     names = set(re.findall(rf"\b{prefix}((?:\.[A-Za-z]\w+)+)", source))
     names |= {f".{name}" for name in re.findall(r'_call\(\s*"(\w+)"', source)}
     assert len(names) > 8
-    for name in names - {".trt", ".log", ".log.heard", ".log.heard.clear", ".log.heard.reason"}:
+    for name in names - {".trt", ".log", ".log.messages", ".log.messages.clear", ".log.messages.reason"}:
         assert attrgetter(name[1:])(import_module(real)), name
 
 
-@pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here, and these are no addresses")
+@pytest.mark.skipif(cuda.device_problem() is None, reason="on a GPU these addresses are invalid")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -205,16 +211,16 @@ def test_every_name_is_there(files: list[str], prefix: str, real: str) -> None:
         ("cudaGetDevice", ()),
     ],
 )
-def test_the_real_calls_take_such_arguments(name: str, arguments: tuple) -> None:
-    """Without a driver they do nothing, and answer with an error instead of raising one."""
+def test_the_real_calls_accept_these_arguments(name: str, arguments: tuple) -> None:
+    """Without a driver the calls do nothing and return an error code."""
     error, *_ = getattr(cudart, name)(*arguments)
     assert int(error)
-    _, said = cudart.cudaGetErrorString(error)
-    assert said.decode()
+    _, message = cudart.cudaGetErrorString(error)
+    assert message.decode()
 
 
-def test_it_warms_up_before_it_captures_and_captures_before_there_is_a_state(acted) -> None:
-    bundle, device = acted
+def test_warm_up_comes_before_capture_and_capture_before_the_first_state(simulated) -> None:
+    bundle, device = simulated
     bundle.loop(GRAPH, 10)
     names = device.names
     begin, end = position(names, "cudaStreamBeginCapture"), position(names, "cudaStreamEndCapture")
@@ -224,14 +230,14 @@ def test_it_warms_up_before_it_captures_and_captures_before_there_is_a_state(act
     assert len([index for index in runs if begin < index < end]) == 2 * BLOCK
     assert "cudaStreamSynchronize" in names[before[-1] : begin]
     encoded = next(index for index in runs if index > end)
-    assert "cudaMemsetAsync" in names[end:encoded]  # what the warm-up left is gone before the encoder writes
+    assert "cudaMemsetAsync" in names[end:encoded]  # the buffers are cleared before the encoder writes
     assert "cudaGraphLaunch" not in names
 
 
-def test_a_capture_that_fails_is_ended_and_steps_are_queued_instead(
+def test_after_a_failed_capture_steps_are_queued(
     folder: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle, device = acted_bundle(monkeypatch, folder)
+    bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     begin, end = type(device).act_cudaStreamBeginCapture, type(device).act_cudaStreamEndCapture
 
     def begin_then_fail(self, stream, mode):
@@ -258,42 +264,40 @@ def test_a_capture_that_fails_is_ended_and_steps_are_queued_instead(
 
 
 @pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaGraphInstantiate"])
-def test_a_driver_that_cannot_capture_queues_instead(
+def test_without_capture_in_the_driver_steps_are_queued(
     folder: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    bundle, device = acted_bundle(monkeypatch, folder)
+    bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add(call)
     assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
     assert "cudaGraphLaunch" not in device.names
 
 
-def test_an_engine_that_does_not_run_at_all_is_an_error(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle, device = acted_bundle(monkeypatch, folder)
+def test_an_engine_that_does_not_run_raises_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add("execute")
     with pytest.raises(BackendError, match="the engine of the clock refused to run"):
         bundle.run(GRAPH, 5)
 
 
-def test_an_engine_that_cannot_be_captured_is_queued_instead(
+def test_an_engine_that_cannot_be_captured_is_queued(
     folder: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle, device = acted_bundle(monkeypatch, folder)
+    bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add("capture")
     assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
     assert "cudaStreamBeginCapture" not in device.names
 
 
-def test_it_captures_again_for_a_new_shape_and_only_then(acted) -> None:
-    bundle, device = acted
+def test_only_a_new_shape_is_captured_again(simulated) -> None:
+    bundle, device = simulated
     for graph, captures in ((GRAPH, 1), (GRAPH, 1), (LARGER, 2), (LARGER, 2), (GRAPH, 3)):
         bundle.run(graph, 20)
         assert device.names.count("cudaStreamBeginCapture") == captures
 
 
-def test_the_two_contexts_swap_their_buffers(acted) -> None:
-    bundle, device = acted
+def test_the_two_contexts_swap_their_buffers(simulated) -> None:
+    bundle, device = simulated
     bundle.loop(GRAPH, 10)
     bound = [call[1:] for call in device.calls if call[0] == "IExecutionContext.set_tensor_address"]
     at = {name: [address for one, address in bound if one == name] for name, _ in bound}
@@ -304,12 +308,12 @@ def test_the_two_contexts_swap_their_buffers(acted) -> None:
         assert at[f"previous_{name}_velocity"] == at[f"{name}_velocity"][::-1]
     assert at[TICK] == at[NEXT_TICK][::-1]
     for name in ("step_code", *STEP):
-        assert len(set(at[name])) == 1  # what a clock writes, both cells read
+        assert len(set(at[name])) == 1  # both clocks write where both cells read
 
 
-def test_the_host_does_nothing_between_replays(acted) -> None:
-    """A table's worth of steps: for each block one copy that sets its start aside, a replay and a wait."""
-    bundle, device = acted
+def test_the_host_is_idle_between_replays(simulated) -> None:
+    """For each block of a full table: one copy that saves its start, one replay and one wait."""
+    bundle, device = simulated
     loop = bundle.loop(GRAPH, ROWS, Final())
     next(loop)
     next(loop)
@@ -321,8 +325,8 @@ def test_the_host_does_nothing_between_replays(acted) -> None:
     )
 
 
-def test_memory_does_not_grow(acted) -> None:
-    bundle, device = acted
+def test_memory_does_not_grow(simulated) -> None:
+    bundle, device = simulated
     for graph in (GRAPH, LARGER, GRAPH):
         bundle.run(graph, 20)
     before = len(device.device_memory), len(device.host_memory)
@@ -332,8 +336,8 @@ def test_memory_does_not_grow(acted) -> None:
     del bundle
 
 
-def test_a_device_that_fails_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle, device = acted_bundle(monkeypatch, folder)
+def test_a_failing_device_raises_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add("cudaMalloc")
     with pytest.raises(BackendError, match=r"^CUDA failed in cudaMalloc: .*$"):
         bundle.run(GRAPH, 5)
@@ -341,25 +345,25 @@ def test_a_device_that_fails_is_one_line(folder: Path, monkeypatch: pytest.Monke
 
 def test_nodes_are_encoded_in_blocks() -> None:
     for nodes in (1, 63, 64, 65, 128, 1000):
-        found = list(spans(nodes, 64))
+        found = blocks(nodes, 64, least=64)
         assert [start for start, _ in found] == [64 * i for i in range(len(found))]
         assert [stop for _, stop in found] == [start for start, _ in found[1:]] + [nodes]
         assert all(stop - start >= min(64, nodes) for start, stop in found)
 
 
-def test_blocks_of_nodes_come_to_the_same_state(acted, reference: Bundle, monkeypatch) -> None:
-    from adar_runtime.backends import prepared_graph as layouts
+def test_encoding_in_blocks_gives_the_same_state(simulated, reference: Bundle, monkeypatch) -> None:
+    from adar_runtime.backends import prepared_graph
 
-    monkeypatch.setattr(layouts, "ENCODER_ROWS", 1)
+    monkeypatch.setattr(prepared_graph, "ENCODER_ROWS", 1)
     large = random_graph(300, 900)
-    assert_same(acted[0].run(large, 3, Final()), reference.run(large, 3, Final()))
+    assert_same(simulated[0].run(large, 3, Final()), reference.run(large, 3, Final()))
 
 
 def test_the_clock_reads_its_table_row_by_row() -> None:
     import onnx
     import onnxruntime as ort
 
-    model = onnx.load_from_string(clock_graph(8))
+    model = onnx.load_from_string(clock_model(8))
     onnx.checker.check_model(model, full_check=True)
     clock = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     table = np.random.default_rng(0).normal(size=(ROWS, row_width(8))).astype(np.float32)

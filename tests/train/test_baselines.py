@@ -1,4 +1,4 @@
-"""Every trained baseline through the loop that AdaR goes through, and two against plain numpy."""
+"""Every baseline learns and takes any graph; GCN and N² equal a plain numpy version."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def run(model: Baseline, graph: Graph) -> list[State]:
 
 
 def communities(nodes: int = 60, classes: int = 3) -> Graph:
-    """Nodes of a class are linked, and their features are its description under a lot of noise."""
+    """Links only inside classes; features are the description of the class plus strong noise."""
     random = np.random.default_rng(0)
     labels = np.arange(nodes) % classes
     pairs = random.integers(0, nodes, (2, 20 * nodes))
@@ -43,7 +43,7 @@ def communities(nodes: int = 60, classes: int = 3) -> Graph:
 
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("described", [True, False])
-def test_it_learns_from_the_task_term(name: str, described: bool) -> None:
+def test_it_learns_from_the_task_loss(name: str, described: bool) -> None:
     graph = communities()
     tensors, chosen = GraphTensors.of(graph), torch.arange(0, 60, 2)
     model = build(name, graph, described=described)
@@ -58,13 +58,13 @@ def test_it_learns_from_the_task_term(name: str, described: bool) -> None:
     assert history[-1] < 0.5 * history[0]
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
     predictions = model.scores(run(model, graph)[-1], tensors).argmax(dim=1)
-    assert (predictions == tensors.labels)[1::2].float().mean() > 0.8  # nodes it has not seen labels of
+    assert (predictions == tensors.labels)[1::2].float().mean() > 0.8  # nodes without training labels
 
 
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("edges", [0, 3, 40])
 def test_any_graph_and_either_kind_of_features(name: str, edges: int) -> None:
-    """No edges, isolated nodes, loops, repeated edges; bag-of-words features give what dense ones do."""
+    """No edges, isolated nodes, loops, repeated edges; sparse and dense features give equal results."""
     graph = random_graph(11, edges)
     model = build(name, graph)
     states = run(model, graph)
@@ -78,11 +78,11 @@ def test_any_graph_and_either_kind_of_features(name: str, edges: int) -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_messages_flow_from_source_to_target(name: str) -> None:
-    """A change at node 0 reaches 1 and 2 along 0 → 1 → 2; 3, which only sends to 0, feels none of it."""
+    """A change at node 0 reaches 1 and 2 along 0 → 1 → 2, but not node 3, which only sends to 0."""
     graph = replace(random_graph(4, 0), edge_index=np.array([[0, 1, 3], [1, 2, 0]]))
     changed = replace(graph, features=graph.features + np.array([[1], [0], [0], [0]]))
     model = build(name, graph, layers=2)
-    if name == "n2":  # its pseudo nodes reach everyone: silence them to see the edges alone
+    if name == "n2":  # its pseudo nodes reach all nodes: turn them off to test the edges alone
         torch.nn.init.zeros_(model.layer.refined.linear.weight)
     moved = (run(model, changed)[-1].nodes - run(model, graph)[-1].nodes).abs().amax(dim=1)
     assert (moved[:3] > 1e-4).all()
@@ -90,7 +90,7 @@ def test_messages_flow_from_source_to_target(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_targets_are_any_number_where_they_are_described(name: str) -> None:
+def test_described_targets_can_be_any_number(name: str) -> None:
     graph = random_graph(9, 20, classes=5)
     model = build(name, graph)
     state = run(model, graph)[-1]
@@ -99,7 +99,7 @@ def test_targets_are_any_number_where_they_are_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_the_depth_is_its_own(name: str) -> None:
+def test_the_depth_is_a_setting_of_the_baseline(name: str) -> None:
     graph = random_graph(9, 20)
     with pytest.raises(UsageError, match="layers"):
         build(name, graph, layers=0)
@@ -167,7 +167,7 @@ def test_n2_is_the_appendix_without_steps_and_relations() -> None:
         return leaky(norm(w, f"layer.{name}.rest.0", x)) @ w[f"layer.{name}.rest.3.weight"].T
 
     states = run(model, graph)
-    assert len(states) == 4  # times(2) or not
+    assert len(states) == 4  # independent of times(2)
     h, p, a = states[0].nodes.double().numpy(), w["pseudo_nodes"], adjacency(graph)
     for state in states[1:]:
         g = psi(p, p) @ psi(p, h) @ nl("value", h)

@@ -1,3 +1,5 @@
+"""Synthetic data sets, and loading by name."""
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ def test_minesweeper_is_a_board_with_counts() -> None:
     assert (graph.train_mask | graph.val_mask | graph.test_mask).all()
 
 
-def test_the_default_board_has_the_benchmarks_shape() -> None:
+def test_the_default_board_has_the_shape_of_the_benchmark() -> None:
     graph = load("minesweeper")
     assert (graph.nodes, graph.edges) == (10_000, 78_804)
     assert graph.labels.mean() == pytest.approx(0.2, abs=0.02)
@@ -34,6 +36,6 @@ def test_the_same_seed_gives_the_same_board() -> None:
     assert not np.array_equal(minesweeper(9, seed=1).features, minesweeper(9, seed=2).features)
 
 
-def test_a_name_that_is_no_data_set_says_what_there_is() -> None:
+def test_an_unknown_data_set_lists_the_choices() -> None:
     with pytest.raises(GraphError, match="choose minesweeper"):
         load("chess")

@@ -1,4 +1,4 @@
-"""Two processes with a graph each train as one process with both."""
+"""Two processes with one graph each have the losses of one process with both graphs."""
 
 import json
 import os

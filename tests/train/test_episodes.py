@@ -1,3 +1,5 @@
+"""Episodes: small tasks that are parts of a graph, reproducible by their seed."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -22,14 +24,14 @@ def test_an_episode_is_a_part_of_the_graph(classes: int) -> None:
     for _ in range(3):
         episode = source.draw(random)
         nodes = [rows[row.tobytes()] for row in episode.features]
-        assert graph.train_mask[0][nodes].all()  # no label but those of the training part
+        assert graph.train_mask[0][nodes].all()  # only training labels are used
         assert 2 <= len(episode.target_features) <= 12
         for node, label in zip(nodes, episode.labels, strict=True):
             assert np.array_equal(episode.target_features[label], graph.target_features[graph.labels[node]])
         assert all((nodes[a], nodes[b]) in edges for a, b in episode.edge_index.T)
 
 
-def test_episodes_differ_and_are_fixed_by_the_random_numbers() -> None:
+def test_episodes_depend_on_the_seed_only() -> None:
     source = EpisodeSource.of(described(20), 0)
     first, again = (source.draw(np.random.default_rng(1)) for _ in range(2))
     assert np.array_equal(first.features, again.features)
@@ -37,7 +39,7 @@ def test_episodes_differ_and_are_fixed_by_the_random_numbers() -> None:
     assert not np.array_equal(first.target_features, other.target_features)
 
 
-def test_a_graph_with_few_nodes_and_one_large_class_still_gives_some() -> None:
+def test_a_small_graph_with_one_large_class_gives_an_episode() -> None:
     graph = described(3, nodes=30)
     labels = np.where(np.arange(30) < 26, 0, graph.labels)
     episode = EpisodeSource.of(replace(graph, labels=labels), 0).draw(np.random.default_rng(0))

@@ -1,13 +1,16 @@
+"""A training as the command runs it: search, resume, gradient checkpoints, TensorBoard."""
+
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from adar_runtime import Graph
 from adar_runtime.errors import RunFolderError, UsageError
-from adar_train import TrainConfig
-from adar_train.job import Job
+from adar_train import Epoch, TrainConfig
+from adar_train.job import Job, TensorBoardLog
 from adar_train.prepare import model_config
 
 
@@ -16,7 +19,7 @@ def job(board: Graph, out: Path) -> Job:
     return Job(["board"], [board], model_config([board], hidden=8, proxies=2), training, out)
 
 
-def test_a_search_keeps_the_best_by_validation(board: Graph, tmp_path: Path) -> None:
+def test_search_keeps_the_best_run_by_validation(board: Graph, tmp_path: Path) -> None:
     metrics = job(board, tmp_path / "run").search({"train_steps": (1, 3), "dropout": (0.0, 0.5)}, "cpu")
     assert [(one["train_steps"], one["dropout"]) for one in metrics["search"]] == [
         (1, 0),
@@ -31,10 +34,10 @@ def test_a_search_keeps_the_best_by_validation(board: Graph, tmp_path: Path) -> 
     assert config["model"]["dropout"] == best["dropout"]
 
 
-def test_what_cannot_be_started(board: Graph, tmp_path: Path) -> None:
+def test_jobs_that_cannot_start_are_refused(board: Graph, tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="nothing to resume"):
         job(board, tmp_path / "run").run("cpu", resume=True)
-    with pytest.raises(UsageError, match="choose gcn"):
+    with pytest.raises(UsageError, match="choose one of gcn"):
         replace(job(board, tmp_path / "run"), baseline="crystal-ball").run("cpu")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("")
@@ -43,10 +46,26 @@ def test_what_cannot_be_started(board: Graph, tmp_path: Path) -> None:
 
 
 def test_gradient_checkpoints_give_the_same_run(board: Graph, tmp_path: Path) -> None:
-    for name, saved in (("plain", False), ("saved", True)):
+    for name, checkpoints in (("plain", False), ("saved", True)):
         one = job(board, tmp_path / name)
-        replace(one, training=replace(one.training, gradient_checkpoints=saved)).run("cpu")
+        replace(one, training=replace(one.training, gradient_checkpoints=checkpoints)).run("cpu")
     histories = [json.loads((tmp_path / name / "history.json").read_text()) for name in ("plain", "saved")]
     assert [row["loss"] for row in histories[0]] == pytest.approx(
         [row["loss"] for row in histories[1]], rel=1e-5
     )
+
+
+def test_tensorboard_reads_the_log(tmp_path: Path) -> None:
+    with TensorBoardLog(tmp_path) as log:
+        log.write(Epoch(1, 0.5, None))
+        log.write(Epoch(2, 0.25, 0.75))
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.5), (2, 0.25)]
+    assert [(event.step, event.value) for event in events.Scalars("best val")] == [(2, 0.75)]
+
+
+def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adar_train.job.find_spec", lambda _: None)
+    with TensorBoardLog(tmp_path / "log") as log:
+        log.write(Epoch(1, 0.5, None))
+    assert not (tmp_path / "log").exists()

@@ -1,4 +1,4 @@
-"""Numbers of any mean and unit are learned alike, and scores come out in the labels' own units everywhere."""
+"""Regression does not depend on the mean or unit of the targets; scores are in the units of the labels."""
 
 import json
 from hashlib import sha256
@@ -27,7 +27,7 @@ CONFIG = ModelConfig(5, 2, 8, 4, regression=True, dropout=0.0)
 
 
 def years(offset: float = 2000.0, scale: float = 5.0) -> Graph:
-    """Two numbers a node, one the other upside down, told by its first feature."""
+    """Two regression targets per node, both linear in the first feature, with opposite signs."""
     graph = random_graph(120, 300, features=5)
     values = graph.features[:, :1] * [1.0, -2.0]
     return with_split(Graph(graph.features, graph.edge_index, labels=(offset + scale * values)))
@@ -40,18 +40,18 @@ def run(tmp_path_factory) -> Path:
     return path
 
 
-def test_numbers_far_from_zero_are_learned(run: Path) -> None:
+def test_targets_far_from_zero_are_learned(run: Path) -> None:
     assert load_run(run).metrics["test"] > 0.8
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (0.0, 1e-4), (-3e4, 1e3)])
-def test_neither_mean_nor_unit_changes_what_is_learned(offset: float, scale: float) -> None:
+def test_the_loss_does_not_depend_on_mean_and_unit(offset: float, scale: float) -> None:
     first = fit([years()], CONFIG, SHORT).history[:5]
     other = fit([years(offset, scale)], CONFIG, SHORT).history[:5]
     assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in first], rel=1e-2)
 
 
-def test_only_the_training_part_tells_the_scale() -> None:
+def test_the_scale_comes_from_the_training_labels_only() -> None:
     graph = years()
     labels = graph.labels.copy()
     labels[~graph.train_mask[0]] *= 100
@@ -61,7 +61,7 @@ def test_only_the_training_part_tells_the_scale() -> None:
     assert trainer.model.label_scale.numpy() == pytest.approx(known.std(axis=0), rel=1e-5)
 
 
-def test_a_constant_label_and_described_attributes_have_a_scale_too() -> None:
+def test_the_scale_of_constant_labels_and_described_targets() -> None:
     model = random_model(CONFIG)
     scale_labels(model, [np.array([[7, 1], [7, 3]], np.float32)])
     assert model.label_scale.tolist() == [1, 1]
@@ -72,7 +72,7 @@ def test_a_constant_label_and_described_attributes_have_a_scale_too() -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_bundle_answers_in_the_labels_own_units(run: Path, tmp_path: Path, plain: bool) -> None:
+def test_a_bundle_gives_scores_in_the_units_of_the_labels(run: Path, tmp_path: Path, plain: bool) -> None:
     export_bundle(load_run(run), tmp_path / "bundle", plain=plain, steps=(1, 6))
     graph, trained = years(), load_run(run)
     bundle = adar_runtime.load(tmp_path / "bundle")
@@ -84,15 +84,15 @@ def test_a_bundle_answers_in_the_labels_own_units(run: Path, tmp_path: Path, pla
     assert split_metrics(graph, result.scores)["test"] > 0.8
 
 
-def test_a_baseline_learns_them_as_well() -> None:
+def test_a_baseline_learns_regression() -> None:
     torch.manual_seed(0)
     one_pass = TrainConfig(epochs=60, select_budgets=(1,), exit_budgets=(1,), step_weight=0, full_weight=0)
     fitted = Trainer([years()], BASELINES["sage"](CONFIG), one_pass).run()
     assert fitted.metrics["test"] > 0.6
 
 
-def test_a_run_from_before_has_its_scores_as_they_were(run: Path, tmp_path: Path) -> None:
-    """Without offset and scale among its weights: products are scores."""
+def test_an_older_run_without_label_scale_keeps_its_scores(run: Path, tmp_path: Path) -> None:
+    """Without offset and scale among the weights, the inner products are the scores."""
     for file in run.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -109,7 +109,7 @@ def test_a_run_from_before_has_its_scores_as_they_were(run: Path, tmp_path: Path
     export_bundle(load_run(tmp_path), tmp_path / "bundle", steps=(1,))
 
 
-def test_a_model_of_classes_knows_nothing_of_it() -> None:
+def test_a_classification_model_has_no_label_scale() -> None:
     model = random_model(ModelConfig(5, 2, 8, 4))
     assert not any(name.startswith("label_") for name in model.state_dict())
     head = build_onnx_models(model, 17)["head"]

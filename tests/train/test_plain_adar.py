@@ -15,7 +15,7 @@ from tests.helpers import awake, random_graph
 
 @pytest.mark.parametrize("per_edge", [False, True])
 @pytest.mark.parametrize("edges", [0, 40])
-@pytest.mark.parametrize("settings", [{"dropout": 0.0}, {"dropout": 0.4}, {"isotropic": True}])
+@pytest.mark.parametrize("settings", [{"dropout": 0.0}, {"dropout": 0.4}, {"variant": "zero-shot"}])
 def test_states_and_gradients_agree(per_edge: bool, edges: int, settings: dict) -> None:
     graph = random_graph(11, edges)
     tensors, chosen = GraphTensors.of(graph), torch.arange(5)

@@ -1,4 +1,4 @@
-"""PyG's own classes, on raw files of theirs that the tests write: no network is needed or used."""
+"""PyG's own classes on raw files that the tests write, without a network."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def write_minesweeper(root: Path, random: np.random.Generator) -> dict[str, np.n
 
 def test_a_set_with_splits(root: Path, random: np.random.Generator) -> None:
     raw = write_minesweeper(root, random)
-    for _ in range(2):  # from the raw file, then from what PyG made of it
+    for _ in range(2):  # from the raw file, then from the processed file
         graph = load("pyg:HeterophilousGraphDataset/Minesweeper")
         assert np.array_equal(graph.features, raw["node_features"])
         assert np.array_equal(graph.labels, raw["node_labels"])
@@ -62,7 +62,7 @@ def test_a_set_without_splits_and_with_bags_of_words(root: Path) -> None:
         adj_shape=(10, 10), attr_data=np.ones(3, np.float32), attr_indices=[4, 30, 2],
         attr_indptr=[0, 2, *[2] * 8, 3], attr_shape=(10, 40), labels=np.arange(10) % 3,
     )  # fmt: skip
-    graph = load_pyg("pyg:amazon/computers")  # PyG does not mind the case either
+    graph = load_pyg("pyg:amazon/computers")  # names are case-insensitive
     assert isinstance(graph.features, SparseRows)
     assert [tuple(at) for at in np.argwhere(graph.rows(0, 10))] == [(0, 4), (0, 30), (9, 2)]
     masks = np.stack([graph.train_mask, graph.val_mask, graph.test_mask])
@@ -91,8 +91,8 @@ def test_one_test_mask_for_many_splits(root: Path, random: np.random.Generator) 
     assert graph.test_mask.tolist() == [raw["test_mask"]] * 20
 
 
-def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
-    """A process that reaches the network only through a proxy that is not there."""
+def test_without_a_network_the_error_says_what_to_do(tmp_path: Path) -> None:
+    """A process whose only way to the network is a proxy that does not exist."""
     code = (
         "from adar_runtime.errors import GraphError\n"
         "from adar_train import load\n"
@@ -118,7 +118,7 @@ def run_with(code: str, environment: dict[str, str]) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("broken", [ConnectionResetError("reset by peer"), KeyboardInterrupt()])
-def test_half_a_download_leaves_nothing(
+def test_an_incomplete_download_is_removed(
     root: Path, monkeypatch: pytest.MonkeyPatch, broken: BaseException
 ) -> None:
     def stops_halfway(url: str, folder: str) -> None:
@@ -148,7 +148,7 @@ class Surprise:
 def test_a_processed_file_that_would_run_code_is_refused(
     root: Path, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyG falls back to a free unpickling where the restricted one refuses; not here."""
+    """PyG falls back to unrestricted unpickling; load_pyg does not."""
     monkeypatch.chdir(root.parent)
     write_minesweeper(root, random)
     load_pyg("pyg:HeterophilousGraphDataset/Minesweeper")
@@ -170,13 +170,13 @@ def test_a_processed_file_that_would_run_code_is_refused(
         ("Cora", "pyg:Planetoid/Cora"),
     ],
 )
-def test_a_name_that_is_none_says_what_there_is(name: str, message: str) -> None:
+def test_an_unknown_name_lists_the_choices(name: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         load(name)
 
 
-def test_every_name_on_the_list_is_one_of_pygs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each gets as far as its download."""
+def test_every_listed_name_exists_in_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each data set starts its download."""
     from torch_geometric import datasets
 
     for class_name, names in SETS.items():

@@ -1,4 +1,4 @@
-"""A training that is cut short goes on to the same end."""
+"""A resumed training gives the same losses and weights as an uninterrupted one."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_a_resumed_training_has_the_same_losses_and_weights(board: Graph, tmp_pa
                 raise KeyboardInterrupt
 
         first.run(stop, tmp_path / "checkpoint")
-    torch.manual_seed(99)  # whatever happened in between
+    torch.manual_seed(99)  # the random state must come from the checkpoint
     second = trainer(board)
     second.resume(tmp_path / "checkpoint")
     assert len(second.history) == 7
@@ -48,9 +48,7 @@ def test_a_resumed_training_has_the_same_losses_and_weights(board: Graph, tmp_pa
 
 
 @pytest.mark.parametrize("where", ["_update", "_validate"])
-def test_a_signal_in_the_middle_of_an_epoch_waits_for_its_end(
-    board: Graph, tmp_path: Path, monkeypatch, where
-) -> None:
+def test_ctrl_c_waits_for_the_end_of_the_epoch(board: Graph, tmp_path: Path, monkeypatch, where) -> None:
     whole = trainer(board).run()
     first = trainer(board)
     original = getattr(first, where)
@@ -69,18 +67,18 @@ def test_a_signal_in_the_middle_of_an_epoch_waits_for_its_end(
     assert second.run().history == whole.history
 
 
-def test_other_settings_are_not_resumed(board: Graph, tmp_path: Path) -> None:
+def test_a_checkpoint_with_other_settings_is_refused(board: Graph, tmp_path: Path) -> None:
     trainer(board).save(tmp_path / "checkpoint")
     other = Trainer([board], build([board], ModelConfig(board.width, 2, 8, 4), 0), replace(CONFIG, lr=0.5))
-    with pytest.raises(RunFolderError, match="another lr"):
+    with pytest.raises(RunFolderError, match="different lr:"):
         other.resume(tmp_path / "checkpoint")
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden": 16}, "another hidden:"),
-        ({"dropout": 0.5, "alignment": "mean-inner-product"}, "another dropout, another alignment:"),
+        ({"hidden": 16}, "different hidden:"),
+        ({"dropout": 0.5, "alignment": "mean-inner-product"}, "different dropout, alignment:"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(
@@ -96,21 +94,21 @@ def test_a_checkpoint_of_another_model_is_refused(
 def test_a_checkpoint_of_another_baseline_is_refused(board: Graph, tmp_path: Path) -> None:
     config = ModelConfig(board.width, 2, 8, 4)
     Trainer([board], BASELINES["gcn"](config), CONFIG).save(tmp_path / "checkpoint")
-    with pytest.raises(RunFolderError, match="another model:"):
+    with pytest.raises(RunFolderError, match="different model:"):
         Trainer([board], BASELINES["sage"](config), CONFIG).resume(tmp_path / "checkpoint")
 
 
 @pytest.mark.parametrize("part", ["features", "edge_index", "labels", "train_mask"])
 def test_a_checkpoint_of_other_data_is_refused(board: Graph, tmp_path: Path, part: str) -> None:
-    """Though it has as many nodes, and as many of everything else."""
+    """The shapes are equal, one value differs."""
     trainer(board).save(tmp_path / "checkpoint")
     changed = getattr(board, part).copy()
     changed.flat[0] = not changed.flat[0] if changed.dtype == bool else 1 - changed.flat[0]
-    with pytest.raises(RunFolderError, match="another data:"):
+    with pytest.raises(RunFolderError, match="different data:"):
         trainer(replace(board, **{part: changed})).resume(tmp_path / "checkpoint")
 
 
-def test_what_is_no_checkpoint_of_this_version_is_refused(board: Graph, tmp_path: Path) -> None:
+def test_checkpoints_of_other_versions_and_damaged_files_are_refused(board: Graph, tmp_path: Path) -> None:
     one = trainer(board)
     save_checkpoint(tmp_path / "checkpoint", one.model, one.best, one.optimizer, one.random, {"history": []})
     with pytest.raises(RunFolderError, match="another version"):
@@ -120,8 +118,8 @@ def test_what_is_no_checkpoint_of_this_version_is_refused(board: Graph, tmp_path
         trainer(board).resume(tmp_path / "checkpoint")
 
 
-def test_a_killed_process_goes_on_where_it_was(board: Graph, tmp_path: Path) -> None:
-    """kill -9 in the middle; --resume then gives the losses and weights of an undisturbed run."""
+def test_a_killed_process_can_be_resumed(board: Graph, tmp_path: Path) -> None:
+    """After kill -9, --resume gives the losses and weights of an uninterrupted run."""
     write_graph(tmp_path / "board.npz", board)
     command = [sys.executable, "-m", "adar_deploy", "train", "board.npz", "--epochs", "60", "--hidden", "8"]
     command += ["--proxies", "4", "--train-steps", "2", "--checkpoint-every", "1", "--json"]

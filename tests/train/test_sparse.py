@@ -1,3 +1,5 @@
+"""Sparse products and their gradients equal the dense ones."""
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from tests.runtime.test_graph import sparse
 
 
 @pytest.mark.parametrize("density", [0.0, 0.2, 1.0])
-def test_products_and_gradients_are_the_dense_ones(density: float) -> None:
+def test_products_and_gradients_equal_the_dense_ones(density: float) -> None:
     random = np.random.default_rng(0)
     dense = np.where(random.random((7, 5)) < density, random.normal(size=(7, 5)), 0).astype(np.float32)
     x = torch.rand(5, 3, requires_grad=True)

@@ -1,6 +1,7 @@
-"""Masks that are given are kept; what is missing is drawn from what none of them holds."""
+"""Given masks are kept; missing masks are drawn from the labels that are in no given mask."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.helpers import random_graph
 
 
 def masked(nodes: int = 60, **chosen: slice) -> Graph:
-    """A graph with these parts of its nodes marked."""
+    """A graph with masks of these nodes."""
     masks = {}
     for name, part in chosen.items():
         masks[f"{name}_mask"] = np.zeros(nodes, np.bool_)
@@ -21,8 +22,8 @@ def masked(nodes: int = 60, **chosen: slice) -> Graph:
     return replace(random_graph(nodes, 150), **masks)
 
 
-def wholes(*parts: str | None) -> list[Graph]:
-    """Graphs that are labelled as wholes, each in this part or without any mask."""
+def one_label_graphs(*parts: str | None) -> list[Graph]:
+    """Graphs with one label each, in this part of the split or without any mask."""
     graphs = [random_graph(5, 9, level="graph", seed=i) for i in range(len(parts))]
     return [
         graph if part is None else replace(graph, **{f"{part}_mask": np.array([True])})
@@ -49,50 +50,50 @@ def test_every_one_of_several_splits_is_completed() -> None:
 @pytest.mark.parametrize(
     ("given", "counts"),
     [
-        ({"train": slice(40), "test": slice(40, 60)}, [30, 10, 20]),  # val is taken out of train
+        ({"train": slice(40), "test": slice(40, 60)}, [30, 10, 20]),  # val is drawn from train
         ({"train": slice(40), "test": slice(50, 60)}, [30, 10, 10]),
-        ({"train": slice(40)}, [40, 10, 10]),  # the rest of the nodes is there to be drawn from
+        ({"train": slice(40)}, [40, 10, 10]),  # val and test are drawn from the other nodes
         ({"train": slice(60)}, [45, 15, 0]),
         ({"val": slice(20)}, [30, 20, 10]),
-        ({"train": slice(30), "val": slice(30, 40)}, [30, 10, 0]),  # nothing that training needs is missing
+        ({"train": slice(30), "val": slice(30, 40)}, [30, 10, 0]),  # training needs no other mask
     ],
 )
-def test_what_is_missing_is_drawn(given: dict[str, slice], counts: list[int]) -> None:
+def test_missing_masks_are_drawn(given: dict[str, slice], counts: list[int]) -> None:
     split = with_split(masked(**given))
     masks = [split.train_mask, split.val_mask, split.test_mask]
     assert [0 if mask is None else int(mask.sum()) for mask in masks] == counts
     assert np.sum([mask for mask in masks if mask is not None], axis=0).max() == 1
 
 
-def test_nothing_left_to_train_on_is_an_error() -> None:
-    with pytest.raises(GraphError, match="all that has a label is in test_mask"):
+def test_a_graph_without_labels_left_for_training_is_refused() -> None:
+    with pytest.raises(GraphError, match="all labels are in test_mask"):
         with_split(masked(test=slice(60)))
 
 
-def test_whole_graphs_keep_their_part_and_the_others_are_divided() -> None:
-    graphs = split_graphs(wholes("test", *[None] * 8, "test"))
+def test_graphs_without_masks_are_divided_and_others_keep_their_part() -> None:
+    graphs = split_graphs(one_label_graphs("test", *[None] * 8, "test"))
     assert [bool(graph.test_mask[0, 0]) for graph in graphs] == [True, *[False] * 8, True]
     assert sum(int(graph.train_mask.sum()) for graph in graphs) == 6
     assert sum(int(graph.val_mask.sum()) for graph in graphs) == 2
 
 
-def test_one_whole_graph_with_a_part_does_not_leave_the_others_without() -> None:
-    graphs = split_graphs(wholes("train", *[None] * 8))
+def test_one_graph_with_a_mask_among_graphs_without() -> None:
+    graphs = split_graphs(one_label_graphs("train", *[None] * 8))
     assert all(
         sum(int(mask.sum()) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)) == 1
         for graph in graphs
     )
     with pytest.raises(GraphError, match="2 of 5 graphs have no masks"):
-        split_graphs(wholes("train", "val", "test", None, None))
+        split_graphs(one_label_graphs("train", "val", "test", None, None))
 
 
-def test_what_was_drawn_is_told(tmp_path) -> None:
+def test_drawn_masks_are_reported(tmp_path: Path) -> None:
     write_graph(tmp_path / "g.npz", masked(test=slice(20)))
-    told: list[str] = []
-    prepare([str(tmp_path / "g.npz")], on_note=told.append)
-    assert told == [
-        f"{tmp_path / 'g.npz'}: train_mask, val_mask not given, and drawn: 30 train, 10 val, 20 test"
+    notes: list[str] = []
+    prepare([str(tmp_path / "g.npz")], on_note=notes.append)
+    assert notes == [
+        f"{tmp_path / 'g.npz'}: drew the missing train_mask, val_mask at random: 30 train, 10 val, 20 test"
     ]
     write_graph(tmp_path / "g.npz", masked(train=slice(20), val=slice(20, 40), test=slice(40, 60)))
-    prepare([str(tmp_path / "g.npz")], on_note=told.append)
-    assert len(told) == 1
+    prepare([str(tmp_path / "g.npz")], on_note=notes.append)
+    assert len(notes) == 1

@@ -63,10 +63,10 @@ def test_sparse_features_start_as_dense_ones_of_the_same_kind_do() -> None:
     assert torch.allclose(model.feature_offset, torch.from_numpy(words.mean(axis=0)), atol=1e-6)
 
 
-def test_an_isotropic_model_starts_as_the_cosine_of_what_is_placed() -> None:
+def test_a_zero_shot_model_starts_as_the_cosine_of_what_is_placed() -> None:
     graph = random_graph(60, 0, features=6)
     torch.manual_seed(0)
-    model = AdaR(ModelConfig(6, None, 6, 4, isotropic=True)).eval()
+    model = AdaR(ModelConfig(6, None, 6, 4, variant="zero-shot")).eval()
     start(model, [graph])
     tensors = GraphTensors.of(graph)
     state = model.encode(tensors.features, tensors.target_features)

@@ -1,4 +1,4 @@
-"""Every task of the problem setup, trained, exported and run: one head, o(Z Cᵀ)."""
+"""Every task of the problem setup is trained, exported and run; all share one head, o(Z Cᵀ)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def node_numbers() -> list[Graph]:
 
 
 def links() -> list[Graph]:
-    """Two communities: nodes are linked within them, and features tell, faintly, which is which."""
+    """Two communities with links inside each; noisy features indicate the community."""
     random = np.random.default_rng(0)
     side = np.arange(80) % 2
     pairs = random.integers(0, 80, (2, 1200))
@@ -37,7 +37,7 @@ def links() -> list[Graph]:
 
 
 def whole_graphs(numbers: bool) -> list[Graph]:
-    """Graphs with many or few nodes of a kind, labelled as wholes."""
+    """Graphs with one label each: whether many or few nodes are of one kind."""
     random = np.random.default_rng(0)
     graphs = []
     for index in range(24):
@@ -76,24 +76,24 @@ def test_a_task_is_trained_exported_and_run(
         assert np.array_equal(result.predictions, result.scores)
 
 
-def test_numbers_that_are_unknown_teach_nothing() -> None:
-    """They are in a part of the split, and all is as if they were in none."""
+def test_unknown_regression_targets_are_ignored() -> None:
+    """An unknown target in a mask has the same effect as one outside all masks."""
     (whole,) = node_numbers()
     unknown = np.arange(whole.nodes) % 3 == 0
     masks = ("train_mask", "val_mask", "test_mask")
     holes = replace(whole, labels=np.where(unknown[:, None], np.nan, whole.labels))
     outside = replace(whole, **{name: getattr(whole, name) & ~unknown for name in masks})
     brief = replace(SHORT, epochs=3)
-    told = [
+    metrics = [
         fit([one], model_config([one], hidden=8, proxies=2), brief).metrics["val"] for one in (holes, outside)
     ]
-    assert np.isfinite(told[0])
-    assert told[0] == told[1]
+    assert np.isfinite(metrics[0])
+    assert metrics[0] == metrics[1]
     drawn = with_split(replace(holes, train_mask=None, val_mask=None, test_mask=None))
     assert not any((getattr(drawn, name) & unknown).any() for name in masks)
 
 
-def test_links_to_judge_cannot_be_read_off_the_graph() -> None:
+def test_links_of_val_and_test_are_not_edges_of_the_graph() -> None:
     (graph,) = links()
     kept = {tuple(sorted(edge)) for edge in graph.edge_index.T.tolist()}
     for (one, other), label, train in zip(
@@ -106,18 +106,18 @@ def test_links_to_judge_cannot_be_read_off_the_graph() -> None:
     assert both == {edge[::-1] for edge in both}
 
 
-def test_edges_that_links_change_are_told(tmp_path: Path) -> None:
+def test_edges_changed_for_link_prediction_are_reported(tmp_path: Path) -> None:
     one_way = np.stack([np.arange(29), np.arange(1, 30)])
     both = np.concatenate([one_way, one_way[::-1]], axis=1)
-    told: list[str] = []
+    notes: list[str] = []
     for edges in (np.concatenate([one_way, [[3], [3]]], axis=1), both):
         write_graph(tmp_path / "g.npz", Graph(np.eye(30), edges))
-        prepare([str(tmp_path / "g.npz")], "edge", on_note=told.append)
-    assert len(told) == 1
-    assert "29 one-way edges lead both ways and 1 self-loops are left out" in told[0]
+        prepare([str(tmp_path / "g.npz")], "edge", on_note=notes.append)
+    assert len(notes) == 1
+    assert "29 one-way edges now go both ways and 1 self-loops are removed" in notes[0]
 
 
-def test_a_bundle_for_links_wants_pairs(tmp_path: Path) -> None:
+def test_a_bundle_for_links_needs_pairs(tmp_path: Path) -> None:
     graphs = links()
     quick = replace(SHORT, epochs=1)
     fitted = fit(graphs, model_config(graphs, hidden=8, proxies=2), quick)
@@ -127,7 +127,7 @@ def test_a_bundle_for_links_wants_pairs(tmp_path: Path) -> None:
         adar_runtime.load(tmp_path / "bundle").run(Graph(np.ones((3, 2)), np.zeros((2, 0), np.int64)))
 
 
-def test_a_graph_without_a_split_gets_one(tmp_path: Path) -> None:
+def test_a_graph_without_masks_gets_a_random_split(tmp_path: Path) -> None:
     graph = random_graph(50, 100)
     write_graph(tmp_path / "g.npz", graph)
     (prepared,) = prepare([str(tmp_path / "g.npz")])
@@ -146,7 +146,7 @@ def test_a_graph_without_a_split_gets_one(tmp_path: Path) -> None:
         (replace(random_graph(9, 9), target_features=None), "target_x"),
     ],
 )
-def test_graphs_that_do_not_go_together(second: Graph, message: str, tmp_path: Path) -> None:
+def test_graphs_that_do_not_fit_together_are_refused(second: Graph, message: str, tmp_path: Path) -> None:
     write_graph(tmp_path / "a.npz", random_graph(9, 9))
     write_graph(tmp_path / "b.npz", second)
     with pytest.raises(GraphError, match=message):
@@ -159,7 +159,7 @@ def test_several_graphs_need_described_classes(tmp_path: Path) -> None:
         prepare([str(tmp_path / "a.npz")] * 2)
 
 
-def test_whole_graphs_number_their_classes_alike(tmp_path: Path) -> None:
+def test_graphs_with_one_label_each_need_equal_class_names(tmp_path: Path) -> None:
     whole = replace(random_graph(9, 9, level="graph"), target_features=None)
     files = []
     for index in range(10):

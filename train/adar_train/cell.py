@@ -1,115 +1,163 @@
-"""One step of AdaR, in the order of the paper's appendix "Implementation of MP".
+"""The cell of AdaR: one step of the recurrence, in the order of the paper's appendix "Implementation of MP".
 
-Equation names in the comments are the labels of the paper. Shapes: n nodes, c targets, p proxies,
-d hidden columns, f features. n, c and the edges are free: the same weights serve any graph.
+Comments name the paper's equations by their labels and give the shape of each tensor: n nodes, c targets,
+p proxies, d hidden columns, f features, k surrogates (p proxies or c targets). The weights do not depend on
+n, c or the edges, so one model serves any graph.
 
-Two things differ from a literal transcription, and both are the same function:
+The code differs from the formulas in two places. Both are the same function:
 
-* A linear layer over a concatenation [a ‖ b] is written as the sum of a layer over a and one over b.
-  The step encoding then is one bias row, not n copies of itself.
-* The node messages M = [M_pn ‖ M_cn ‖ H] are kept as two factors (see `Cell.local`). All that is
-  ever done with M itself is linear, so the n × 3d matrix is never built, and the sum over neighbours
-  runs over d columns instead of 3d.
+* A linear layer over a concatenation [a ‖ b] is the sum of a layer over a and a layer over b. The step
+  encoding is then one bias row instead of n equal rows.
+* The node messages M = [M_pn ‖ M_cn ‖ H] [n, 3d] are kept as two factors (see `LocalMessages`). M is only
+  multiplied by matrices, so M is never built, and neighbours are summed over d columns instead of 3d.
 
-What passes over all nodes is computed by `fused`, whose functions each are one expression. Isotropic models
-have more terms and fewer layers at work; for them the passes are written out here.
+Passes over all nodes are single autograd operations of `fused_autograd`.
 
-Where the paper leaves a choice: ψ and the relations are scaled by 1/√d, and the NL of a velocity is
+Choices that the paper leaves open: ψ and the relations are scaled by 1/√d, and the NL of a velocity is
 Linear → LayerNorm → LeakyReLU → Linear.
+
+This file holds the standard classes. `zero_shot.py` holds the classes of the zero-shot variant, and
+`variants.py` says which classes each variant uses.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adar_runtime.errors import UsageError
-from adar_runtime.graph import NODE
+from adar_runtime.graph import NODE, Graph
 from adar_train import fused_autograd as fused
 from adar_train.alignments import COSINE_MARGIN
 from adar_train.sparse import SparseMatrix
 
+if TYPE_CHECKING:
+    from adar_train.model import AdaR
+
+STANDARD, ZERO_SHOT = "standard", "zero-shot"
+
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What has to be known to build the model before its weights are loaded."""
+    """The settings of a model, needed to build it before its weights are loaded.
 
-    features: int  # f, columns of the node features
-    targets: int | None  # c learned targets, or None where their descriptions are given as features
-    hidden: int = 64  # d
-    proxies: int = 32  # p, of each of the two kinds
-    dropout: float = 0.2  # of the nodes
-    input_dropout: float = 0.0  # of the features
-    level: str = NODE  # what predictions are made for
-    regression: bool = False  # scores are numbers, not weights of classes
-    alignment: str = COSINE_MARGIN  # the scalar that an exit watches
-    # For targets that are described: start every map at the identity and place nodes and targets by what the
-    # graph says of its own space, so that an untrained model is a cosine of features and descriptions (see
-    # placing.py): what transfer to unseen graphs starts from.
-    isotropic: bool = False
-    # The paper's ablations:
-    step_info: bool = True  # whether a velocity depends on the time
-    relation: bool = True  # whether it depends on the relations with targets
-    unit_step: bool = False  # whether every step takes a time of 1, whatever the budget
+    Args:
+        features: Number of feature columns of a node, f.
+        targets: Number of learned targets (classes), c. None if the graph describes its targets by features.
+        hidden: Number of columns of a state, d.
+        proxies: Number of node proxies and number of target proxies, p.
+        dropout: Dropout rate of the node states.
+        input_dropout: Dropout rate of the features.
+        level: What predictions are made for: "node", "edge" or "graph".
+        regression: True if labels are numbers, False if labels are classes.
+        alignment: Name of the scalar that the stop rules read, a key of `adar_train.alignments.ALIGNMENTS`.
+        variant: Name of the model variant, a key of `adar_train.variants.VARIANTS`: "standard", or
+            "zero-shot" for described targets and transfer to unseen graphs.
+        step_info: False removes the time from the velocities (an ablation of the paper).
+        relation: False removes the relations with targets from the velocities (an ablation of the paper).
+        unit_step: True gives every step a time of 1 for any budget (an ablation of the paper).
 
-    def __post_init__(self) -> None:
-        if self.isotropic and self.targets is not None:
-            raise UsageError("an isotropic model has described targets, not learned ones")
+    Example:
+        >>> ModelConfig(features=7, targets=2, hidden=32).proxies
+        32
+    """
+
+    features: int
+    targets: int | None
+    hidden: int = 64
+    proxies: int = 32
+    dropout: float = 0.2
+    input_dropout: float = 0.0
+    level: str = NODE
+    regression: bool = False
+    alignment: str = COSINE_MARGIN
+    variant: str = STANDARD
+    step_info: bool = True
+    relation: bool = True
+    unit_step: bool = False
+
+
+def current_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate settings of an older version: `isotropic` was the field before `variant`."""
+    settings = dict(saved)
+    if "isotropic" in settings:
+        settings["variant"] = ZERO_SHOT if settings.pop("isotropic") else STANDARD
+    return settings
 
 
 class State(NamedTuple):
-    """All that one step hands to the next."""
+    """The state of the recurrence at one time.
 
-    nodes: Tensor  # H [n, d]
-    targets: Tensor  # C [c, d]
-    node_proxies: Tensor  # P^(n) [p, d]
-    target_proxies: Tensor  # P^(c) [p, d]
+    Attributes:
+        nodes: Representations of the nodes, H [n, d].
+        targets: Representations of the targets, C [c, d].
+        node_proxies: Proxies of the nodes, P^(n) [p, d].
+        target_proxies: Proxies of the targets, P^(c) [p, d].
+    """
+
+    nodes: Tensor
+    targets: Tensor
+    node_proxies: Tensor
+    target_proxies: Tensor
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The classes that a model is built from. The exporter has one emitter for each of these classes."""
+
+    input: "type[InputTransformation]"
+    nonlinear: "type[Nonlinear]"
+    velocity: "type[Velocity]"
+    local: "type[LocalMessages]"
+    initialise: Callable[["AdaR", Sequence[Graph]], None]  # sets weights from features and edges, not labels
+    learned_targets: bool = True  # False: the variant needs described targets
+    scaled_scores: bool = False  # True: scores are divided by √d
+
+
+class InputTransformation(nn.Linear):
+    """f_in: the affine map from features [·, f] to states [·, d], shared by nodes and target descriptions."""
+
+    by_row = True  # whether each node's first state depends on this node only, so nodes can come in blocks
+
+    def first_log_length(self) -> nn.Parameter | None:
+        """Return the parameter `AdaR.log_length` or None. The model owns it, as saved runs name it so."""
+        return None
+
+    def place(self, nodes: Tensor, targets: Tensor, log_length: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Move nodes [n, d] and described targets [c, d] after the map: here, not at all."""
+        return nodes, targets
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products of all rows, scaled by 1/√d so that softmax does not saturate as d grows."""
+    """Compute a bᵀ / √d, all inner products of rows. The scale keeps softmax from saturating as d grows."""
     scale = a.shape[1] ** -0.5
-    return (a * scale) @ b.T if len(a) < len(b) else a @ (b * scale).T  # the fewer rows are scaled
+    return (a * scale) @ b.T if len(a) < len(b) else a @ (b * scale).T  # scale the smaller matrix
 
 
 def attend(a: Tensor, b: Tensor) -> Tensor:
-    """ψ of the appendix: how much each row of a takes from each row of b."""
+    """Compute ψ of the appendix: the weight of each row of b for each row of a."""
     return inner(a, b).softmax(dim=1)
 
 
 class Nonlinear(nn.Module):
-    """NL where a message is transformed: linear, then LeakyReLU. An isotropic one adds that to its input."""
+    """NL of a message: Linear → LeakyReLU."""
 
-    def __init__(self, columns: int, *, isotropic: bool) -> None:
+    def __init__(self, columns: int) -> None:
         super().__init__()
         self.linear = nn.Linear(columns, columns)
-        self.isotropic = isotropic
-        if isotropic:
-            nn.init.zeros_(self.linear.weight)
-            nn.init.zeros_(self.linear.bias)
-
-    @property
-    def silent(self) -> bool:
-        """An isotropic one that was never trained: it only hands its input on."""
-        return self.isotropic and is_silent(self.linear)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.silent:
-            return x
-        changed = functional.leaky_relu(self.linear(x))
-        return x + changed if self.isotropic else changed
+        return functional.leaky_relu(self.linear(x))
 
     def diffuse(self, x_in: Tensor, x_sur: Tensor) -> Tensor:
-        """ψ(X_sur, X_in) · NL(X_in): [k, d]."""
-        if self.isotropic:
-            return attend(x_sur, x_in) @ self(x_in)
+        """Compute ψ(X_sur, X_in) · NL(X_in) [k, d]."""
         return fused.diffuse(x_sur, x_in, self.linear.weight, self.linear.bias)
 
 
 class TrajectoryDropout(nn.Module):
-    """Dropout whose mask is drawn once a trajectory, so that the velocity stays one field all along it."""
+    """Dropout with one mask per trajectory, so that the velocity is one function along the trajectory."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -117,11 +165,11 @@ class TrajectoryDropout(nn.Module):
         self._mask: Tensor | None = None
 
     def redraw(self) -> None:
-        """Forget the mask: a new trajectory begins."""
+        """Forget the mask, because a new trajectory begins."""
         self._mask = None
 
     def mask(self, x: Tensor) -> Tensor | None:
-        """What x is multiplied with, or None where nothing is dropped."""
+        """Return the mask to multiply x with, or None if nothing is dropped."""
         if not self.training or not self.p:
             return None
         if self._mask is None:
@@ -134,11 +182,11 @@ class TrajectoryDropout(nn.Module):
 
 
 class Velocity(nn.Module):
-    """NL of Eq. velocity: [current rep. ‖ relation ‖ step info.] -> a velocity.
+    """NL of Eq. velocity: [current rep. ‖ relation ‖ step info.] → velocity.
 
-    The layer norm bounds it: the relations are quadratic in the state, and without it a model that
-    was trained for 8 steps overflows when it is run for more. The last layer gives it a sign and
-    starts at zero, so an untrained model leaves every state where the input transformation put it.
+    The layer norm bounds the velocity. Without it, a model trained for 8 steps overflows when it runs for
+    more, because the relations are quadratic in the state. The last layer starts at zero, so an untrained
+    model leaves every state where the input transformation put it.
     """
 
     def __init__(self, representation: int, config: ModelConfig, dropout: float = 0.0) -> None:
@@ -151,141 +199,132 @@ class Velocity(nn.Module):
         self.dropout = TrajectoryDropout(dropout)
         self.out = nn.Linear(d, d, bias=False)
         nn.init.zeros_(self.out.weight)
-        self.rates = nn.Parameter(torch.zeros(2)) if config.isotropic else None
-        if config.isotropic:  # the parts of the representation, added up
-            self.representation.weight.data = torch.eye(d).repeat(1, representation // d)
         if not config.step_info:
             _freeze_at_zero(self.step.weight)
         if not config.relation:
             _freeze_at_zero(self.relation.weight)
 
-    @property
-    def silent(self) -> bool:
-        """An isotropic one of which only the rates are at work."""
-        return self.rates is not None and is_silent(self.out)
+    def forward(self, projected: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:  # noqa: ARG002
+        """Compute the velocity [k, d] of the state `current` [k, d].
 
-    def forward(self, projected: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
-        """`projected` is what `self.representation` makes of the messages, `current` is what moves."""
-        v = current.new_zeros(()) if self.silent else self.nonlinear(projected, relation, step)
-        if self.rates is None:
-            return v
-        pull, decay = self.rates  # towards the messages, away from itself: smoothing, at a learned rate
-        return v + pull * projected - decay * current
-
-    def nonlinear(self, projected: Tensor, relation: Tensor, step: Tensor) -> Tensor:
-        """Linear → LayerNorm → LeakyReLU → Linear, the first being over all three."""
-        first = projected, relation, self.relation.weight, self.step(step)  # their sum: [k, d]
+        `projected` [k, d] is the representation after the layer `representation`, `relation` is [k, p] and
+        `step` [d] encodes the time.
+        """
+        first = (
+            projected,
+            relation,
+            self.relation.weight,
+            self.step(step),
+        )  # summed by the first layer: [k, d]
         norm = self.norm.weight, self.norm.bias, self.norm.eps
-        return fused.bounded(first, norm, self.dropout.mask(projected), self.out.weight)
+        return fused.bounded(first, norm, self.dropout.mask(projected), self.out.weight)  # [k, d]
 
 
 class GlobalMessages(nn.Module):
-    """GlobMP: X_in -> X_sur -> X_in, and the update of the surrogates X_sur on the way."""
+    """GlobMP: X_in → X_sur → X_in, with the update of the surrogates X_sur."""
 
-    def __init__(self, config: ModelConfig, *, collects: bool) -> None:
+    def __init__(self, config: ModelConfig, variant: Variant, *, collects: bool) -> None:
         super().__init__()
         d = config.hidden
-        self.value = Nonlinear(d, isotropic=config.isotropic)
-        self.velocity = Velocity(d, config)
-        self.refined = Nonlinear(d, isotropic=config.isotropic) if collects else None
+        self.value = variant.nonlinear(d)
+        self.velocity = variant.velocity(d, config)
+        self.refined = variant.nonlinear(d) if collects else None
 
     def absorb(
         self, x_in: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float
     ) -> tuple[Tensor, Tensor]:
-        """Diffuse and refine: the surrogates' global features Ĝ [k, d], and the updated surrogates."""
-        g = self.value.diffuse(x_in, x_sur)  # Eq. glob-mp-np: [k, d]
-        g = attend(x_sur, x_sur) @ g  # Eq. glob-mp-agg: [k, d]
-        v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step, x_sur)
-        return g, torch.add(x_sur, v, alpha=dt)  # Eq. glob-mp-update
+        """Diffuse and refine. Return the global features Ĝ [k, d] and the updated surrogates [k, d]."""
+        g = self.value.diffuse(x_in, x_sur)  # Eq. glob-mp-np: G = ψ(X_sur, X_in) NL(X_in) [k, d]
+        g = attend(x_sur, x_sur) @ g  # Eq. glob-mp-agg: Ĝ = ψ(X_sur, X_sur) G [k, d]
+        v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step, x_sur)  # [k, d]
+        return g, torch.add(x_sur, v, alpha=dt)  # Eq. glob-mp-update: X_sur + V Δt [k, d]
 
     def values(self, g: Tensor) -> Tensor:
-        """NL(Ĝ) [k, d] of Eq. glob-mp-pn, whose other factor is ψ(X_in, X_sur) [n, k]."""
+        """Compute NL(Ĝ) [k, d] of Eq. glob-mp-pn. The other factor of M_glob is ψ(X_in, X_sur) [n, k]."""
         assert self.refined is not None
         return self.refined(g)
+
+
+class LocalMessages(nn.Module):
+    """LocalMP of Eq. local-mp, followed by the first layer W of the nodes' velocity.
+
+    W moves inside the sum: W (M + A NL(M)) / (|N| + 1) = (M Wᵀ + A (NL(M) Wᵀ)) / (|N| + 1).
+    M = [ψ(H, P^(n)) V_pn ‖ ψ(H, C) V_cn ‖ H] is the product of left = [ψ(H, P^(n)) ‖ H ‖ ψ(H, C)]
+    [n, p + d + c] and a small right factor [p + d + c, 3d].
+    """
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(columns, columns)  # of NL
+
+    def first_parts(self) -> nn.Parameter | None:
+        """Return the parameter `Cell.parts` or None. The cell owns it, as saved runs name it so."""
+        return None
+
+    def forward(
+        self,
+        h: Tensor,
+        surrogates: tuple[Tensor, Tensor],
+        values: tuple[Tensor, Tensor],
+        project: Tensor,
+        neighbours: SparseMatrix,
+        share: Tensor,
+        parts: Tensor | None,  # noqa: ARG002
+    ) -> Tensor:
+        """Compute [n, d] from H [n, d], surrogates (P^(n), C), values (V_pn, V_cn) and W [d, 3d]."""
+        pn, cn, own = torch.cat([self.linear.weight, project]).T.chunk(3)  # rows for M_pn, M_cn and H [d, 4d]
+        kernels = split_kernels([values[0] @ pn, own, values[1] @ cn], self.linear.weight, project)
+        return fused.local_messages(h, surrogates, kernels, self.linear.bias, project, neighbours, share)
+
+
+def split_kernels(products: list[Tensor], message: Tensor, project: Tensor) -> tuple[Tensor, Tensor]:
+    """Join the row blocks of right · [L ‖ W]ᵀ and split it: kernels [·, 3d] for M Lᵀ and [·, d] for M Wᵀ."""
+    to_message, to_own = torch.split(torch.cat(products), [len(message), len(project)], dim=1)
+    return to_message, to_own
 
 
 class Cell(nn.Module):
     """One step of the recurrence: the five lines of the appendix's "Velocity Computing"."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, variant: Variant) -> None:
         super().__init__()
         d = config.hidden
-        self.node_abstraction = GlobalMessages(config, collects=True)
-        self.target_abstraction = GlobalMessages(config, collects=False)
-        self.target_update = GlobalMessages(config, collects=True)
-        self.message = Nonlinear(3 * d, isotropic=config.isotropic)
-        # Only nodes are dropped: noise on the few proxies or targets would be noise on all nodes at once.
-        self.velocity = Velocity(3 * d, config, config.dropout)
-        # How much of M_pn, M_cn and H is in a message.
-        self.parts = nn.Parameter(torch.tensor([0.0, 0.0, 1.0])) if config.isotropic else None
+        self.node_abstraction = GlobalMessages(config, variant, collects=True)
+        self.target_abstraction = GlobalMessages(config, variant, collects=False)
+        self.target_update = GlobalMessages(config, variant, collects=True)
+        self.message = variant.local(3 * d)
+        # Dropout is for nodes only: noise on the few proxies or targets would reach all nodes at once.
+        self.velocity = variant.velocity(3 * d, config, config.dropout)
+        self.parts = self.message.first_parts()
 
     def forward(
         self, state: State, neighbours: SparseMatrix, share: Tensor, step: Tensor, dt: float
     ) -> State:
-        """`neighbours` is A [n, n], `share` [n, 1] holds 1 / (|N(v)| + 1), `step` [d] encodes t_{s-1}."""
-        nodes, c, pn, pc = state
-        h = fused.multiplied(nodes)
+        """Return the state after a step of length `dt`.
+
+        `neighbours` is A [n, n], `share` [n, 1] is 1 / (|N(v)| + 1), and `step` [d] encodes t_{s-1}.
+        """
+        nodes, c, pn, pc = state  # H [n, d], C [c, d], P^(n) [p, d], P^(c) [p, d]
+        h = fused.multiplied(nodes)  # [n, d]
 
         # Eq. pnode-graph (Graph-node Abs.)
-        g, pn_next = self.node_abstraction.absorb(h, pn, pn, step, dt)
-        values_pn = self.node_abstraction.values(g)  # [p, d]
+        g, pn_next = self.node_abstraction.absorb(h, pn, pn, step, dt)  # [p, d], [p, d]
+        values_pn = self.node_abstraction.values(g)  # V_pn [p, d]
 
         # Eq. pnode-target (Target Abs.)
-        _, pc_next = self.target_abstraction.absorb(c, pc, pc, step, dt)
+        _, pc_next = self.target_abstraction.absorb(c, pc, pc, step, dt)  # [p, d]
 
         # Eq. cnode (Target Rep. Update), conditioned on the updated node proxies
-        g, c_next = self.target_update.absorb(h, c, pn_next, step, dt)
-        values_cn = self.target_update.values(g)  # [c, d]
+        g, c_next = self.target_update.absorb(h, c, pn_next, step, dt)  # [c, d], [c, d]
+        values_cn = self.target_update.values(g)  # V_cn [c, d]
 
-        # Eq. local (Local MP.), of M = [M_pn ‖ M_cn ‖ H] = [ψ(H, P^(n)) V_pn ‖ ψ(H, C) V_cn ‖ H]
-        local = self.local(h, (pn_next, c_next), (values_pn, values_cn), neighbours, share)  # [n, d]
+        # Eq. local (Local MP.) of M = [M_pn ‖ M_cn ‖ H], projected to d columns
+        surrogates, values, project = (pn_next, c_next), (values_pn, values_cn), self.velocity.representation
+        local = self.message(h, surrogates, values, project.weight, neighbours, share, self.parts)  # [n, d]
 
-        # Eq. gnode (Node Rep. Update), the relation is with the updated target proxies
-        v = self.velocity(local, inner(h, pc_next), step, nodes)
+        # Eq. gnode (Node Rep. Update), with the relation to the updated target proxies [n, p]
+        v = self.velocity(local, inner(h, pc_next), step, nodes)  # [n, d]
         return State(torch.add(nodes, v, alpha=dt), c_next, pn_next, pc_next)
-
-    def local(
-        self,
-        h: Tensor,
-        surrogates: tuple[Tensor, Tensor],
-        values: tuple[Tensor, Tensor],
-        neighbours: SparseMatrix,
-        share: Tensor,
-    ) -> Tensor:
-        """Eq. local-mp and then the velocity's first layer W, which moves inside the sum.
-
-        W · (M + A NL(M)) / (|N| + 1) = (M Wᵀ + A (NL(M) Wᵀ)) / (|N| + 1), with M = left @ right.
-        """
-        message, project = self.message.linear, self.velocity.representation
-        to_message, own = self.right_times(values, message.weight, project.weight)
-        if not self.message.isotropic:
-            kernels = to_message, own
-            return fused.local_messages(
-                h, surrogates, kernels, message.bias, project.weight, neighbours, share
-            )
-        pn, c = surrogates
-        left = torch.cat([attend(h, pn), h, attend(h, c)], dim=1)  # [n, p + d + c]
-        sent = own = left @ own  # M Wᵀ [n, d]
-        if not self.message.silent:
-            sent = own + project(functional.leaky_relu(torch.addmm(message.bias, left, to_message)))
-        return (own + neighbours @ sent) * share
-
-    def right_times(self, values: tuple[Tensor, Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
-        """For each W, right @ Wᵀ [p + d + c, out]: what makes M Wᵀ of left = [ψ(H, P^(n)) ‖ H ‖ ψ(H, C)]."""
-        pn, cn, h = torch.cat(weights).T.chunk(3)  # the rows that meet M_pn, M_cn and H
-        if self.parts is not None:
-            pn, cn, h = (part * rows for part, rows in zip(self.parts, (pn, cn, h), strict=True))
-        products = torch.cat([values[0] @ pn, h, values[1] @ cn])
-        return torch.split(products, [len(weight) for weight in weights], dim=1)
-
-
-def is_silent(layer: nn.Linear) -> bool:
-    """Whether a layer is zero and stays so."""
-    return (
-        not layer.weight.requires_grad
-        and not layer.weight.any()
-        and (layer.bias is None or not layer.bias.any())
-    )
 
 
 def _freeze_at_zero(weight: Tensor) -> None:

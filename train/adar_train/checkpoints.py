@@ -1,8 +1,10 @@
-"""A training that was cut short, in one file, from which it goes on as if it had not been."""
+"""Checkpoints: one file with everything that is needed to resume a training exactly."""
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from adar_runtime.errors import RunFolderError
+from adar_runtime.errors import RunFolderError, reason
 from adar_runtime.files import write_file
-
-FILE_NAME = "checkpoint.safetensors"
+from adar_runtime.graph import Graph, SparseRows
+from adar_train.cell import current_settings
 
 
 def save_checkpoint(
@@ -26,7 +28,7 @@ def save_checkpoint(
     random: np.random.Generator,
     progress: Mapping[str, Any],
 ) -> None:
-    """Weights, best weights, optimiser and random numbers as tensors; `progress` as JSON beside them."""
+    """Write weights, best weights, optimiser and random states as tensors, `progress` as JSON metadata."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
     for index, values in optimizer.state_dict()["state"].items():
@@ -38,15 +40,30 @@ def save_checkpoint(
 
 
 def read_progress(path: Path) -> dict[str, Any]:
-    """What was written beside the tensors, to see whether they are worth loading."""
+    """The JSON metadata of a checkpoint; the tensors are not loaded."""
     with _reading(path), safe_open(path, framework="pt") as file:
         return dict(json.loads(file.metadata()["progress"]))
+
+
+def check_settings(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of a training with different settings, model or data."""
+    if saved is None:
+        raise RunFolderError(
+            f"{path} was made by another version of adar-deploy: train again without --resume"
+        )
+    saved = current_settings(saved)
+    changed = [name for name, value in current.items() if saved.get(name) != value]
+    if changed:
+        raise RunFolderError(
+            f"the checkpoint {path} was made with different {', '.join(changed)}: "
+            "resume with the same options and data, or train again without --resume"
+        )
 
 
 def load_checkpoint(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, random: np.random.Generator
 ) -> dict[str, Tensor]:
-    """Put everything back where it was; the best weights are returned."""
+    """Restore model, optimiser and random states in place; return the best weights."""
     with _reading(path):
         with safe_open(path, framework="pt") as file:
             meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -61,13 +78,34 @@ def load_checkpoint(
         return _part(tensors, "best")
 
 
+def fingerprint(graphs: Sequence[Graph]) -> str:
+    """A sha256 of all contents of the graphs, in their order."""
+    digest = hashlib.sha256()
+    for graph in graphs:
+        _add(digest, graph)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Graph | SparseRows) -> None:
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if isinstance(content, SparseRows):
+            _add(digest, content)
+        elif isinstance(content, np.ndarray):
+            digest.update(f"{field.name} {content.dtype} {content.shape}".encode())
+            digest.update(np.ascontiguousarray(content))
+        else:
+            digest.update(f"{field.name} {content!r}".encode())
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise RunFolderError(f"{path} does not fit this training and cannot be resumed: {reason}") from error
+        raise RunFolderError(
+            f"{path} cannot be resumed ({reason(error)}): train again without --resume"
+        ) from error
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

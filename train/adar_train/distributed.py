@@ -1,4 +1,4 @@
-"""Several processes, each with its share of the graphs (`torchrun … -m adar_deploy train A B …`)."""
+"""Train in several processes, each with its share of the graphs: `torchrun … -m adar_deploy train A B …`."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from adar_runtime.errors import UsageError
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
-    """Join the group that torchrun set up; alone, do nothing."""
+    """Join the process group of torchrun; a single process does nothing."""
     if world_size() == 1 or distributed.is_initialized():
         yield
         return
@@ -25,34 +25,34 @@ def process_group(device: torch.device) -> Iterator[None]:
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """Which of them this is; the first one writes and prints."""
+    """The number of this process, from 0. Only process 0 writes files and prints."""
     return int(os.environ.get("RANK", "0"))
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; "auto" is a CUDA device where there is one, each process its own."""
+    """The device of this name; "auto" is CUDA if available, with one CUDA device per process."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("cuda was asked for, and PyTorch sees no CUDA device: use --device cpu")
+        raise UsageError("PyTorch found no CUDA device: use --device cpu")
     if name == "cuda" and world_size() > 1:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return torch.device(name)
 
 
-def mean(total: Tensor) -> float:
-    """The mean of every process's value."""
+def mean(value: Tensor) -> float:
+    """The mean of this value over all processes."""
     if world_size() > 1:
-        distributed.all_reduce(total)
-        total = total / world_size()
-    return float(total)
+        distributed.all_reduce(value)
+        value = value / world_size()
+    return float(value)
 
 
-def shared(module: nn.Module) -> nn.Module:
-    """The module with its gradients averaged over all processes; alone, itself."""
+def share_gradients(module: nn.Module) -> nn.Module:
+    """Average the module's gradients over all processes; a single process gets the module itself."""
     return DistributedDataParallel(module) if world_size() > 1 else module

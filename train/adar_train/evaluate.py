@@ -1,21 +1,61 @@
-"""PyTorch models at every step of every budget."""
+"""Evaluate PyTorch models: every step of every budget, model selection, and the calibration of the exit."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
-from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
-from adar_runtime.evaluation.metrics import pooled_metrics, split_metrics
-from adar_runtime.graph import GRAPH, Graph
+from adar_runtime.evaluation.curves import Curve, Moment, calibrate, measure, measure_together
+from adar_runtime.evaluation.metrics import metric_name, pooled_metrics, split_metrics
+from adar_runtime.graph import GRAPH, PARTS, Graph
 from adar_runtime.loop.schedule import times
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
 
+def exit_metrics(
+    model: Model,
+    graphs: Sequence[Graph],
+    tensors: Sequence[GraphTensors],
+    budgets: Sequence[int],
+    split: int,
+) -> dict[str, Any]:
+    """Calibrate the exit rule on every step of the budgets; return the rule and the metrics at the exit.
+
+    "train", "val" and "test" are the metrics of the largest budget.
+    """
+    found = {budget: curves(model, graphs, tensors, budget, split) for budget in budgets}
+    chosen = calibrate(list(found.values()))
+    by_budget = {budget: _at_exit(group, chosen.time) for budget, group in found.items()}
+    targets = model.config.targets or graphs[0].targets
+    return {
+        "metric": metric_name(targets, regression=graphs[0].regression),
+        **by_budget[max(by_budget)],
+        "exit": chosen.rule,
+        "exit_time": chosen.time,
+        "exit_regret": chosen.regret,
+        "budgets": {str(budget): scores for budget, scores in by_budget.items()},
+    }
+
+
+def worst_metric(
+    model: Model,
+    graphs: Sequence[Graph],
+    tensors: Sequence[GraphTensors],
+    budgets: Sequence[int],
+    split: int,
+    part: str,
+) -> float:
+    """The lowest metric over the budgets at t = 1; for each budget, the mean over graphs."""
+    metrics = [final_metrics(model, graphs, tensors, budget, split, part) for budget in budgets]
+    return min(float(np.mean(of_graphs)) for of_graphs in metrics)
+
+
 def curves(
     model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int = 0
 ) -> list[Curve]:
-    """One curve a graph; for predictions about whole graphs, one curve for all of them together."""
+    """One curve per graph; if each graph has one label, one curve for all graphs together."""
     runs = [moments(model, tensor, budget) for tensor in tensors]
     if graphs[0].level != GRAPH:
         return [measure(run, graph, budget, split) for run, graph in zip(runs, graphs, strict=True)]
@@ -24,7 +64,7 @@ def curves(
 
 @torch.no_grad()
 def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment]:
-    """Run a PyTorch model and tell of every step; of a model of fixed depth, of its input and its output."""
+    """Time, alignment and scores at every step; for a model of fixed depth, at its input and its output."""
     model.eval()
     clock = times(budget, unit_step=model.config.unit_step)
     states = model.trajectory(tensors, clock)
@@ -39,7 +79,7 @@ def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment
 def final_metrics(
     model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int, part: str
 ) -> list[float]:
-    """The metric at the end of a budget alone: one a graph, or one for graphs labelled as wholes."""
+    """The metric at the last step: one per graph; if each graph has one label, one for all graphs."""
     model.eval()
     scores = []
     for tensor in tensors:
@@ -48,3 +88,13 @@ def final_metrics(
     if graphs[0].level == GRAPH:
         return [pooled_metrics(graphs, scores, split, [part])[part]]
     return [split_metrics(g, s, split, [part])[part] for g, s in zip(graphs, scores, strict=True)]
+
+
+def _at_exit(group: Sequence[Curve], time: float) -> dict[str, float]:
+    """The metric of each part of the split at the calibrated time, as the mean over graphs."""
+    at = [curve.metrics[curve.step_at(time)] for curve in group]
+    return {
+        part: float(np.mean([m[part] for m in at if part in m]))
+        for part in PARTS
+        if any(part in m for m in at)
+    }

@@ -1,28 +1,35 @@
-"""One training from start to folder: build, go on where it was left, train, write."""
+"""One training from start to folder: build or resume, train, log to TensorBoard, write the run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from adar_runtime import run_files
 from adar_runtime.errors import RunFolderError, UsageError
 from adar_runtime.graph import Graph
-from adar_train import checkpoints, distributed
+from adar_train import distributed
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
-from adar_train.fit import Epoch, Fitted, Trainer, build, check_trainable
-from adar_train.logs import Log
+from adar_train.data.checks import check_trainable
+from adar_train.fit import build
 from adar_train.model import Model
-from adar_train.runs import TENSORBOARD, check_free, save_run
+from adar_train.runs import check_free, save_run
+from adar_train.trainer import Epoch, Fitted, Trainer
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What to train, on what, and where to put it."""
+    """A training as `adar-deploy train` runs it, written to the folder `out`.
+
+    `names` are the names of the graphs as the user gave them; the run keeps them. `baseline` is a key of
+    BASELINES, or None for AdaR.
+    """
 
     names: list[str]
     graphs: Sequence[Graph]
@@ -38,27 +45,29 @@ class Job:
         checkpoint_every: int = 50,
         resume: bool = False,
     ) -> dict[str, Any]:
-        """Train and write the run; what is known of it is returned."""
-        checkpoint = self.out / checkpoints.FILE_NAME
+        """Train, write the run and return its metrics."""
+        checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
-            raise RunFolderError(f"{checkpoint} is not there: there is nothing to resume")
-        if distributed.rank() == 0:  # the one that writes; several would find each other's probes
+            raise RunFolderError(
+                f"nothing to resume ({checkpoint} not found): train without --resume, or check --out"
+            )
+        if distributed.rank() == 0:  # only the process that writes: test files of several would collide
             check_free(self.out)
         check_trainable(self.graphs, self.training.split)
         trainer = self._trainer(device)
         if resume:
             trainer.resume(checkpoint)
-        with Log(self.out / TENSORBOARD if distributed.rank() == 0 else None) as log:
+        with TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None) as log:
 
-            def tell(epoch: Epoch) -> None:
-                log.epoch(epoch)
+            def report(epoch: Epoch) -> None:
+                log.write(epoch)
                 on_epoch(epoch)
 
             try:
-                fitted = trainer.run(tell, checkpoint, checkpoint_every)
+                fitted = trainer.run(report, checkpoint, checkpoint_every)
             except KeyboardInterrupt as interrupt:
                 if checkpoint.is_file():
-                    interrupt.add_note(f"to go on, give the same command with --resume --out {self.out}")
+                    interrupt.add_note(f"to continue, run the same command with --resume --out {self.out}")
                 raise
         return self._save(fitted)
 
@@ -68,7 +77,7 @@ class Job:
         device: str = "auto",
         on_epoch: Callable[[Epoch], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Train once for each combination of settings, and write the one that is best on validation."""
+        """Train once per combination of settings; write the run with the best validation metric."""
         if distributed.rank() == 0:
             check_free(self.out)
         tried = []
@@ -84,7 +93,7 @@ class Job:
         return job._save(fitted)
 
     def _with(self, settings: Mapping[str, Any]) -> "Job":
-        """The same job with some settings of the model or the training changed."""
+        """The same job with other settings of the model or the training."""
         of_model = {name: value for name, value in settings.items() if hasattr(self.model, name)}
         of_training = {name: value for name, value in settings.items() if name not in of_model}
         return replace(
@@ -103,6 +112,34 @@ class Job:
         if self.baseline is None:
             return build(self.graphs, self.model, self.training.seed, self.training.split)
         if self.baseline not in BASELINES:
-            raise UsageError(f"there is no baseline {self.baseline!r}: choose {', '.join(BASELINES)}")
+            raise UsageError(f"unknown baseline {self.baseline!r}: choose one of {', '.join(BASELINES)}")
         torch.manual_seed(self.training.seed)
         return BASELINES[self.baseline](self.model)  # type: ignore[call-arg]
+
+
+class TensorBoardLog:
+    """Loss and validation metric of every epoch; writes nothing without a folder or without TensorBoard."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._writer: Any = None
+        if folder is not None and find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # Ctrl-C inside `add_scalar` can lose the wake-up of the writer's thread. The thread then sleeps
+            # until the next flush, and `close` waits for it: flush every second.
+            self._writer = SummaryWriter(folder, flush_secs=1)
+
+    def __enter__(self) -> "TensorBoardLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, epoch: Epoch) -> None:
+        """Add one epoch to the log."""
+        if self._writer is None:
+            return
+        self._writer.add_scalar("loss", epoch.loss, epoch.number)
+        if epoch.val is not None:
+            self._writer.add_scalar("best val", epoch.val, epoch.number)

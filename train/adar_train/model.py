@@ -1,4 +1,4 @@
-"""AdaR: features -> states at t = 0, the cell for as many steps as one likes, scores by inner products."""
+"""AdaR: features → states at t = 0 → the cell for any number of steps → scores by inner products."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -12,108 +12,128 @@ from torch.utils.checkpoint import checkpoint
 from adar_runtime.loop.schedule import step_code
 from adar_train.alignments import ALIGNMENTS
 from adar_train.cell import Cell, ModelConfig, State, inner
-from adar_train.placing import placed
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import GraphTensors
-
-FIRST_TEMPERATURE = 20.0  # of the cosines in every softmax of an untrained isotropic model
+from adar_train.variants import variant_of
 
 
 class Model(nn.Module, ABC):
-    """What the trainer and the evaluation ask of any model: states over time, and one head for all tasks."""
+    """Base class of AdaR and the baselines: states over time, and one head for all tasks."""
 
     config: ModelConfig
-    any_budget = True  # whether the caller says how many steps there are; a baseline's depth is its own
-    gradient_checkpoints = False  # keep one state a step and compute the rest again: less memory
-    label_offset: Tensor  # of regression, [c], or [1] where targets are described, and
-    label_scale: Tensor  # the same: what products become before they are scores; the trainer finds them
+    any_budget = True  # whether the caller chooses the number of steps; a baseline has its own depth
+    gradient_checkpoints = False  # keep one state per step and recompute the rest: less memory
+    label_offset: Tensor  # for regression, [c], or [1] for described targets; the trainer sets it
+    label_scale: Tensor  # the same shape: label = score · scale + offset
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.variant = variant_of(config)
         if config.regression:
             self.register_buffer("label_offset", torch.zeros(config.targets or 1))
             self.register_buffer("label_scale", torch.ones(config.targets or 1))
 
     @abstractmethod
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
-        """The states at each of `times`."""
+        """Yield the state at each of `times`."""
 
     def scores(self, state: State, graph: GraphTensors) -> Tensor:
-        """Z Cᵀ of the problem setup, before softmax: [k, c]."""
+        """Compute Z Cᵀ of the problem setup, before softmax: [k, c] for k outputs."""
         return self.score(graph.readout(state.nodes), state.targets)
 
     def score(self, z: Tensor, targets: Tensor) -> Tensor:
-        """Inner products; of regression, in the labels' own units."""
+        """Compute the inner products of Z [k, d] and C [c, d]; for regression, in the labels' units."""
         products = self.products(z, targets)
         return products * self.label_scale + self.label_offset if self.config.regression else products
 
     def products(self, z: Tensor, targets: Tensor) -> Tensor:
-        """Scaled where rows are long by design, so that softmax stays calibrated."""
-        return inner(z, targets) if self.config.isotropic else z @ targets.T
+        """Compute Z Cᵀ [k, c], divided by √d in variants whose rows grow with d."""
+        return inner(z, targets) if self.variant.scaled_scores else z @ targets.T
 
     def standardised(self, labels: Tensor) -> Tensor:
-        """Numbers to come close to as products have them: with mean 0 and spread 1."""
+        """Return regression targets with mean 0 and spread 1, to compare with `products`."""
         return (labels - self.label_offset) / self.label_scale
 
     def alignment(self, state: State) -> Tensor:
-        """The scalar that an exit watches."""
+        """Compute the scalar that the stop rules read."""
         return ALIGNMENTS[self.config.alignment](state.nodes, state.targets)
 
 
 class AdaR(Model):
-    """Input transformation, recurrent cell and inner-product head."""
+    """Input transformation, recurrent cell and inner-product head.
 
-    feature_offset: Tensor  # [f], and
-    feature_scale: Tensor  # [f]: what is done to the features before all else; `start` finds them
+    Args:
+        config: The settings of the model. `config.variant` chooses the classes of its parts.
+
+    Raises:
+        UsageError: The variant does not exist, or it needs described targets (`config.targets` of None).
+
+    Example:
+        >>> import torch
+        >>> from adar_train import AdaR, ModelConfig
+        >>> model = AdaR(ModelConfig(features=7, targets=2, hidden=16, proxies=4))
+        >>> model.encode(torch.zeros(5, 7)).nodes.shape
+        torch.Size([5, 16])
+    """
+
+    feature_offset: Tensor  # [f], subtracted from the features; `initialisation.start` sets it
+    feature_scale: Tensor  # [f], multiplied with the features after that
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         d, p, f = config.hidden, config.proxies, config.features
         self.register_buffer("feature_offset", torch.zeros(f))
         self.register_buffer("feature_scale", torch.ones(f))
-        self.input = nn.Linear(f, d)  # f_in, shared by nodes and target descriptions
+        self.input = self.variant.input(f, d)  # f_in, shared by nodes and target descriptions
         self.dropout = nn.Dropout(config.dropout)
-        self.cell = Cell(config)
+        self.cell = Cell(config, self.variant)
         self.node_proxies = nn.Parameter(torch.randn(p, d))  # P^(n) at t = 0
         self.target_proxies = nn.Parameter(torch.randn(p, d))  # P^(c) at t = 0
-        length = (
-            FIRST_TEMPERATURE * d**0.5
-        ) ** 0.5  # softmax of inner/√d is then that of temperature · cosine
-        self.log_length = nn.Parameter(torch.tensor(length).log()) if config.isotropic else None
+        self.log_length = self.input.first_log_length()
         self.targets = (
             None if config.targets is None else nn.Parameter(torch.randn(config.targets, d) / d**0.5)
         )
 
-    def rates_and_scales(self) -> list[nn.Parameter | None]:
-        """The few numbers of an isotropic model that say how much, and nothing about directions."""
-        cell = self.cell
-        return [cell.velocity.rates, cell.target_update.velocity.rates, cell.parts, self.log_length]
-
     def input_map(self) -> tuple[Tensor, Tensor]:
-        """Scaling and f_in as one affine map: kernel [f, d] and bias [d]."""
+        """Return feature scaling and f_in as one affine map: kernel [f, d] and bias [d]."""
         kernel = self.feature_scale[:, None] * self.input.weight.T
         return kernel, self.input.bias - self.feature_offset @ kernel
 
     def encode(self, features: Tensor | SparseMatrix, target_features: Tensor | None = None) -> State:
-        """f_in: the state at t = 0."""
+        """Compute the state at t = 0.
+
+        Args:
+            features: Features of the nodes, [n, f].
+            target_features: Features of the described targets, [c, f]. None if targets are learned.
+
+        Returns:
+            The state at t = 0.
+        """
         kernel, bias = self.input_map()
-        nodes = self.dropout(self._drop(features) @ kernel + bias)
+        nodes = self.dropout(self._drop(features) @ kernel + bias)  # [n, d]
         if self.targets is not None:
             return State(nodes, self.targets, self.node_proxies, self.target_proxies)
         assert target_features is not None
-        targets = target_features @ kernel + bias
-        if self.log_length is not None:
-            nodes, targets = placed(nodes, targets, self.log_length.exp())
+        targets = target_features @ kernel + bias  # [c, d]
+        nodes, targets = self.input.place(nodes, targets, self.log_length)
         return State(nodes, targets, self.node_proxies, self.target_proxies)
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
-        """The states at each of `times`, from the first, which is the input transformation's."""
+        """Yield the state at each of `times`.
+
+        Args:
+            graph: The graph as tensors.
+            times: Increasing times. The first state is the input transformation's.
+
+        Returns:
+            An iterator over one state per time. Each step runs the cell once.
+        """
         self.cell.velocity.dropout.redraw()
         state = self.encode(graph.features, graph.target_features)
         yield state
         for now, then in pairwise(times):
-            step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)
+            step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)  # S_{s-1} [d]
             inputs = (state, graph.neighbours, graph.share, step, then - now)
             if self.gradient_checkpoints and self.training:
                 state = checkpoint(self.cell, *inputs, use_reentrant=False)

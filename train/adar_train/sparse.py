@@ -1,4 +1,4 @@
-"""Products with a sparse matrix that never changes: neighbour sums, and bag-of-words features."""
+"""Products with a constant sparse matrix: sums over neighbours, and bag-of-words features."""
 
 from copy import copy
 from typing import Any
@@ -12,28 +12,27 @@ from torch.nn import functional
 from adar_runtime.graph import SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 
-Layout = tuple[
-    Tensor, Tensor, Tensor | None
-]  # columns [entries], starts [rows], values [entries] or all ones
+Layout = tuple[Tensor, Tensor, Tensor | None]
+"""columns [entries], starts [rows], values [entries]; without values, all entries are 1."""
 
 
 class SparseMatrix:
-    """A in `A @ x`, for dense x [columns, d].
+    """The sparse matrix A in `A @ x`, for dense x [columns, d].
 
-    The product is PyTorch's `embedding_bag`, a sum over ragged lists of rows: on CPU it is many times
-    faster than scatter_add. Its own backward would scatter; here the gradient is the same product
-    with Aᵀ, laid out once.
+    The product is PyTorch's `embedding_bag`, a sum over ragged lists of rows. On a CPU it is many times
+    faster than scatter_add. The backward pass of `embedding_bag` would scatter; here the gradient is the
+    same product with Aᵀ, whose layout is built once.
     """
 
     def __init__(self, rows: SparseRows | Neighbours, device: torch.device | str = "cpu") -> None:
         if isinstance(rows, Neighbours):
             self.shape = (rows.nodes, rows.nodes)
-            forward, backward = _of(rows), _of(rows.reversed())
-            self._order = None  # all values are 1, so none are kept
+            forward, backward = _layout(rows), _layout(rows.reversed())
+            self._order = None  # all values are 1 and are not stored
         else:
             order = np.argsort(rows.columns, kind="stable")
             self.shape = rows.shape
-            forward, backward = _of(rows), _of(_transposed(rows, order))
+            forward, backward = _layout(rows), _layout(_transposed(rows, order))
             self._order = torch.from_numpy(order).to(device)
         self._forward, self._backward = _to(forward, device), _to(backward, device)
 
@@ -41,15 +40,15 @@ class SparseMatrix:
         return _Product.apply(x, *self._forward, *self._backward)  # type: ignore[no-untyped-call]
 
     def times(self, x: Tensor) -> Tensor:
-        """A x, for those who see to its gradient themselves."""
+        """A x without autograd, for code that computes the gradient itself."""
         return _bag(x, *self._forward)
 
     def transposed_times(self, x: Tensor) -> Tensor:
-        """Aᵀ x, which is that gradient."""
+        """Aᵀ x without autograd: the gradient of `times`."""
         return _bag(x, *self._backward)
 
     def dropped(self, p: float) -> "SparseMatrix":
-        """The same with a share p of the values at zero and the rest scaled up: dropout."""
+        """The matrix after dropout of its values with probability p."""
         columns, starts, values = self._forward
         if not p or values is None:
             return self
@@ -76,12 +75,12 @@ class _Product(torch.autograd.Function):
 def _bag(x: Tensor, columns: Tensor, starts: Tensor, values: Tensor | None) -> Tensor:
     if values is not None:
         values = values.to(x.dtype)
-    # Detached, or it prepares for a backward of its own, which takes longer than the sum.
+    # Detached: otherwise embedding_bag prepares its own backward pass, which takes longer than the sum.
     rows = x.detach().contiguous()
     return functional.embedding_bag(columns, rows, starts, mode="sum", per_sample_weights=values)
 
 
-def _of(rows: SparseRows | Neighbours) -> Layout:
+def _layout(rows: SparseRows | Neighbours) -> Layout:
     if isinstance(rows, Neighbours):
         return torch.from_numpy(rows.sources), torch.from_numpy(rows.starts[:-1]), None
     return torch.from_numpy(rows.columns), torch.from_numpy(rows.starts[:-1]), torch.from_numpy(rows.values)

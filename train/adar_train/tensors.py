@@ -1,4 +1,4 @@
-"""A graph as the model takes it: tensors on a device, edges laid out for summing."""
+"""A graph as tensors on a device, with its edges as a sparse matrix: the input of every PyTorch model."""
 
 from dataclasses import dataclass
 
@@ -11,25 +11,51 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_train.sparse import SparseMatrix
 
 Device = torch.device | str
-DENSE_FROM = 0.1  # share of entries that are not zero
+DENSE_FROM = 0.1  # share of non-zero entries from which a dense product is faster
 
 
 @dataclass(frozen=True, eq=False)
 class GraphTensors:
-    """Built once per graph; nothing in it changes while a model trains or runs."""
+    """A graph as tensors. Build it once per graph with `GraphTensors.of`; it never changes.
 
-    features: Tensor | SparseMatrix  # [n, f]
-    neighbours: SparseMatrix  # A [n, n], A_ij = 1 where j sends to i
-    share: Tensor  # [n, 1], 1 / (|N(v)| + 1)
-    edge_index: Tensor  # [2, m], source and target of each edge of A once, as PyG's layers take them
-    labels: Tensor | None  # [k] or [k, c]
-    target_features: Tensor | None  # [c, f]
-    pairs: Tensor | None  # [2, k]
+    Attributes:
+        features: Node features [n, f], dense or sparse.
+        neighbours: Adjacency matrix A [n, n]; A_ij = 1 if there is an edge from j to i.
+        share: 1 / (number of neighbours + 1) of each node, [n, 1].
+        edge_index: Source and target of each edge, without repeated edges [2, m], for PyG's layers.
+        labels: Classes [k] or regression targets [k, c]; None without labels.
+        target_features: Descriptions of the classes [c, f]; None if the graph has none.
+        pairs: Node pairs to classify [2, k], for level "edge".
+        level: What is predicted: "node", "edge" or "graph".
+
+    Example:
+        >>> import numpy as np
+        >>> from adar_runtime import Graph
+        >>> graph = Graph(features=np.ones((3, 2)), edge_index=np.array([[0, 1], [1, 2]]))
+        >>> GraphTensors.of(graph).features.shape
+        torch.Size([3, 2])
+    """
+
+    features: Tensor | SparseMatrix
+    neighbours: SparseMatrix
+    share: Tensor
+    edge_index: Tensor
+    labels: Tensor | None
+    target_features: Tensor | None
+    pairs: Tensor | None
     level: str
 
     @classmethod
     def of(cls, graph: Graph, device: Device = "cpu") -> "GraphTensors":
-        """Lay a graph out on a device."""
+        """Convert a graph to tensors on a device.
+
+        Args:
+            graph: The graph.
+            device: PyTorch device of the tensors.
+
+        Returns:
+            The tensors. Features with less than 10 % non-zero entries stay sparse.
+        """
         y, targets, pairs = graph.labels, graph.target_features, graph.pairs
         neighbours = Neighbours.of(graph.edge_index, graph.nodes)
         return cls(
@@ -44,7 +70,15 @@ class GraphTensors:
         )
 
     def readout(self, nodes: Tensor, chosen: Tensor | slice = slice(None)) -> Tensor:
-        """Z of the problem setup for the chosen outputs: nodes, products of pairs, or the mean node."""
+        """Z of the problem setup for the chosen outputs, from node states [n, d].
+
+        Args:
+            nodes: States of all nodes [n, d].
+            chosen: Indices of the outputs; all by default.
+
+        Returns:
+            One row per output: its node, the product of its two nodes, or the mean of all nodes.
+        """
         if self.level == EDGE:
             assert self.pairs is not None
             one, other = self.pairs[:, chosen]
@@ -52,7 +86,7 @@ class GraphTensors:
         return nodes.mean(dim=0, keepdim=True)[chosen] if self.level == GRAPH else nodes[chosen]
 
     def touched(self, chosen: Tensor) -> Tensor:
-        """Nodes that the chosen outputs are read from."""
+        """The nodes that the chosen outputs depend on directly."""
         if self.level == EDGE:
             assert self.pairs is not None
             return torch.unique(self.pairs[:, chosen])
@@ -60,7 +94,7 @@ class GraphTensors:
 
 
 def _features(graph: Graph, device: Device) -> Tensor | SparseMatrix:
-    """Sparse where that is less work: a dense product is faster from a tenth of all entries on."""
+    """Sparse features stay sparse where that is faster."""
     x = graph.features
     if isinstance(x, SparseRows) and len(x.values) < DENSE_FROM * x.shape[0] * x.shape[1]:
         return SparseMatrix(x, device)

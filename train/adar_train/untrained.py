@@ -7,9 +7,9 @@ import torch
 from adar_runtime.graph import Graph
 from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
-from adar_train.fit import Fitted
 from adar_train.model import AdaR
 from adar_train.runs import Run, load_run, save_run
+from adar_train.trainer import Fitted
 
 
 def random_model(config: ModelConfig, std: float = 0.1, seed: int = 0) -> AdaR:

@@ -24,14 +24,14 @@ def list_(as_json: Json = False) -> None:
     found = _pyg_sets()
     if as_json:
         made = {
-            name: {"about": one.about, "sees": one.sees, "settings": one.settings}
+            name: {"about": one.about, "sees": one.receptive_field, "settings": one.settings}
             for name, one in FAMILIES.items()
         }
         typer.echo(json.dumps({"generated": made, "pyg": found}))
         return
     for name, one in FAMILIES.items():
         settings = ", ".join(f"--{key} {value}" for key, value in one.settings.items())
-        print_facts(f"{name}: {one.about}", {"a node has to see": one.sees, "data make": settings})
+        print_facts(f"{name}: {one.about}", {"a node has to see": one.receptive_field, "data make": settings})
     if found is None:
         print_note("the sets of PyTorch Geometric need pip install 'adar-deploy[train]'")
         return

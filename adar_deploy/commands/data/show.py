@@ -84,10 +84,10 @@ def _facts(found: "Statistics") -> dict[str, Any]:
 
 
 def _class_rows(found: "Statistics") -> list[tuple[str, str, str]]:
-    from adar_runtime.graph.labels import named
+    from adar_runtime.graph.labels import fill_names
 
     sizes = found.class_sizes or []
-    names = named(found.class_names, len(sizes))
+    names = fill_names(found.class_names, len(sizes))
     order = sorted(range(len(sizes)), key=lambda label: -sizes[label])
     rows = [
         (

@@ -1,176 +1,184 @@
-"""What runs the cell. One file a backend, behind this one small protocol, and one line in `BACKENDS`."""
+"""Backends: what runs the models of a bundle.
+
+A new backend is one file with one class, and one line in `BACKENDS`.
+
+Importing this module loads neither numpy nor a backend: the command line takes its choices from `BACKENDS`.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from adar_runtime.bundle.manifest import Manifest
-from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import BackendError, ProfileError
-from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.solvers import Motion, Move
+
+if TYPE_CHECKING:
+    from adar_runtime.backends.prepared_graph import PreparedGraph
+    from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.bundle.signature import Ports
+    from adar_runtime.graph import Floats
 
 
 class Recurrence(Protocol):
-    """The states of one graph, wherever they live. They never leave the device between steps."""
+    """The states of one graph on a device. They stay on the device between steps."""
 
-    name: str  # what it really runs on
+    name: str  # of the backend that runs it
 
     @property
     def alignment(self) -> float:
-        """Of the current state."""
+        """Alignment of the current state."""
         ...
 
     @property
     def motion(self) -> Motion:
-        """How the nodes moved in the last step; all zero before the first."""
+        """How the nodes moved in the last step; all zero before the first step."""
         ...
 
-    def step(self, code: Floats, move: Move) -> None:
-        """Run the cell once: the step encoding [d] of the move's time, and the move."""
+    def step(self, code: "Floats", move: Move) -> None:
+        """Run the cell once. `code` [d] is the step encoding of the move's time."""
         ...
 
     def keep(self) -> None:
-        """Remember the current state as the one to answer from."""
+        """Mark the current state as the one to answer from."""
         ...
 
     def recall(self) -> None:
-        """Go back to the kept state."""
+        """Make the kept state the current one."""
         ...
 
-    def scores(self, *, kept: bool) -> Floats:
-        """Scores [k, c] of the kept state or of the current one (also where none was kept)."""
+    def scores(self, *, kept: bool) -> "Floats":
+        """Scores [k, c] of the kept state, or of the current one (also where no state was kept)."""
         ...
 
-    def state(self) -> dict[str, Floats]:
-        """A copy of the current state, by the names of its parts: for looking at, not for running."""
+    def state(self) -> "dict[str, Floats]":
+        """A copy of the current state's arrays, by name."""
         ...
 
 
 @runtime_checkable
-class Foresees(Protocol):
-    """A recurrence that goes faster where it knows the moves to come."""
+class Lookahead(Protocol):
+    """A recurrence that runs faster when it knows the next moves."""
 
-    def foresee(self, moves: Iterator[tuple[Floats, Move]]) -> None:
-        """What `step` will be told, as far as anyone can say; where it is told otherwise, that counts."""
+    def plan_ahead(self, moves: "Iterator[tuple[Floats, Move]]") -> None:
+        """Receive the expected arguments of the next `step` calls. The actual arguments may differ."""
         ...
 
 
 class Backend(Protocol):
-    """A bundle made ready to run on one kind of device."""
+    """The models of a bundle, ready to run on one kind of device."""
 
     name: str
 
     @property
-    def ports(self) -> Mapping[str, Ports]:
-        """What each graph really takes and gives."""
+    def ports(self) -> "Mapping[str, Ports]":
+        """The actual inputs and outputs of each model."""
         ...
 
-    def start(self, graph: Graph) -> Recurrence:
-        """Encode the features: the state at t = 0."""
+    def start(self, prepared: "PreparedGraph") -> Recurrence:
+        """Encode a graph: the state at t = 0."""
         ...
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a backend may be told."""
+    """Options of a backend."""
 
     threads: int | None = None  # of ONNX Runtime
-    bundle: Path | None = None  # the folder, where engines may be found or put
-    rebuild: bool = False  # engines that do not fit are built again, instead of an error
-    trusted: bool = False  # engines may be anybody's; otherwise only those that were built here are loaded
+    bundle: Path | None = None  # folder in which engines are found or built
+    rebuild: bool = False  # rebuild engines that do not fit, instead of raising an error
+    trusted: bool = False  # load engines from anywhere, not only those that were built on this machine
 
 
-class BackendModule(Protocol):
-    """What the file of a backend has to define."""
+class BackendClass(Protocol):
+    """What the class of a backend has to offer beside the methods of `Backend`."""
 
     def problem(self) -> str | None:
-        """Why it cannot work on this machine, and what to do; None where it may."""
+        """Why the backend cannot work on this machine and what to do; None where it can. A static method."""
         ...
 
-    def open(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
-        """Make a bundle ready; a BackendError where that does not work, never another device instead."""
+    def __call__(self, onnx_models: Mapping[str, bytes], manifest: "Manifest", settings: Settings) -> Backend:
+        """Load the models of a bundle. Raise a BackendError on failure; never use another device instead."""
         ...
 
-
-CPU, CUDA, TENSORRT = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt"
-BACKENDS = {
-    TENSORRT: "adar_runtime.backends.tensorrt.backend",
-    CUDA: "adar_runtime.backends.onnxruntime.cuda",
-    CPU: "adar_runtime.backends.onnxruntime.cpu",
-}
-"""The module of each, by its name, the best one first. It is imported when somebody asks for it."""
 
 AUTO = "auto"
+CPU, CUDA, TENSORRT = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt"
+BACKENDS = {
+    TENSORRT: "adar_runtime.backends.tensorrt.backend:TensorRtBackend",
+    CUDA: "adar_runtime.backends.onnxruntime.backend:OnnxCudaBackend",
+    CPU: "adar_runtime.backends.onnxruntime.backend:OnnxCpuBackend",
+}
+"""The module and class of each backend by name, the fastest first. A module is imported on first use."""
 
 
 def available() -> list[str]:
-    """The backends that work on this machine, the best one first."""
-    return [name for name in BACKENDS if _module(name).problem() is None]
+    """The backends that work on this machine, the fastest first."""
+    return [name for name in BACKENDS if _class(name).problem() is None]
 
 
 def open_backend(
-    name: str, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings | None = None
+    name: str, onnx_models: Mapping[str, bytes], manifest: "Manifest", settings: Settings | None = None
 ) -> Backend:
-    """The backend of that name or, for "auto", the best that really works with this bundle."""
+    """The backend of that name; for "auto", the fastest one that works with this bundle."""
     if name != AUTO and name not in BACKENDS:
         *most, last = AUTO, *BACKENDS
         raise BackendError(f"there is no backend {name!r}: choose {', '.join(most)} or {last}")
     settings = settings or Settings()
 
-    def opened(candidate: str) -> Backend:
+    def open_one(candidate: str) -> Backend:
         return _open(candidate, onnx_models, manifest, settings)
 
-    return _first(list(BACKENDS), opened) if name == AUTO else opened(name)
+    return _first(list(BACKENDS), open_one) if name == AUTO else open_one(name)
 
 
-def _first(names: Iterable[str], opened: Callable[[str], Backend]) -> Backend:
-    """The first of these that can be opened."""
+def _first(names: Iterable[str], open_one: Callable[[str], Backend]) -> Backend:
+    """The first of these backends that opens."""
     problems, rest = [], list(names)
     while rest:
         name = rest.pop(0)
         try:
-            found = opened(name)
+            backend = open_one(name)
         except BackendError as error:
             problems.append(str(error))
         else:
-            return _OrNext(found, lambda: _first(rest, opened)) if name == TENSORRT else found
+            return _WithFallback(backend, lambda: _first(rest, open_one)) if rest else backend
     raise BackendError("; ".join(problems))
 
 
-class _OrNext:
-    """Engines take the shapes that they were built for; a graph of another shape goes to the next backend."""
+class _WithFallback:
+    """A backend, and the next one for graphs whose shapes the first does not accept (TensorRT profiles)."""
 
-    def __init__(self, best: Backend, following: Callable[[], Backend]) -> None:
+    def __init__(self, best: Backend, open_next: Callable[[], Backend]) -> None:
         self.name = best.name
         self._best = best
-        self._following = following
+        self._open_next = open_next
         self._next: Backend | None = None
-        self._opening = Lock()  # threads that share a bundle open the next one once
+        self._opening = Lock()  # threads that share a bundle open the next backend once
 
     @property
-    def ports(self) -> Mapping[str, Ports]:
+    def ports(self) -> "Mapping[str, Ports]":
         return self._best.ports
 
-    def start(self, graph: Graph) -> Recurrence:
+    def start(self, prepared: "PreparedGraph") -> Recurrence:
         try:
-            return self._best.start(graph)
+            return self._best.start(prepared)
         except ProfileError:
             with self._opening:
-                self._next = following = self._next or self._following()
-            return following.start(graph)
+                self._next = following = self._next or self._open_next()
+            return following.start(prepared)
 
 
-def _open(name: str, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> Backend:
-    module = _module(name)
-    problem = module.problem()
+def _open(name: str, onnx_models: Mapping[str, bytes], manifest: "Manifest", settings: Settings) -> Backend:
+    backend = _class(name)
+    problem = backend.problem()
     if problem is not None:
         raise BackendError(f"{name} does not work here: {problem}")
-    return module.open(onnx_models, manifest, settings)
+    return backend(onnx_models, manifest, settings)
 
 
-def _module(name: str) -> BackendModule:
-    return cast("BackendModule", import_module(BACKENDS[name]))
+def _class(name: str) -> BackendClass:
+    module, attribute = BACKENDS[name].split(":")
+    return cast("BackendClass", getattr(import_module(module), attribute))

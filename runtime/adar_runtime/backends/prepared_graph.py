@@ -1,47 +1,84 @@
-"""How a graph is handed to the graphs of a bundle, whatever runs them."""
+"""A graph as the models of a bundle take it. Prepared once per graph, whichever backend runs the models."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from adar_runtime.bundle.manifest import EDGES, TABLES
-from adar_runtime.graph import EDGE, GRAPH, NODE, Graph, Integers
+from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
+from adar_runtime.graph import EDGE, GRAPH, NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbour_tables import Tables
 from adar_runtime.graph.neighbours import Neighbours
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 ENCODER_ROWS = 16_384  # nodes are encoded in blocks, so that sparse features are never dense all at once
-ENCODER_NUMBERS = 2**26  # and blocks have fewer rows where there are many columns
-ENCODER_STEP = 64  # blocks start at multiples of it, hence at addresses that every backend takes
-PAIRS = 65_536  # links are judged in blocks, since each of them takes two rows of nodes and their product
+ENCODER_NUMBERS = 2**26  # blocks have fewer rows where there are many columns
+ENCODER_STEP = 64  # blocks start at multiples of it, so that every backend accepts their memory addresses
+PAIRS = 65_536  # pairs are scored in blocks: each pair takes two rows of nodes and their product
 
 
-def encoder_rows(graph: Graph, *, by_row: bool) -> int:
-    """How many nodes are encoded at once: all, where a node's code depends on the others."""
-    if not by_row:
-        return graph.nodes
-    rows = min(ENCODER_ROWS, ENCODER_NUMBERS // graph.width)
-    return max(ENCODER_STEP, rows // ENCODER_STEP * ENCODER_STEP)
+@dataclass(frozen=True, eq=False)
+class PreparedGraph:
+    """The inputs of a bundle's encoder, cell and head for one graph."""
+
+    graph: Graph
+    structure: Arrays  # the cell's inputs that describe the edges, by name; the same at every step
+    pairs: Integers | None  # [2, k] where the bundle scores pairs of nodes
+    target_features: Floats | None  # [c, f] where the graph describes the targets
+    targets: int  # c
+    outputs: int  # k, the number of predictions
+    by_row: bool  # the encoder treats each node alone, so nodes can be encoded in blocks
+
+    def feature_blocks(self, least: int = 1) -> list[tuple[int, int]]:
+        """The first and the last row (exclusive) of each block of nodes to encode at once.
+
+        Args:
+            least: The fewest rows that the backend's encoder takes. A graph of fewer nodes is one block.
+        """
+        if not self.by_row:
+            return [(0, self.graph.nodes)]
+        rows = min(ENCODER_ROWS, ENCODER_NUMBERS // self.graph.width)
+        rows = max(
+            ENCODER_STEP, rows // ENCODER_STEP * ENCODER_STEP, -(-least // ENCODER_STEP) * ENCODER_STEP
+        )
+        return blocks(self.graph.nodes, rows, least)
+
+    def pair_blocks(self) -> list[Integers]:
+        """The pairs, in blocks of as many as are scored at once."""
+        if self.pairs is None:
+            return []
+        size = pairs_at_once(self.graph)
+        return [self.pairs[:, start : start + size] for start in range(0, self.outputs, size)]
 
 
-def outputs_of(graph: Graph, level: str) -> int:
-    """k, as many as a model of this level predicts, whatever the graph's own labels are of."""
-    return {NODE: graph.nodes, EDGE: 0 if graph.pairs is None else graph.pairs.shape[1], GRAPH: 1}[level]
+def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
+    """Build the inputs of a bundle's models from a graph that fits the bundle."""
+    is_edge_level = manifest.level == EDGE and graph.pairs is not None
+    pairs = np.ascontiguousarray(graph.pairs, np.int64) if is_edge_level else None
+    return PreparedGraph(
+        graph=graph,
+        structure=LAYOUTS[manifest.aggregation](Neighbours.of(graph.edge_index, graph.nodes)),
+        pairs=pairs,
+        target_features=graph.target_features if manifest.targets is None else None,
+        targets=manifest.targets or graph.targets,
+        outputs={NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level],
+        by_row=by_row,
+    )
+
+
+def blocks(nodes: int, rows: int, least: int) -> list[tuple[int, int]]:
+    """Spans of `rows` nodes. A rest of fewer than `least` nodes joins the last span."""
+    starts = list(range(0, nodes, rows))
+    if len(starts) > 1 and nodes - starts[-1] < least:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], nodes], strict=True))
 
 
 def pairs_at_once(graph: Graph) -> int:
-    """How many links are judged at once: no fewer than nodes, which the head looks at every time."""
+    """How many pairs are scored at once: no fewer than nodes, which the head reads for every block."""
     return max(PAIRS, graph.nodes)
-
-
-def pair_blocks(graph: Graph) -> list[Integers]:
-    """The pairs, as many as are judged at once to a block."""
-    if graph.pairs is None:
-        return []
-    size = pairs_at_once(graph)
-    return [graph.pairs[:, start : start + size] for start in range(0, graph.outputs, size)]
 
 
 def _as_tables(neighbours: Neighbours) -> Arrays:
@@ -53,4 +90,4 @@ def _as_edges(neighbours: Neighbours) -> Arrays:
 
 
 LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
-"""What a cell has to know about the edges, by the name of its aggregation; the same at every step."""
+"""The cell's inputs that describe the edges, by the manifest's name of the aggregation."""

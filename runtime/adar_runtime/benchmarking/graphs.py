@@ -1,24 +1,24 @@
-"""Graphs to measure with: any size, features that a bundle takes, and no labels."""
+"""Graphs for benchmarks: any size, random features that fit a bundle, no labels."""
 
 import numpy as np
 
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.graph import EDGE, Graph, Integers
 
-NEAR = 100  # how far apart the numbers of neighbours are at most
-TARGETS = 2  # where a bundle takes descriptions of them
-PAIRS = 1_000  # where it judges links
+NEAR = 100  # largest distance between the ids of neighbours
+TARGETS = 2  # for zero-shot bundles
+PAIRS = 1_000  # for link prediction
 
 
 def near_edges(nodes: int, degree: int, seed: int = 1) -> Integers:
-    """As many neighbours as the degree on average, with numbers close to each other as on a mesh."""
+    """Random edges of this mean degree between nodes with close ids, as in a mesh."""
     random, count = np.random.default_rng(seed), nodes * degree
     target = random.integers(0, nodes, count)
     return np.stack([(target + random.integers(-NEAR, NEAR + 1, count)) % nodes, target])
 
 
 def graph_for(manifest: Manifest, nodes: int, edges: Integers) -> Graph:
-    """A graph with these edges that the bundle takes."""
+    """A graph with these edges and with random features that fit the bundle."""
     random = np.random.default_rng(0)
     rows = random.normal(size=(nodes, manifest.features)).astype(np.float32)
     return Graph(

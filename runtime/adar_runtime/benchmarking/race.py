@@ -1,7 +1,7 @@
-"""How things are measured: by sides that take turns, each in a process of its own.
+"""Fair timing: the sides of a comparison take turns, each in its own process.
 
-Thread pools that share a machine with another framework's would be timed waiting for each other; in a process
-of its own, a side's peak of memory is its own too.
+In one process the thread pools of two frameworks would wait for each other. In its own process a side also
+has its own peak memory.
 """
 
 import multiprocessing as mp
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from adar_runtime.errors import BackendError, reason
 
 Turn = Callable[..., tuple[float, Any]]
-"""How long it took, and whatever else there is to say of it."""
+"""Runs a side once; returns the seconds and any other results."""
 
-REST = 0.3  # seconds before a turn: threads of the turn before go on spinning for some time
+REST = 0.3  # seconds of pause before a turn: threads of the previous turn keep spinning for a while
 STATUS = Path("/proc/self/status")
 SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class Worker:
-    """The process of one side; it ends with its parent. `build` makes the turn there, from `args`."""
+    """The process of one side. There, `build(*args)` makes the turn. The process ends with its parent."""
 
     def __init__(self, build: Callable[..., Turn], *args: Any) -> None:
         context = mp.get_context("spawn")
@@ -38,23 +38,23 @@ class Worker:
         self._process = context.Process(target=_serve, args=(other, build, args), daemon=True)
         with _safe_path():
             self._process.start()
-        other.close()  # so that a side that has died is heard
+        other.close()  # so that the parent notices when the process dies
 
     def turn(self, *args: Any) -> tuple[float, Any]:
-        """Let it have a turn, while the others wait; a BackendError says what it could not do."""
+        """Run one turn and wait for it. Raises BackendError if the turn fails."""
         try:
             self._pipe.send(args)
             seconds, answer = self._pipe.recv()
         except (EOFError, OSError) as error:
-            raise BackendError("the process that measured it died, perhaps for want of memory") from error
+            raise BackendError("the benchmark process died, perhaps because memory ran out") from error
         if seconds is None:
             raise BackendError(answer)
         return seconds, answer
 
     def end(self) -> None:
-        """Let it go, with all the memory that it holds."""
+        """End the process and free its memory."""
         self._pipe.close()
-        self._process.terminate()  # it may be in the middle of a turn that nobody waits for any more
+        self._process.terminate()  # even in the middle of a turn
         self._process.join()
 
 
@@ -65,9 +65,10 @@ def race(
     on_turn: Callable[[str, Any], None] = lambda *_: None,
     on_problem: Callable[[str, BackendError], None] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of each turn, by side; `args` are for every turn.
+    """Let all sides take turns; return the seconds of each turn, by side.
 
-    A side that fails ends the race, unless somebody wants to hear of it: then the others go on without it.
+    `args` go to every turn. A side that fails ends the race with its error. With `on_problem`, the race
+    reports the error and continues without that side.
     """
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     for _ in range(repeats):
@@ -88,7 +89,7 @@ def race(
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """A Python that starts in here imports nothing from the folder one happens to be in."""
+    """Keep Python processes that start inside the block from importing from the current folder."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -101,28 +102,28 @@ def _safe_path() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, build: Callable[..., Turn], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     turn: Turn | None = None
-    with suppress(EOFError, OSError):  # the parent has ended, or wants no more
+    with suppress(EOFError, OSError):  # the parent has ended or has closed the pipe
         while True:
             given = pipe.recv()
             try:
                 turn = turn or build(*args)
                 pipe.send(turn(*given))
-            except Exception as error:  # whatever it was, the parent says it
+            except Exception as error:  # the parent raises it as a BackendError
                 pipe.send((None, reason(error)))
 
 
 def spread(values: list[float] | NDArray[np.float64], digits: int) -> str:
-    """Median [quartiles]."""
+    """Median and quartiles as text: `3.0 [2.0, 4.0]`."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held."""
+    """Peak memory of this process."""
     with suppress(OSError, KeyError):
         lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
-        return int(lines["VmHWM"].split()[0]) * 1024  # of this program alone, not of who started it
+        return int(lines["VmHWM"].split()[0]) * 1024  # ru_maxrss would include the parent's peak
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

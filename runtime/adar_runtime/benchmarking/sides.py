@@ -1,4 +1,4 @@
-"""How long a bundle takes: a step, a whole run, and the memory for it, side by side with others."""
+"""Compare the sides of a benchmark: time per step, time per inference and peak memory of each."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.backends import Foresees
+from adar_runtime.backends import Lookahead
 from adar_runtime.benchmarking.race import Turn, Worker, peak_bytes, race
 from adar_runtime.bundle.bundle import load
 from adar_runtime.errors import BackendError
@@ -20,13 +20,13 @@ from adar_runtime.loop.stopping import Final
 
 State = TypeVar("State")
 PYTORCH = "pytorch"
-CLOSE = 0.01  # of the spread of the numbers that are foretold
+CLOSE = 0.01  # allowed difference of regression outputs, as a fraction of their standard deviation
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A graph to measure on, in a file, so that every process can read it."""
+    """A graph to measure on. It is in a file so that every process can read it."""
 
     name: str
     path: Path
@@ -36,17 +36,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Side:
-    """One way to come to the answer."""
+    """One side of a comparison: a backend with its settings."""
 
-    build: Callable[
-        ..., Turn
-    ]  # called in a process of its own, with this side, the graph's file and the budget
-    folder: Path  # of a bundle, or of a training run
+    build: Callable[..., Turn]  # called in its own process, with this side and the budget
+    folder: Path  # of a bundle or of a training run
     backend: str
     solver: str
     threads: int
     precision: str
-    trusted: bool = False  # TensorRT engines of this bundle, whoever built them
+    trusted: bool = False  # also load TensorRT engines that were not built on this machine
 
     @property
     def label(self) -> str:
@@ -56,20 +54,20 @@ class Side:
 
 @dataclass
 class Timing:
-    """What was measured of one side on one graph."""
+    """The measurements of one side on one graph."""
 
     side: Side
     case: Case
-    runs: list[float] = field(default_factory=list)  # seconds from features to scores
-    steps: list[float] = field(default_factory=list)  # seconds of each call of the cell, of all runs
-    calls: int = 0  # of the cell, in a run
-    peak: int = 0  # bytes that its process held at most
-    speedup: list[float] | None = None  # PyTorch's time over this one's, turn by turn
-    same: float | None = None  # share of outputs with the prediction of the first side
-    problem: str | None = None  # why there is nothing else
+    runs: list[float] = field(default_factory=list)  # seconds per inference, from features to scores
+    steps: list[float] = field(default_factory=list)  # seconds of every cell call of all inferences
+    calls: int = 0  # cell calls per inference
+    peak: int = 0  # peak memory of its process, in bytes
+    speedup: list[float] | None = None  # speed-up over PyTorch, turn by turn
+    same: float | None = None  # share of outputs with the same prediction as the first side
+    problem: str | None = None  # why there are no measurements
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The measurements as JSON values."""
         side, case = self.side, self.case
         where = {"graph": case.name, "nodes": case.nodes, "edges": case.edges}
         how = {"backend": side.backend, "solver": side.solver, "threads": side.threads}
@@ -92,12 +90,12 @@ class Timing:
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """By name."""
+    """The quantiles p50, p90 and p99 by name."""
     return {name: float(np.quantile(values, share)) for name, share in QUANTILES.items()}
 
 
 def runtime_turn(side: Side, budget: int) -> Turn:
-    """A whole run in this runtime."""
+    """A turn of one inference in this runtime."""
     bundle = load(side.folder, side.backend, side.threads, trust_engines=side.trusted)
 
     def turn(graph: Path) -> tuple[float, Any]:
@@ -105,8 +103,8 @@ def runtime_turn(side: Side, budget: int) -> Turn:
         started = time.perf_counter()
         loop = bundle.loop(loaded, budget, Final(), side.solver)
         _, steps = timed(loop)
-        if isinstance(loop.recurrence, Foresees):  # a block of steps is done when the first is asked for:
-            steps = [sum(steps) / len(steps)] * len(steps)  # a single one has no time of its own
+        if isinstance(loop.recurrence, Lookahead):  # such a backend runs steps in blocks,
+            steps = [sum(steps) / len(steps)] * len(steps)  # so only the mean time per step is known
         scores = loop.result().scores
         return time.perf_counter() - started, answer(steps, scores, regression=bundle.manifest.regression)
 
@@ -115,18 +113,18 @@ def runtime_turn(side: Side, budget: int) -> Turn:
 
 @lru_cache(1)
 def opened(path: Path) -> Graph:
-    """The graph of a file, read once however many turns it is for."""
+    """Read a graph file, once for all turns."""
     return read_graph(path)
 
 
 def answer(steps: list[float], scores: Floats, *, regression: bool) -> dict[str, Any]:
-    """What a side says of a run, beside its time."""
+    """The results of a turn beside its time."""
     predictions = scores if regression else scores.argmax(axis=1)
     return {"steps": steps, "predictions": predictions, "peak": peak_bytes()}
 
 
 def timed(states: Iterator[State]) -> tuple[State, list[float]]:
-    """The last state, and the seconds until each but the first, which is the input."""
+    """The last state, and the seconds of every step. The first state is the input and takes no step."""
     last, found, before = next(states), [], time.perf_counter()
     for state in states:
         now = time.perf_counter()
@@ -142,11 +140,11 @@ def measure(
     repeats: int,
     on_turn: Callable[[Case, Side], None] = lambda *_: None,
 ) -> list[Timing]:
-    """On every graph, the smallest first: one turn of each side that is not counted, then in turns."""
+    """Measure all sides on every graph, the smallest first. Each side has one warm-up turn per graph."""
     workers = {side.label: Worker(side.build, side, budget) for side in sides}
     try:
         found: list[Timing] = []
-        for case in sorted(cases, key=lambda case: case.edges):  # a process keeps what it once held
+        for case in sorted(cases, key=lambda case: case.edges):  # a process does not give memory back
             timings = {side.label: Timing(side, case) for side in sides}
             _race(timings, workers, case, repeats, on_turn)
             _compare([one for one in timings.values() if one.runs])
@@ -181,23 +179,23 @@ def _race(
     def give_up(label: str, error: BackendError) -> None:
         timings[label].problem = str(error)
 
-    able = {label: workers[label] for label in predictions}
-    raced = race(able, repeats, case.path, on_turn=note, on_problem=give_up)
+    working = {label: workers[label] for label in predictions}
+    raced = race(working, repeats, case.path, on_turn=note, on_problem=give_up)
     for label, seconds in raced.items():
         timings[label].runs = seconds
         timings[label].same = _same(predictions[label], next(iter(predictions.values())))
 
 
 def _same(one: NDArray[Any], first: NDArray[Any]) -> float:
-    """The share of outputs with the same class, or with numbers that differ by no more than `CLOSE`."""
+    """Share of outputs with the same class or, for regression, within `CLOSE`."""
     if not np.issubdtype(first.dtype, np.floating):
         return float((one == first).mean())
-    spread = first.std(axis=0, dtype=np.float64)  # float32 loses a million rows in the rounding
+    spread = first.std(axis=0, dtype=np.float64)  # float32 sums of a million rows round too much
     return float(np.isclose(one, first, rtol=1e-5, atol=CLOSE * spread).mean())
 
 
 def _compare(timings: Sequence[Timing]) -> None:
-    """With PyTorch on as many threads, where it was measured."""
+    """Set the speed-up over PyTorch with the same number of threads, if PyTorch was measured."""
     for reference in (one for one in timings if one.side.backend == PYTORCH):
         for one in timings:
             if one.side.threads == reference.side.threads:

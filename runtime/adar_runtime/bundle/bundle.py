@@ -1,26 +1,29 @@
-"""A bundle: a folder on disk -> something that runs."""
+"""A bundle: a folder on disk -> an object that runs graphs."""
 
-import hashlib
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from adar_runtime.backends import AUTO, TENSORRT, Settings, open_backend
+from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import memory, onnx_guard, signature
-from adar_runtime.bundle.convergence import behaves_like_ode, measured_settings
-from adar_runtime.bundle.manifest import Manifest, OnnxFile
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
-from adar_runtime.files import read_own
+from adar_runtime.files import read_bundle_file
 from adar_runtime.graph import EDGE, Graph
-from adar_runtime.loop.loop import Loop, Result, check_budget
-from adar_runtime.loop.prefetch import read_ahead
-from adar_runtime.loop.solvers import SOLVERS, Euler, Solver, make_solver
-from adar_runtime.loop.stopping import StopRule, is_exit_time, make_rule
+from adar_runtime.graph.labels import split_trained_on
+from adar_runtime.loop.loop import Loop, check_budget
+from adar_runtime.loop.prefetch import prefetch
+from adar_runtime.loop.registry import find, settings_of
+from adar_runtime.loop.result import Result
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS, Solver, make_solver
+from adar_runtime.loop.stopping import RULES, StopRule, make_rule
 
-MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
 MAX_THREADS = 1024
+BY_ROW = ("adar.by_row", "yes")  # metadata of an encoder that treats each node alone
 
 
 def load(
@@ -31,17 +34,42 @@ def load(
     rebuild: bool = False,
     trust_engines: bool | None = None,
 ) -> "Bundle":
-    """Open a bundle on one of `adar_runtime.backends.BACKENDS` or, with "auto", on the best that works.
+    """Open an exported bundle.
 
-    With `rebuild`, TensorRT engines that do not fit are built again instead of refused. An engine is a
-    program: `trust_engines` says whether one that was not built on this machine may be loaded. Who asks for
-    the backend "tensorrt" and says nothing of trust trusts; who asks for any other does not.
+    Args:
+        path: Folder of the bundle.
+        backend: A name from `adar_runtime.backends.BACKENDS`, or "auto" for the fastest one that works.
+        threads: Threads of ONNX Runtime; one per core by default.
+        rebuild: Rebuild TensorRT engines that do not fit, instead of raising an error.
+        trust_engines: Whether to load TensorRT engines that were not built on this machine. An engine is a
+            program. `trust_engines` defaults to True for backend="tensorrt", else False.
+
+    Returns:
+        The bundle, checked and ready to run.
+
+    Raises:
+        BundleError: The folder is not a bundle, or its files were changed or are unsafe.
+        BackendError: The backend does not work on this machine or with this bundle.
+        UsageError: `threads` is out of range.
+
+    Examples:
+        >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
     """
     return Bundle(Path(path), backend, threads, rebuild=rebuild, trust_engines=trust_engines)
 
 
 class Bundle:
-    """An exported model, checked and ready to run any graph for any budget."""
+    """An exported model that runs any graph for any budget. `load` makes one and explains the arguments.
+
+    Attributes:
+        path: Folder of the bundle.
+        manifest: The bundle's description of itself.
+        backend: What runs the models.
+
+    Examples:
+        >>> bundle = load("bundle")  # doctest: +SKIP
+        >>> bundle.run(read_graph("graph.npz"), budget=300).predictions  # doctest: +SKIP
+    """
 
     def __init__(
         self,
@@ -56,6 +84,8 @@ class Bundle:
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
         self.manifest, onnx_models = read_bundle(path)
+        key, value = BY_ROW
+        self._by_row = metadata_of(onnx_models["encoder"]).get(key) == value
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         self.backend = open_backend(
             backend, onnx_models, self.manifest, Settings(threads, path, rebuild, trusted)
@@ -63,9 +93,32 @@ class Bundle:
         signature.check(self.manifest, self.backend.ports)
 
     def run(
-        self, graph: Graph, budget: int = 300, stop: StopRule | None = None, solver: Solver | str = "euler"
+        self,
+        graph: Graph,
+        budget: int = 300,
+        stop: StopRule | None = None,
+        solver: Solver | str = DEFAULT_SOLVER,
     ) -> Result:
-        """Loop to the end that the rule chooses."""
+        """Run a graph until the stop rule ends the loop.
+
+        Args:
+            graph: The graph to answer.
+            budget: Euler steps in the total time: the most cell calls.
+            stop: When to stop, and which state to answer from; the bundle's own rule by default.
+            solver: A solver, or the name of one with the settings that were measured for this bundle.
+
+        Returns:
+            The answer, and how the loop reached it.
+
+        Raises:
+            GraphError: The graph does not fit the bundle or the machine's memory.
+            UsageError: The budget, rule or solver is not valid for this bundle.
+            BackendError: The backend failed.
+            DivergedError: Numbers stopped being finite.
+
+        Examples:
+            >>> bundle.run(graph, budget=300, solver="ab2").predictions  # doctest: +SKIP
+        """
         loop = self.loop(graph, budget, stop, solver)
         for _ in loop:
             pass
@@ -76,77 +129,153 @@ class Bundle:
         graphs: Iterable[Graph],
         budget: int = 300,
         stop: StopRule | None = None,
-        solver: Solver | str = "euler",
+        solver: Solver | str = DEFAULT_SOLVER,
     ) -> Iterator[Result]:
-        """The results of many graphs, in their order; the next graph is fetched while one is computed.
+        """Run many graphs. The next graph is fetched in the background while the current one runs.
 
-        Give a generator such as `(read_graph(path) for path in paths)`, so that fetching is reading.
+        Args:
+            graphs: The graphs; a generator that reads files makes the most of the background thread.
+            budget: As in `run`.
+            stop: As in `run`.
+            solver: As in `run`.
+
+        Yields:
+            The result of each graph, in order.
+
+        Raises:
+            AdarError: As in `run`; an error of the generator is raised in its place.
+
+        Examples:
+            >>> for result in bundle.run_many(read_graph(path) for path in paths):  # doctest: +SKIP
+            ...     print(result.predictions)
         """
-        for graph in read_ahead(graphs):
+        for graph in prefetch(graphs):
             yield self.run(graph, budget, stop, solver)
 
     def loop(
-        self, graph: Graph, budget: int = 300, stop: StopRule | None = None, solver: Solver | str = "euler"
+        self,
+        graph: Graph,
+        budget: int = 300,
+        stop: StopRule | None = None,
+        solver: Solver | str = DEFAULT_SOLVER,
     ) -> Loop:
-        """The same, to be driven step by step."""
+        """Start a run that the caller drives step by step.
+
+        Args:
+            graph: As in `run`.
+            budget: As in `run`.
+            stop: As in `run`.
+            solver: As in `run`.
+
+        Returns:
+            An iterator of steps.
+
+        Raises:
+            AdarError: As in `run`.
+
+        Examples:
+            >>> for step in bundle.loop(graph, budget=300):  # doctest: +SKIP
+            ...     print(step.time, step.alignment)
+        """
         started = time.perf_counter()
         check_budget(budget)
         self._check(graph)
         memory.check(graph, self.manifest)
         stop = self.stop_rule() if stop is None else stop
-        solver = self.solver(solver) if isinstance(solver, str) else self._fitting(solver)
-        recurrence = self.backend.start(graph)
+        solver = self.solver(solver) if isinstance(solver, str) else self._checked(solver)
+        recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
         return Loop(recurrence, self.manifest, budget, stop, solver, prepared, self._class_names(graph))
 
+    def prepare(self, graph: Graph) -> PreparedGraph:
+        """Build the inputs of this bundle's models from a graph, for `backend.start`.
+
+        Args:
+            graph: A graph that fits the bundle.
+
+        Returns:
+            The inputs, which every backend accepts.
+        """
+        return prepare(graph, self.manifest, by_row=self._by_row)
+
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
-        """A new rule: the one that the bundle asks for, or another by its name."""
-        own, calibrated = self.manifest.exit, self.manifest.training.get("exit_time")
+        """Make a stop rule with the bundle's calibrated settings.
+
+        Args:
+            name: A name from `adar_runtime.loop.stopping.RULES`; the bundle's own rule by default.
+            settings: Settings of the rule. They replace those of the bundle.
+
+        Returns:
+            A new rule.
+
+        Raises:
+            UsageError: There is no such rule, or the rule does not accept the settings.
+
+        Examples:
+            >>> bundle.stop_rule("peak", patience=20)  # doctest: +SKIP
+            Peak(patience=20, prominence=0.01, minimum_steps=0, fallback=0.69)
+        """
+        own = self.manifest.exit
         chosen: dict[str, Any] = dict(own) if name in (None, own.get("rule")) else {"rule": name}
-        if chosen["rule"] == "peak" and is_exit_time(calibrated):
-            chosen = {"fallback": calibrated} | chosen
-        if name == "time" and "t" not in chosen:
-            chosen["t"] = calibrated
-            if calibrated is None:
-                raise UsageError("the bundle has no calibrated exit time: use another --exit, such as peak")
-        return make_rule(chosen | settings)
+        rule = find(RULES, "exit rule", chosen.get("rule"))
+        return make_rule(rule.complete(chosen | settings, self.manifest.training.get("exit_time")))
 
-    def solver(self, name: str = "euler", **settings: Any) -> Solver:
-        """A solver by its name, with what was measured to be enough where no settings are given."""
-        if name != "euler":
-            self._check_order(repr(name))
-        if name in SOLVERS and name != "euler" and not settings:
-            measured = measured_settings(self.manifest, name)
-            if measured is None:
-                raise UsageError(
-                    f"the solver {name!r} was not measured to come to the answer of many steps with this "
-                    "bundle: give --calls (ab2) or --tolerance (adaptive), or use euler"
-                )
-            settings = measured
-        return make_solver(name, **settings)
+    def solver(self, name: str = DEFAULT_SOLVER, **settings: Any) -> Solver:
+        """Make a solver. Without settings, it gets those that were measured for this bundle.
 
-    def _fitting(self, solver: Solver) -> Solver:
-        """A solver of the caller's own: what holds for a name holds for it."""
-        if not isinstance(solver, Euler):
-            self._check_order(type(solver).__name__)
+        Args:
+            name: A name from `adar_runtime.loop.solvers.SOLVERS`.
+            settings: Settings of the solver.
+
+        Returns:
+            A new solver.
+
+        Raises:
+            UsageError: There is no such solver, it does not accept the settings, or it is not valid for this
+                bundle.
+
+        Examples:
+            >>> bundle.solver("ab2")  # doctest: +SKIP
+            AdamsBashforth2(calls=32)
+        """
+        kind = find(SOLVERS, "solver", name)
+        self._check_order(kind, repr(name))
+        if settings:
+            return make_solver(name, **settings)
+        measured = measured_settings(self.manifest, name)
+        if measured is None:
+            options = " or ".join(f"--{one.option}" for one in settings_of(kind))
+            raise UsageError(
+                f"the solver {name!r} was not measured to reproduce many Euler steps with this bundle: "
+                f"give {options or 'its settings'}, or use {DEFAULT_SOLVER}"
+            )
+        return make_solver(name, **measured)
+
+    def _checked(self, solver: Solver) -> Solver:
+        """The caller's own solver, if it is valid for this bundle."""
+        self._check_order(type(solver), type(solver).__name__)
         return solver
 
-    def _check_order(self, solver: str) -> None:
-        if not behaves_like_ode(self.manifest):
+    def _check_order(self, kind: type[Solver], name: str) -> None:
+        if getattr(kind, "needs_ode", True) and not self.manifest.behaves_like_ode:
             raise UsageError(
-                f"the solver {solver} is for a cell that behaves like an ODE, which this one was not found "
-                "to do: use the solver euler"
+                f"the solver {name} needs a cell that behaves like an ODE, which was not measured for this "
+                f"bundle: use the solver {DEFAULT_SOLVER}"
             )
 
     def split_for(self, graph: Graph) -> int:
-        """The split to measure on: the one that the model was trained on, where the graph has it."""
-        trained_on, mask = self.manifest.training.get("split"), graph.test_mask
-        if not isinstance(trained_on, int) or mask is None:
-            return 0
-        return trained_on if 0 <= trained_on < len(mask) else 0
+        """The split to evaluate on.
+
+        Args:
+            graph: The graph to evaluate.
+
+        Returns:
+            The index of the split that the model was trained on, where the graph has that split; otherwise 0.
+        """
+        return split_trained_on(self.manifest.training, graph)
 
     def _class_names(self, graph: Graph) -> tuple[str, ...] | None:
-        """What the answers are called: by the model or, where the graph describes the classes, by that."""
+        """The model's class names; the graph's, where the graph describes the classes."""
         if self.manifest.regression:
             return None
         return graph.class_names if self.manifest.targets is None else self.manifest.class_names
@@ -155,7 +284,7 @@ class Bundle:
         if not isinstance(graph, Graph):
             raise UsageError(f"graph is {short(repr(graph))}: give a Graph, such as read_graph returns")
         if self.manifest.level == EDGE and graph.pairs is None:
-            raise GraphError("the bundle judges links, and the graph has no pairs of nodes to judge")
+            raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
         if graph.width != self.manifest.features:
             raise GraphError(
                 f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"
@@ -164,41 +293,39 @@ class Bundle:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
 
 
+def measured_settings(manifest: Manifest, solver: str) -> dict[str, Any] | None:
+    """The settings with which a solver was measured to reproduce many Euler steps; None if not measured."""
+    calls = manifest.calls_needed(solver)
+    return SOLVERS[solver].measured_settings(calls, manifest.trial(solver, calls))
+
+
+def usable_solvers(manifest: Manifest) -> list[str]:
+    """The solvers that reproduce many Euler steps with this bundle without further settings."""
+    return [
+        name
+        for name, kind in SOLVERS.items()
+        if (manifest.behaves_like_ode or not kind.needs_ode) and measured_settings(manifest, name) is not None
+    ]
+
+
 def read_bundle(path: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest and the ONNX files that it names, checked and not yet run."""
+    """The manifest and the ONNX files that it names, checked and not yet loaded."""
     manifest = read_manifest(path)
-    return manifest, {name: _read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
+    return manifest, {
+        name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()
+    }
 
 
 def read_manifest(path: Path) -> Manifest:
-    """What the bundle in this folder says about itself."""
+    """The manifest of the bundle in this folder."""
     file = path / manifests.FILE_NAME
     try:
         if not file.is_file():
-            raise BundleError(f"no {manifests.FILE_NAME}, hence no bundle: make one with adar-deploy export")
-        manifest = Manifest.from_json(read_own(file, manifests.MAX_BYTES).decode("utf-8"))
-        make_rule(manifest.exit)  # refuse a rule that cannot be before any work is done
+            raise BundleError(
+                f"not a bundle ({manifests.FILE_NAME} not found): make one with adar-deploy export"
+            )
+        manifest = Manifest.from_json(read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8"))
+        make_rule(manifest.exit)  # refuse an invalid rule before any work is done
     except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
     return manifest
-
-
-def _read_onnx_file(folder: Path, expected: OnnxFile) -> bytes:
-    """The bytes of a graph, if they are the ones that the manifest speaks of and harmless."""
-    path = folder / expected.file
-    name = str(folder / short(expected.file))
-    try:
-        if not path.is_file():
-            raise BundleError("the bundle has no such file; export it again")
-        size = path.stat().st_size
-        if size != expected.bytes or size > MAX_BYTES:
-            raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
-        content = read_own(path, expected.bytes)
-    except BundleError as error:
-        raise BundleError(f"{name}: {error}") from error
-    except OSError as error:
-        raise BundleError(f"{name} cannot be read: {error.strerror or error}") from error
-    if hashlib.sha256(content).hexdigest() != expected.sha256:
-        raise BundleError(f"{name} was changed after it was exported: its sha256 is not the manifest's")
-    onnx_guard.check(name, content)
-    return content

@@ -1,7 +1,8 @@
-"""What a bundle says about itself: `manifest.json`, its shape and its checks."""
+"""`manifest.json`, the description of a bundle: its fields and its checks."""
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
@@ -9,17 +10,20 @@ from typing import Any
 
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS
+from adar_runtime.loop.registry import is_count, is_number
+from adar_runtime.loop.solvers import MAX_CALLS
 
 SCHEMA = 2
 FILE_NAME = "manifest.json"
-MAX_BYTES = 16 * 2**20  # 100,000 names of classes fit
-MAX_DEPTH = 50  # of lists and objects within each other: 6 are needed, and copying fails at some hundreds
+MAX_BYTES = 16 * 2**20  # enough for 100,000 class names
+MAX_DEPTH = 50  # of nested lists and objects: 6 are needed, and copying fails at some hundreds
 ONNX_MODELS = ("encoder", "cell", "head")
-FILE_KEY = "graphs"  # of the ONNX models in manifest.json; kept so that older bundles load
+FILE_KEY = "graphs"  # the key of the ONNX models in manifest.json; kept so that older bundles load
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
-CHECKSUM = "checksum"  # the field's name
-LAST_WITH = {1: "0.1.0"}  # the last version of this package that wrote and read an older schema
+CHECKSUM = "checksum"  # the key of the checksum in manifest.json
+LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
+LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
 @dataclass(frozen=True)
@@ -44,34 +48,38 @@ class OnnxFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that a runtime needs to know, and all that is worth telling a person."""
+    """What the runtime needs to know about a bundle, and what people want to know."""
 
     features: int  # f
     hidden: int  # d
     proxies: int  # p
-    targets: int | None  # c where the targets were learned; None where a graph has to describe them
+    targets: int | None  # c where the targets were learned; None where each graph describes its own
     opset: int
-    precision: str  # of the cell's large products
-    aggregation: str  # how the cell takes the edges: as tables of neighbours, or (plain export) one by one
-    level: str  # what predictions are made for: node, edge or graph
-    regression: bool  # scores are numbers, not weights of classes
-    unit_step: bool  # every step takes a time of 1, whatever the budget
-    alignment: str  # the scalar that the cell gives out and an exit watches
-    exit: dict[str, Any]  # the rule to stop by, and its settings
+    precision: str  # of the cell's large matrix products
+    aggregation: str  # the form of the edges: tables of neighbours or (plain export) an edge list
+    level: str  # what the predictions are for: node, edge or graph
+    regression: bool  # the scores are numbers, not scores of classes
+    unit_step: bool  # every step takes a time of 1, for every budget
+    alignment: str  # the scalar that the cell returns and stop rules watch
+    exit: dict[str, Any]  # the default stop rule and its settings
     onnx_models: dict[str, OnnxFile]
     class_names: tuple[str, ...] | None = None
-    parity: dict[str, Any] = field(default_factory=dict)  # how far from PyTorch it is, after how many steps
-    convergence: dict[str, Any] = field(default_factory=dict)  # how like an ODE the cell behaves
+    parity: dict[str, Any] = field(
+        default_factory=dict
+    )  # largest differences from PyTorch, by number of steps
+    convergence: dict[str, Any] = field(
+        default_factory=dict
+    )  # order of convergence, and trials of the solvers
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    sealed: bool = True  # it has a checksum of itself, as all have that are written now
+    sealed: bool = True  # the manifest has a checksum of itself; older ones have none
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as the file has it."""
+        """The content of manifest.json."""
         fields = {"schema": SCHEMA} | asdict(self)
         del fields["sealed"]
         fields[FILE_KEY] = fields.pop("onnx_models")
-        read: dict[str, Any] = json.loads(json.dumps(fields))  # keys that are numbers become text
+        read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
 
     def to_json(self) -> str:
@@ -79,13 +87,15 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """Parse and check; a BundleError says what is missing or wrong."""
+        """Parse and check a manifest; a BundleError says what is missing or wrong."""
         try:
             raw = json.loads(text, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
         if _is_deeper(raw, MAX_DEPTH):
-            raise BundleError(f"{FILE_NAME} is nested more than {MAX_DEPTH} deep: export the run again")
+            raise BundleError(
+                f"{FILE_NAME} is nested more than {MAX_DEPTH} levels deep: export the run again"
+            )
         schema = _take(raw, "schema", int)
         if schema != SCHEMA:
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
@@ -124,18 +134,41 @@ class Manifest:
             sealed=sealed,
         )
 
+    @property
+    def behaves_like_ode(self) -> bool:
+        """Whether the error of Euler's method was measured to fall as 1/S, which other solvers rely on.
+
+        A stranger may have written the measurement, so its types are checked.
+        """
+        order = self.convergence.get("order")
+        return is_number(order) and not self.unit_step and LEAST_ORDER <= order < math.inf  # type: ignore
+
+    def calls_needed(self, solver: str) -> int | None:
+        """The fewest cell calls with which a solver reproduced the reference; None if none were measured."""
+        calls = self.convergence.get("calls")
+        needed = calls.get(solver) if isinstance(calls, dict) else None
+        return needed if is_count(needed, 1) and needed <= MAX_CALLS else None  # type: ignore
+
+    def trial(self, solver: str, calls: int | None) -> dict[str, Any]:
+        """The record of a solver's trial with this number of calls; empty if there is none."""
+        trials = self.convergence.get("trials")
+        for trial in trials if isinstance(trials, list) else []:
+            if isinstance(trial, dict) and (trial.get("solver"), trial.get("calls")) == (solver, calls):
+                return trial
+        return {}
+
 
 def checksum_of(fields: Mapping[str, Any]) -> str:
-    """The sha256 of all other fields, in a form that spaces and the order of names do not change."""
+    """The sha256 of all other fields, independent of whitespace and the order of keys."""
     others = {name: value for name, value in fields.items() if name != CHECKSUM}
     return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object without a name given twice: readers would differ in which of the two they believe."""
+    """An object without duplicate keys: JSON readers differ in which of two values they take."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name is given twice in one object")
+        raise ValueError("an object has a duplicate key")
     return found
 
 
@@ -176,7 +209,7 @@ def _one_of(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:
 def _size(raw: Mapping[str, Any], key: str) -> int:
     value: int = _take(raw, key, int)
     if value < 1:
-        raise BundleError(f"{FILE_NAME} has {key} {short(value)}, which has to be positive")
+        raise BundleError(f"{FILE_NAME} has {key} {short(value)}, which must be positive")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What an ONNX file is made of, told without the `onnx` package and without running it."""
+"""Operators, parameters and metadata of an ONNX file, without the `onnx` package and without running it."""
 
 from math import prod
 from typing import NamedTuple
@@ -11,9 +11,9 @@ _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_OPERATOR, _TENSOR_DIMS = 7,
 
 
 class OnnxFacts(NamedTuple):
-    """Of one graph."""
+    """Operators and parameters of one model."""
 
-    operators: list[str]  # the kind of each
+    operators: list[str]  # the type of each
     parameters: int  # numbers in all weights
 
 
@@ -32,13 +32,13 @@ def facts_of(content: bytes) -> OnnxFacts:
 
 
 def metadata_of(content: bytes) -> dict[str, str]:
-    """What the file says about itself (metadata_props)."""
+    """The metadata of the file (metadata_props)."""
     try:
         entries = [
             dict(fields(value)) for number, value in fields(memoryview(content)) if number == _MODEL_METADATA
         ]
         return {bytes(one[1]).decode(): bytes(one.get(2, b"")).decode() for one in entries if 1 in one}
-    except (IndexError, ValueError) as error:  # the guard does not look into what nothing runs by
+    except (IndexError, ValueError) as error:  # the guard does not check metadata, which cannot run
         raise BundleError(
-            "an ONNX file of the bundle has metadata that is no text: export it again"
+            "an ONNX file of the bundle has metadata that is not text: export it again"
         ) from error

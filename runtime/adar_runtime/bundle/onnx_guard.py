@@ -1,24 +1,29 @@
-"""Looks into an ONNX file before ONNX Runtime does, without the `onnx` package.
+"""Checks an ONNX file before ONNX Runtime loads it, without the `onnx` package.
 
-A graph from outside may hold weights and standard operators, nothing else. External data would make
-the runtime open a path of the file's choosing; another operator domain could name a custom kernel; a graph
-within a graph could be the body of a loop without end.
-The file is walked as protobuf wire format, and of each message only the fields listed below may be
-there: what this file does not know of, it cannot vouch for.
+A model from a stranger may contain weights and standard operators, nothing else. External data would make the
+runtime open a path that the file chooses. Another operator domain could name a custom kernel. A nested graph
+could be the body of an endless loop.
+The check reads the file as protobuf wire format. Each message may contain only the fields listed below: a
+field that is not listed is not known to be safe.
 """
 
+import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
+from adar_runtime.bundle.manifest import OnnxFile
 from adar_runtime.bundle.protobuf import fields, integers
 from adar_runtime.errors import BundleError, short
+from adar_runtime.files import read_bundle_file
 
+MAX_BYTES = 2**31  # protobuf's own limit for one ONNX file
 MAX_OPERATORS = 10_000  # a cell has about 200
-MAX_NUMBERS = 2**31  # of one weight: more do not fit into a file
-MAX_FIELDS = 200_000  # of all messages: what takes no more than a moment to walk through
+MAX_NUMBERS = 2**31  # in one weight: more do not fit into a file
+MAX_FIELDS = 200_000  # in all messages, so that the check takes a moment at most
 DOMAINS = ("", "ai.onnx")
-ORT_FORMAT = b"ORTM"  # at byte 4: ONNX Runtime's own format, which it would read in place of ONNX
+ORT_FORMAT = b"ORTM"  # at byte 4: ONNX Runtime's own format, which it would load instead of ONNX
 
-# Field numbers of onnx.proto, by message: those that are walked, and those that hold plain facts.
+# Field numbers of onnx.proto, by message: those that are checked further, and those that hold plain values.
 _MODEL_GRAPH, _MODEL_FACTS = 7, {1, 2, 3, 4, 5, 6, 8, 14}  # versions, producer, opsets, metadata
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _GRAPH_FACTS = {2, 10, 11, 12, 13, 14, 16}  # name, doc, inputs, outputs, shapes, annotations, metadata
@@ -27,35 +32,56 @@ _NODE_FACTS = {1, 2, 3, 6, 9}  # inputs, outputs, names, metadata
 _ATTRIBUTE_TENSORS = {5, 10}
 _ATTRIBUTE_FACTS = {1, 2, 3, 4, 7, 8, 9, 13, 14, 15, 20}  # name, numbers, strings, types
 _TENSOR_DIMS, _TENSOR_EXTERNAL_DATA, _TENSOR_LOCATION = 1, 13, 14
-_TENSOR_FACTS = {2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16}  # type, data, names, that it is in here, metadata
+_TENSOR_FACTS = {2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16}  # type, data, names, data location, metadata
 
 _REFUSED = {
     ("model", 20): "training steps",
-    ("model", 25): "operators of its own",
+    ("model", 25): "custom operators",
     ("graph", 15): "sparse weights",
-    ("attribute", 6): "a graph within a graph",
-    ("attribute", 11): "a graph within a graph",
-    ("attribute", 21): "attributes of a function",
+    ("attribute", 6): "a nested graph",
+    ("attribute", 11): "a nested graph",
+    ("attribute", 21): "function attributes",
     ("attribute", 22): "sparse weights",
     ("attribute", 23): "sparse weights",
     ("tensor", 13): "weights in another file",
 }
 
 
+def read_onnx_file(folder: Path, expected: OnnxFile) -> bytes:
+    """The content of an ONNX file, if it is the one that the manifest describes and safe to load."""
+    path = folder / expected.file
+    name = str(folder / short(expected.file))
+    try:
+        if not path.is_file():
+            raise BundleError("the bundle has no such file; export it again")
+        size = path.stat().st_size
+        if size != expected.bytes or size > MAX_BYTES:
+            raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
+        content = read_bundle_file(path, expected.bytes)
+    except BundleError as error:
+        raise BundleError(f"{name}: {error}") from error
+    except OSError as error:
+        raise BundleError(f"{name} cannot be read: {error.strerror or error}") from error
+    if hashlib.sha256(content).hexdigest() != expected.sha256:
+        raise BundleError(f"{name} was changed after it was exported: its sha256 is not the manifest's")
+    check(name, content)
+    return content
+
+
 def check(name: str, content: bytes) -> None:
-    """Raise a BundleError unless the file is plain ONNX that carries all of its own data."""
+    """Raise a BundleError unless the file is plain ONNX that contains all of its data."""
     if content[4:8] == ORT_FORMAT:
         raise BundleError(f"{name} is in ONNX Runtime's own format, not in ONNX: refused")
     try:
         _Guard(name).model(memoryview(content))
     except (IndexError, ValueError) as error:
-        raise BundleError(f"{name} is not a whole ONNX file") from error
+        raise BundleError(f"{name} is not a complete ONNX file") from error
 
 
 class _Guard:
     def __init__(self, name: str) -> None:
         self._name = name
-        self._operators = self._walked = 0
+        self._operators = self._fields_seen = 0
 
     def _fields(self, message: memoryview) -> Iterator[tuple[int, memoryview]]:
         for each in fields(message):
@@ -63,8 +89,8 @@ class _Guard:
             yield each
 
     def _count(self) -> None:
-        self._walked += 1
-        if self._walked > MAX_FIELDS:
+        self._fields_seen += 1
+        if self._fields_seen > MAX_FIELDS:
             raise BundleError(f"{self._name} has more than {MAX_FIELDS:,} parts: refused")
 
     def model(self, message: memoryview) -> None:
@@ -97,7 +123,7 @@ class _Guard:
                 if domain not in DOMAINS:
                     raise BundleError(f"{self._name} uses operators of {short(domain)!r}: refused")
             elif field == _NODE_OPERATOR:
-                bytes(value).decode()  # or it is no name
+                bytes(value).decode()  # raises unless it is text
             elif field == _NODE_ATTRIBUTE:
                 self._attribute(value)
             elif field not in _NODE_FACTS:
@@ -120,14 +146,16 @@ class _Guard:
             elif field not in _TENSOR_FACTS:
                 self._refuse("tensor", field)
 
-    def _numbers(self, numbers: int, sides: memoryview) -> int:
-        for side in integers(sides):
+    def _numbers(self, numbers: int, dimensions: memoryview) -> int:
+        for side in integers(dimensions):
             self._count()
-            numbers *= max(1, side)  # a side of 0 hides no other
+            numbers *= max(1, side)  # a dimension of 0 must not hide the others
             if numbers > MAX_NUMBERS:
                 raise BundleError(f"{self._name} has a weight of more than {MAX_NUMBERS:,} numbers: refused")
         return numbers
 
     def _refuse(self, message: str, field: int) -> None:
-        found = _REFUSED.get((message, field), f"what no {message} of a bundle needs (field {short(field)})")
+        found = _REFUSED.get(
+            (message, field), f"a {message} field that no bundle needs (field {short(field)})"
+        )
         raise BundleError(f"{self._name} has {found}: refused")

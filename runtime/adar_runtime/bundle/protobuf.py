@@ -1,4 +1,4 @@
-"""Protobuf's wire format, just enough to walk through an ONNX file."""
+"""A minimal reader of the protobuf wire format, enough to check an ONNX file."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def integers(packed: memoryview) -> Iterator[int]:
-    """The numbers of a repeated integer field, packed or one by one."""
+    """The numbers of a repeated integer field, packed or not."""
     at = 0
     while at < len(packed):
         value, at = _varint(packed, at)

@@ -1,4 +1,4 @@
-"""What the graphs of a bundle take and give: what this runtime binds, hence what a bundle has to have."""
+"""Inputs and outputs of a bundle's models: those that this runtime binds, so every bundle must have them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,11 +10,7 @@ from adar_runtime.graph.neighbour_tables import JOINS, LEAVES
 
 STATE = ("nodes", "targets", "node_proxies", "target_proxies")
 STEP = ("weight", "previous_weight", "lead")  # the numbers of a Move that a cell takes
-SCALARS = (
-    "alignment",
-    "speed",
-    "turn",
-)  # what a cell says of the state that it gives, and of how it came there
+SCALARS = ("alignment", "speed", "turn")  # a cell's outputs about the next state and the motion of the nodes
 Side = int | str
 
 
@@ -24,10 +20,10 @@ class Ports(NamedTuple):
 
 
 def expected(manifest: Manifest) -> dict[str, Ports]:
-    """The ports of every graph, for the dimensions that the manifest gives.
+    """The ports of every model, for the dimensions in the manifest.
 
-    Free sides: n nodes, m edges, s of the nodes as a sample, k outputs, the tables of neighbours and, where
-    targets are described, c targets.
+    Dynamic dimensions: n nodes, m edges, s sampled nodes, k outputs, the neighbour tables and, where graphs
+    describe their targets, c targets.
     """
     f, d, p = manifest.features, manifest.hidden, manifest.proxies
     c: Side = manifest.targets or "c"
@@ -50,31 +46,31 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
 
 
 def check(manifest: Manifest, real: Mapping[str, Ports]) -> None:
-    """Refuse a bundle whose manifest or graphs are not what this runtime is going to bind."""
+    """Refuse a bundle whose manifest or models do not have the ports that this runtime binds."""
     found = problems(manifest, real)
     if found:
         raise BundleError(found[0])
 
 
 def problems(manifest: Manifest, real: Mapping[str, Ports]) -> list[str]:
-    """Every input or output, as the manifest says or as the graphs have it, that is not what it has to be."""
+    """Every input or output, in the manifest or in the models, that differs from the expected one."""
     found = []
     for name, ports in expected(manifest).items():
         file = manifest.onnx_models[name]
-        said = Ports(file.inputs, file.outputs)
-        for whose, has in (("the manifest's", said), ("the real", real[name])):
+        declared = Ports(file.inputs, file.outputs)
+        for whose, has in (("the manifest's", declared), ("the actual", real[name])):
             found += _differences(f"{whose} inputs of {short(file.file)}", ports.inputs, has.inputs)
             found += _differences(f"{whose} outputs of {short(file.file)}", ports.outputs, has.outputs)
     return found
 
 
 def _differences(what: str, wanted: tuple[Port, ...], found: tuple[Port, ...]) -> list[str]:
-    """Both should be the same ports, in any order."""
+    """The problem, unless both are the same ports in any order."""
     wrong = set(map(_describe, wanted)) ^ set(map(_describe, found))
     if not wrong and len(wanted) == len(found):
         return []
-    differing = short(", ".join(sorted(wrong)) or "names given twice")
-    return [f"{what} do not fit the bundle's dimensions: {differing}"]
+    differing = short(", ".join(sorted(wrong)) or "duplicate names")
+    return [f"{what} do not match the bundle's dimensions: {differing}"]
 
 
 def _describe(port: Port) -> str:
@@ -103,4 +99,4 @@ STRUCTURES: dict[str, tuple[Port, ...]] = {
     ),
     EDGES: (_integers("edge_source", "m"), _integers("edge_target", "m")),
 }
-"""How a cell takes the edges, by the name of its aggregation."""
+"""The inputs of a cell that describe the edges, by the name of its aggregation."""

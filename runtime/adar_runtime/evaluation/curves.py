@@ -1,7 +1,7 @@
-"""How good a model is at every step of every budget, and which exit that calls for."""
+"""The metric at every step of every budget, and the exit that fits these curves best."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,23 +10,23 @@ import numpy as np
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.graph import PARTS, Floats, Graph
-from adar_runtime.loop.stopping import AtTime, Final, Peak, StopRule, answer_step
+from adar_runtime.loop.stopping import RULES, AtTime, Final, StopRule, answer_step, make_rule
 
 PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
 
 
 class Moment(NamedTuple):
-    """One step of a run, whoever ran it."""
+    """One step of a run, by this runtime or by PyTorch."""
 
     time: float
     alignment: float
     scores: Floats  # [k, c]
-    speed: float = math.nan  # of the nodes, where whoever ran it knows
+    speed: float = math.nan  # of the nodes, where it is known
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What a budget gives at each of its steps, from the untouched input (step 0) to t = 1."""
+    """Alignment and metrics at each step of one budget, from the untouched input (step 0) to t = 1."""
 
     budget: int
     times: list[float] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Curve:
 
 
 def run_moments(bundle: Bundle, graph: Graph, budget: int) -> Iterator[Moment]:
-    """Run a bundle to the end and tell of every step."""
+    """Run a bundle to the end and yield every step."""
     for step in bundle.loop(graph, budget, Final()):
         yield Moment(step.time, step.alignment, step.scores(), step.motion.speed)
 
@@ -79,31 +79,27 @@ def measure_together(
 
 @dataclass(frozen=True)
 class Exit:
-    """How to stop, and what each way of stopping costs against the best step on validation data."""
+    """A calibrated exit, and what each stop rule loses against the best step on validation data."""
 
-    rule: dict[str, Any]  # the one with the least regret, as a manifest has it
+    rule: dict[str, Any]  # the rule with the least regret, in the manifest's form
     time: float  # the best calibrated time
     regret: dict[str, float]  # of each rule, the mean over budgets of (best step's metric - the rule's)
 
 
 def calibrate(groups: Sequence[Sequence[Curve]], part: str = "val") -> Exit:
-    """Choose the exit by the validation metric: no other label is looked at.
+    """Choose the exit by the validation metric; no other labels are used.
 
-    A group is one budget's curves, one a graph.
+    A group holds the curves of one budget, one for each graph.
     """
     time = _best_time(groups, part)
-    rules: dict[str, tuple[dict[str, Any], Callable[[], StopRule]]] = {
-        "time": ({"t": time}, lambda: AtTime(time)),
-        "peak": ({"patience": Peak.patience, "fallback": time}, lambda: Peak(fallback=time)),
-        "final": ({}, Final),
-    }
-    regret = {name: _regret(groups, part, make) for name, (_, make) in rules.items()}
-    least = min(regret, key=lambda name: regret[name])
-    return Exit({"rule": least} | rules[least][0], time, regret)
+    settings = {name: kind.candidate(time) for name, kind in RULES.items()}
+    rules = {name: {"rule": name} | one for name, one in settings.items() if one is not None}
+    regret = {name: _regret(groups, part, make_rule(rule)) for name, rule in rules.items()}
+    return Exit(rules[min(regret, key=lambda name: regret[name])], time, regret)
 
 
 def _best_time(groups: Sequence[Sequence[Curve]], part: str) -> float:
-    """The time whose worst budget, each the mean over graphs, is best; the later one of equals."""
+    """The time with the best worst budget (mean over graphs); the latest of equal times."""
     candidates = sorted(
         {step / c.budget for curves in groups for c in curves for step in range(1, c.budget + 1)}
     )
@@ -114,8 +110,8 @@ def _best_time(groups: Sequence[Sequence[Curve]], part: str) -> float:
     return max(candidates, key=lambda time: (worst(time), time))
 
 
-def _regret(groups: Sequence[Sequence[Curve]], part: str, make: Callable[[], StopRule]) -> float:
-    """Mean over budgets and graphs of what the rule loses against the best step."""
+def _regret(groups: Sequence[Sequence[Curve]], part: str, rule: StopRule) -> float:
+    """What the rule loses against the best step, as a mean over budgets and graphs."""
     curves = [curve for group in groups for curve in group]
-    lost = [max(c.metric(part)) - c.metric(part)[c.answer_step(make())] for c in curves]
+    lost = [max(c.metric(part)) - c.metric(part)[c.answer_step(rule)] for c in curves]
     return float(np.mean(lost))

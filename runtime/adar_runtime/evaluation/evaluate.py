@@ -1,4 +1,4 @@
-"""What a model is worth on a graph: every step of every budget, its own exit, and what costs nothing."""
+"""Evaluate a model on graphs: every step of every budget, its own exit, and training-free baselines."""
 
 import csv
 import io
@@ -13,23 +13,23 @@ from adar_runtime.evaluation.curves import Curve, Moment, measure_together
 from adar_runtime.evaluation.metrics import metric_name, scored_part, split_metrics
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import NODE, Graph
-from adar_runtime.graph.labels import numbered_as
+from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
-"""Runs a graph for a budget and tells of every step."""
+"""Runs a graph for a budget and yields every step."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One graph's figures."""
+    """The evaluation of one graph, or of several graphs together."""
 
     graph: str
-    part: str  # which labels were scored: "test", or "all" where there is no test mask
+    part: str  # the labels that are scored: "test", or "all" where there is no test mask
     metric: str
-    curves: list[Curve]  # one a budget
-    exits: list[int]  # the step that the model's own rule answers from, one a budget
-    free: dict[str, float]  # the metric of what needs no model, where classes are described
+    curves: list[Curve]  # one per budget
+    exits: list[int]  # per budget, the step that the model's own rule answers from
+    free: dict[str, float]  # the metric of each training-free baseline, where classes are described
 
     def budgets(self) -> list[dict[str, Any]]:
         """A row for each budget."""
@@ -54,7 +54,7 @@ class Evaluation:
         ]
 
     def better_for_free(self) -> dict[str, float]:
-        """What needs no model and scores no worse than the model at its exit from its largest budget."""
+        """Training-free baselines that score at least as well as the model at its largest budget."""
         reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
         return {name: value for name, value in self.free.items() if value >= reached}
 
@@ -69,7 +69,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is evaluated: how to run it, its own rule to stop by, and the graphs that it takes."""
+    """The model to evaluate: how to run it, its own stop rule, and the graphs that it accepts."""
 
     run: Runner
     make_rule: Callable[[], StopRule]
@@ -78,14 +78,14 @@ class Subject:
     regression: bool
     targets: int | None  # None where the graphs describe them
     class_names: tuple[str, ...] | None = None
-    any_budget: bool = True  # False for a model whose depth is its own
+    any_budget: bool = True  # False for a model of fixed depth
 
     def check(self, name: str, graph: Graph) -> Graph:
-        """Refuse a graph that the model was not made for; the labels of any other, as the model has them."""
+        """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""
         if graph.width != self.features:
             raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
         try:
-            return numbered_as(self, graph)
+            return align_labels(self, graph)
         except LabelsError as error:
             raise LabelsError(f"{name}: {error}") from error
 
@@ -98,7 +98,7 @@ def evaluate(
     split: int = 0,
     on_budget: Callable[[int], None] = lambda _: None,
 ) -> Evaluation:
-    """Run graphs for each of the budgets and score them together; labels serve the score and nothing else."""
+    """Run graphs for each budget and score them together. Labels are used only for scoring."""
     part = scored_part(graphs)
     if all(graph.labelled(part, split) is None for graph in graphs):
         raise GraphError(f"{name}: there are no labels to score against")
@@ -108,7 +108,7 @@ def evaluate(
         runs = [subject.run(graph, budget) for graph in graphs]
         curves.append(measure_together(runs, graphs, budget, split, [part]))
         if part not in curves[-1].metrics[0]:
-            raise GraphError(f"{name}: the {part} labels are all of one class, which tells nothing")
+            raise GraphError(f"{name}: the {part} labels are all of one class, so there is no score")
         on_budget(budget)
     return Evaluation(
         graph=name,
@@ -123,7 +123,7 @@ def evaluate(
 
 
 def _free(graph: Graph, split: int, part: str) -> dict[str, float]:
-    """What needs no model, for nodes of described classes."""
+    """The metric of each training-free baseline, for nodes with described classes."""
     if graph.target_features is None or graph.level != NODE or graph.regression:
         return {}
     scores = {name: score(graph) for name, score in TRAINING_FREE.items()}
@@ -131,7 +131,7 @@ def _free(graph: Graph, split: int, part: str) -> dict[str, float]:
 
 
 def table_writer(path: Path) -> Callable[[Sequence[Evaluation]], bytes]:
-    """How every step of every budget becomes a file of this suffix."""
+    """The function that turns evaluations into a file with this suffix."""
     writers = {".csv": _csv, ".json": _json}
     if path.suffix not in writers:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""How good the scores are: ROC-AUC for two classes, accuracy for more, R² for numbers. More is better."""
+"""Metrics: ROC-AUC for two classes, accuracy for more, R² for regression. Higher is better."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,21 @@ from adar_runtime.graph import ALL, PARTS, Floats, Graph, Integers, Mask
 
 
 def scored_part(graphs: Sequence[Graph]) -> str:
-    """The part that tells what a model is worth: the test part or, where no graph has one, all labels."""
+    """The part to evaluate on: the test part or, if no graph has a test part, all labelled outputs."""
     return ALL if all(graph.test_mask is None for graph in graphs) else "test"
 
 
 def split_metrics(
     graph: Graph, scores: Floats, split: int = 0, parts: Sequence[str] = PARTS
 ) -> dict[str, float]:
-    """The metric of scores [k, c] on each part of a split that has known labels worth measuring."""
+    """The metric of scores [k, c] on each part of a split. Parts where it is undefined are left out."""
     return pooled_metrics([graph], [scores], split, parts)
 
 
 def pooled_metrics(
     graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0, parts: Sequence[str] = PARTS
 ) -> dict[str, float]:
-    """The same over the outputs of several graphs together, as if they were one."""
+    """Like `split_metrics`, over the outputs of several graphs together."""
     measured = {}
     for name in parts:
         known = [
@@ -36,16 +36,16 @@ def pooled_metrics(
 
 
 def metric_name(targets: int, *, regression: bool = False) -> str:
-    """What `metric` measures for this many targets."""
+    """Name of the metric for this number of targets."""
     if regression:
         return "r2"
     return "roc_auc" if targets == 2 else "accuracy"
 
 
 def metric(scores: Floats, labels: Integers | Floats) -> float:
-    """R² for labels that are numbers [k, c], ROC-AUC of scores [k, 2], accuracy of scores [k, c].
+    """R² for regression targets [k, c], ROC-AUC for scores [k, 2], accuracy for scores [k, c].
 
-    NaN where there is nothing to measure.
+    NaN if the metric is undefined, for example without labels.
     """
     if labels.dtype == np.float32:
         return r_squared(scores, labels.astype(np.float32, copy=False))
@@ -55,10 +55,10 @@ def metric(scores: Floats, labels: Integers | Floats) -> float:
 
 
 def r_squared(scores: Floats, values: Floats) -> float:
-    """Share of the variance that is explained, of all columns together.
+    """Explained share of the variance, over all columns together.
 
-    Summed in float64: numpy adds the rows of float32 one after the other, and a million of them are lost in
-    the rounding.
+    Summed in float64: numpy adds float32 rows one after another, and over a million rows the rounding error
+    is too large.
     """
     true = values.astype(np.float64)
     spread = float(((true - true.mean(axis=0)) ** 2).sum())
@@ -66,7 +66,7 @@ def r_squared(scores: Floats, values: Floats) -> float:
 
 
 def roc_auc(score: Floats, positive: Mask) -> float:
-    """Probability that a positive scores above a negative, ties counting half (Mann–Whitney U)."""
+    """Probability that a positive scores above a negative; ties count half (Mann–Whitney U)."""
     positives = int(positive.sum())
     negatives = len(positive) - positives
     if not positives or not negatives:
@@ -78,15 +78,19 @@ def roc_auc(score: Floats, positive: Mask) -> float:
 
 
 def roc_points(score: Floats, positive: Mask) -> tuple[Floats, Floats]:
-    """The curve that `roc_auc` is the area under: shares of negatives and of positives above each score."""
+    """The ROC curve: false-positive and true-positive rates at each score."""
     order = np.argsort(-score, kind="stable")
     last_of_equals = np.append(np.diff(score[order]) != 0, True)
-    hits = np.cumsum(positive[order])[last_of_equals]
-    misses = np.cumsum(~positive[order])[last_of_equals]
-    return tuple(np.append(0.0, counts / max(1, counts[-1])).astype(np.float32) for counts in (misses, hits))  # type: ignore[return-value]
+    true_positives = np.cumsum(positive[order])[last_of_equals]
+    false_positives = np.cumsum(~positive[order])[last_of_equals]
+    return _rates(false_positives), _rates(true_positives)
+
+
+def _rates(counts: Integers) -> Floats:
+    return np.append(0.0, counts / max(1, counts[-1])).astype(np.float32)
 
 
 def confusion(predicted: Integers, labels: Integers, classes: int) -> Integers:
-    """How many outputs of each class [c, c] (rows) were taken for each (columns)."""
+    """Confusion matrix [c, c]: rows are the labels, columns the predictions."""
     counts: Integers = np.bincount(labels * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes)

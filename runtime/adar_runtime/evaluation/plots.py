@@ -1,4 +1,4 @@
-"""Pictures: a learning curve, a run, and what every step of every budget gives. Drawn without a screen."""
+"""Plots: learning curves, alignment of an inference, metric by budget, speed. No display is needed."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from adar_runtime.benchmarking.sides import PYTORCH, Timing
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.evaluation.curves import Curve
 from adar_runtime.files import write_file
-from adar_runtime.loop.loop import Result
+from adar_runtime.loop.result import Result
 
-APART = 0.02  # of its size, from one side of a comparison to the next
+SHIFT = 0.02  # horizontal shift from one side of a comparison to the next, as a fraction of the size
 
 
 def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
-    """Loss of every epoch, and the validation metric where it was measured."""
-    figure, axes = _axes("epoch", "loss")
+    """Training loss by epoch, and the validation metric for the epochs that measured it."""
+    figure, axes = _axes("epoch", "training loss (log scale)")
     axes.plot([row["epoch"] for row in history], [row["loss"] for row in history], color="tab:gray", lw=1)
     axes.set_yscale("log")
     measured = [row for row in history if row.get("val") is not None]
@@ -30,7 +30,7 @@ def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path)
 
 
 def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> None:
-    """Metric and alignment against t, one line a budget, the alignment's peak marked."""
+    """Metric and alignment against t: one line per budget, with a mark at the peak of the alignment."""
     figure, (top, bottom) = _stacked()
     for index, curve in enumerate(curves):
         colour = f"C{index % 10}"
@@ -38,7 +38,7 @@ def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> 
             curve.times,
             [100 * value for value in curve.metric(part)],
             color=colour,
-            label=f"S = {curve.budget}",
+            label=f"budget {curve.budget}",
         )
         bottom.plot(curve.times, curve.alignment, color=colour)
         peak = curve.alignment.index(max(curve.alignment))
@@ -46,42 +46,44 @@ def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> 
         top.plot(curve.times[peak], 100 * curve.metric(part)[peak], "o", color=colour, ms=4)
     top.set_ylabel(f"{part} {metric} (%)")
     top.legend(fontsize=8, ncols=2)
-    bottom.set_ylabel("alignment (● peak)")
-    bottom.set_xlabel("t = s / S")
+    bottom.set_ylabel("alignment (● = peak)")
+    bottom.set_xlabel("time t = step / budget")
     _save(figure, path)
 
 
 def plot_run(result: Result, path: Path) -> None:
-    """Alignment against t, and where the answer is from."""
-    figure, axes = _axes("t", "alignment")
+    """Alignment against t, with a mark at the time of the predictions."""
+    figure, axes = _axes("time t", "alignment")
     points = sorted(zip(result.times, result.alignment, strict=True))
     axes.plot(*zip(*points, strict=True), color="tab:blue", lw=1.5, marker="." if len(points) < 64 else None)
     axes.axvline(result.best_time, color="tab:orange", ls="--", lw=1)
     axes.plot(result.best_time, result.alignment[result.best_step], "o", color="tab:orange")
     calls = f"{result.cell_calls} cell calls, budget {result.budget}"
     axes.set_title(
-        f"answer at t = {result.best_time:.3g} ({calls}):\n{result.stop_reason.value}", fontsize=9, loc="left"
+        f"predictions from t = {result.best_time:.3g} ({calls})\nstop reason: {result.stop_reason.value}",
+        fontsize=9,
+        loc="left",
     )
     _save(figure, path)
 
 
 def plot_speed(timings: Sequence[Timing], path: Path) -> None:
-    """Time of a run and of a step against nodes and edges, a colour for each side, with its spread.
+    """Time per inference and per step against nodes and edges, one colour per side.
 
-    Graphs with as many edges a node are joined by a line. Sides stand a little apart, to be seen.
+    A line joins graphs of equal mean degree. Sides are shifted a little so that they do not overlap.
     """
     figure = _figure(9.6, 7.2)
     panels = figure.subplots(2, 2, sharex="col", sharey="row")
     sides = list(dict.fromkeys(one.side.label for one in timings))
-    for row, (what, seconds) in enumerate((("a run", "runs"), ("a step", "steps"))):
+    for row, (what, seconds) in enumerate((("inference", "runs"), ("step", "steps"))):
         for axes, size in zip(panels[row], ("nodes", "edges"), strict=True):
             for index, label in enumerate(sides):
                 mine = [one for one in timings if one.side.label == label]
-                _draw_side(axes, mine, size, seconds, index, 1 + APART * (index - len(sides) / 2))
+                _draw_side(axes, mine, size, seconds, index, 1 + SHIFT * (index - len(sides) / 2))
             _log_axes(axes, sorted({getattr(one.case, size) for one in timings}))
-        panels[row, 0].set_ylabel(f"milliseconds {what} (median, 10 to 90 %)")
+        panels[row, 0].set_ylabel(f"milliseconds per {what}\n(median, 10th to 90th percentile)")
     for axes, size in zip(panels[1], ("nodes", "edges"), strict=True):
-        axes.set_xlabel(size)
+        axes.set_xlabel(f"{size} of the graph")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     _save(figure, path)
 
@@ -90,14 +92,14 @@ def _draw_side(
     axes: Any, timings: Sequence[Timing], size: str, seconds: str, index: int, shift: float
 ) -> None:
     colour, marker = f"C{index % 10}", "s" if timings[0].side.backend == PYTORCH else "o"
-    dense = sorted({round(one.case.edges / one.case.nodes) for one in timings})
-    for degree in dense:
+    degrees = sorted({round(one.case.edges / one.case.nodes) for one in timings})
+    for degree in degrees:
         line = [one for one in timings if round(one.case.edges / one.case.nodes) == degree]
         sizes = [getattr(one.case, size) * shift for one in line]
         spreads = [np.quantile(getattr(one, seconds), [0.1, 0.5, 0.9]) * 1e3 for one in line]
         low, middle, high = zip(*spreads, strict=True)
         axes.vlines(sizes, low, high, color=colour, lw=1, alpha=0.6)
-        label = timings[0].side.label if degree == dense[0] else None
+        label = timings[0].side.label if degree == degrees[0] else None
         axes.plot(sizes, middle, f"{marker}-", color=colour, ms=5, lw=0.8, label=label)
 
 
@@ -115,9 +117,9 @@ def _log_axes(axes: Any, sizes: Sequence[int]) -> None:
 
 
 def check_drawable(path: Path) -> None:
-    """Refuse a picture of a kind that is not drawn, or where nothing can be, before the work."""
+    """Raise an error for an unknown file type or a missing matplotlib, before any work is done."""
     if path.suffix not in (".png", ".svg"):
-        raise UsageError(f"{path}: a plot is drawn as .png or .svg, not {path.suffix or 'nothing'!r}")
+        raise UsageError(f"{path}: a plot is a .png or .svg file, not {path.suffix or 'nothing'!r}")
     _check_installed()
 
 
@@ -141,7 +143,7 @@ def _stacked() -> tuple[Any, Any]:
 
 def _figure(width: float, height: float) -> Any:
     _check_installed()
-    from matplotlib.figure import Figure  # without pyplot there is no screen to look for
+    from matplotlib.figure import Figure  # pyplot would look for a display
 
     return Figure(figsize=(width, height), layout="constrained")
 

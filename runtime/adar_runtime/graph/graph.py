@@ -1,4 +1,4 @@
-"""Graph: what a graph is, and every check on it."""
+"""`Graph` and `SparseRows`: the user's data, checked when it is built."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,29 +6,47 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError, short
-from adar_runtime.graph import checks
-from adar_runtime.graph.checks import Floats, Integers, Mask, require
+from adar_runtime.graph import _checks as checks
+from adar_runtime.graph._checks import Floats, Integers, Mask, require
 from adar_runtime.graph.limits import MAX_CLASSES, MAX_COLUMNS
 
-__all__ = ["EDGE", "GRAPH", "LEVELS", "MASKS", "NODE", "Floats", "Graph", "Integers", "Mask", "SparseRows"]
-
-ALL = "all"  # the part of a split that is all of it
 NODE, EDGE, GRAPH = LEVELS = ("node", "edge", "graph")
-"""What predictions are made for."""
+"""What predictions are made for: each node, each pair of nodes, or the whole graph."""
 
 PARTS = ("train", "val", "test")
 """The parts of a split."""
 
+ALL = "all"
+"""All outputs, as the name of a part."""
+
 MASKS = tuple(f"{part}_mask" for part in PARTS)
+"""The mask fields of a `Graph`."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A matrix by its non-zero entries, row after row (CSR): for bag-of-words features."""
+    """A sparse matrix in CSR layout, for features with many zeros such as bags of words.
 
-    starts: Integers  # [rows + 1]
-    columns: Integers  # [entries]
-    values: Floats  # [entries]
+    Row i has the values `values[starts[i] : starts[i + 1]]` in the columns
+    `columns[starts[i] : starts[i + 1]]`. Columns may be in any order. Entries that are given twice add up.
+
+    Args:
+        starts: [rows + 1] integers, from 0 to the number of entries (scipy: `indptr`).
+        columns: [entries] integers, the column of each entry (scipy: `indices`).
+        values: [entries] finite numbers (scipy: `data`).
+        shape: (rows, columns) of the matrix.
+
+    Raises:
+        GraphError: The arrays do not describe a matrix of this shape.
+
+    Examples:
+        >>> SparseRows([0, 2, 3], [0, 2, 1], [1.0, 2.0, 3.0], (2, 3)).dense(0, 2).tolist()
+        [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]
+    """
+
+    starts: Integers
+    columns: Integers
+    values: Floats
     shape: tuple[int, int]
 
     def __post_init__(self) -> None:
@@ -36,9 +54,9 @@ class SparseRows:
         _set(self, columns=checks.integers("x_indices", self.columns))
         _set(self, values=checks.floats("x_data", self.values))
         rows, width = self.shape
-        require(rows >= 0 and width >= 0, f"x_shape is {self.shape}, and a shape has no negative side")
-        require(width <= MAX_COLUMNS, f"x has {width:,} columns: up to {MAX_COLUMNS:,} work")
-        require(self.starts.shape == (rows + 1,), f"x_indptr has to have {rows + 1} entries for {rows} rows")
+        require(rows >= 0 and width >= 0, f"x_shape is {self.shape}: sizes must not be negative")
+        require(width <= MAX_COLUMNS, f"x has {width:,} columns; at most {MAX_COLUMNS:,} are supported")
+        require(self.starts.shape == (rows + 1,), f"x_indptr must have {rows + 1} entries for {rows} rows")
         require(
             self.columns.shape == self.values.shape and self.values.ndim == 1,
             "x_indices and x_data differ in length",
@@ -46,12 +64,12 @@ class SparseRows:
         ordered = (
             self.starts[0] == 0 and self.starts[-1] == len(self.values) and (np.diff(self.starts) >= 0).all()
         )
-        require(bool(ordered), "x_indptr has to rise from 0 to the number of entries in x_data")
-        checks.within("x_indices", self.columns, width, "columns")
+        require(bool(ordered), "x_indptr must increase from 0 to the number of entries in x_data")
+        checks.check_range("x_indices", self.columns, width, "columns")
         self._sort()
 
     def dense(self, start: int, stop: int) -> Floats:
-        """Rows start to stop with their zeros."""
+        """Rows start … stop - 1 as a dense matrix [stop - start, columns]."""
         rows = np.repeat(np.arange(stop - start), np.diff(self.starts[start : stop + 1]))
         entries = slice(self.starts[start], self.starts[stop])
         block = np.zeros((stop - start, self.shape[1]), np.float32)
@@ -59,12 +77,12 @@ class SparseRows:
         return block
 
     def _sort(self) -> None:
-        """Bring every row's columns into order, each once; entries given twice add up."""
+        """Sort the columns of every row, and add up entries that are given twice."""
         rows, width = self.shape
-        place = np.repeat(np.arange(rows), np.diff(self.starts)) * width + self.columns
-        if (np.diff(place) > 0).all():
+        position = np.repeat(np.arange(rows), np.diff(self.starts)) * width + self.columns
+        if (np.diff(position) > 0).all():
             return
-        unique, entry = np.unique(place, return_inverse=True)
+        unique, entry = np.unique(position, return_inverse=True)
         _set(self, values=np.bincount(entry, self.values, len(unique)).astype(np.float32))
         _set(self, columns=unique % width)
         _set(self, starts=np.concatenate([[0], np.cumsum(np.bincount(unique // width, minlength=rows))]))
@@ -72,25 +90,43 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A graph with features, and whatever else is known about it. Building one checks it.
+    """A graph with node features and, optionally, labels, splits and class descriptions.
 
-    Numbers are brought to float32 and int64; a value that does not fit, an index beyond the graph or
-    a NaN, but in a label that is a number, is a GraphError that says where.
+    All arguments are checked and converted to float32, int64 or bool when a graph is built. Shapes use
+    n nodes, f features, m edges, c classes and k outputs. A model predicts k outputs: n for the level
+    "node", one per pair for "edge", and 1 for "graph".
 
-    What is predicted is counted by `outputs` (k): each of the nodes, each of the `pairs` of nodes
-    (level "edge"), or the graph itself (level "graph").
+    Args:
+        features: [n, f] finite numbers.
+        edge_index: [2, m] node ids, row 0 the sources, row 1 the targets. A node receives messages along
+            its incoming edges only: give both directions for an undirected graph.
+        labels: [k] classes from 0, -1 where unknown; or [k, c] floats for regression, NaN where unknown.
+        train_mask: [splits, k] booleans, the outputs to train on; [k] is one split.
+        val_mask: Same, the outputs to validate on.
+        test_mask: Same, the outputs to test on.
+        target_features: [c, f] descriptions of the classes, for zero-shot models.
+        class_names: [c] strings.
+        pairs: [2, k] node ids, the pairs to predict. Sets the level "edge".
+        level: "node", "edge" or "graph": what a prediction is made for.
+
+    Raises:
+        GraphError: An argument has the wrong shape or type, an id is out of range, or a value is not finite.
+
+    Examples:
+        >>> graph = Graph(features=[[1.0], [2.0], [3.0]], edge_index=[[0, 1], [1, 2]], labels=[0, 1, -1])
+        >>> graph.nodes, graph.edges, graph.targets
+        (3, 2, 2)
     """
 
-    features: Floats | SparseRows  # [n, f]
-    edge_index: Integers  # [2, m], row 0 source, row 1 target
-    # [k] classes, -1 where unknown; or [k, c] numbers (regression), with a NaN where unknown
+    features: Floats | SparseRows
+    edge_index: Integers
     labels: Integers | Floats | None = None
-    train_mask: Mask | None = None  # [splits, k], as are the other two
+    train_mask: Mask | None = None
     val_mask: Mask | None = None
     test_mask: Mask | None = None
-    target_features: Floats | None = None  # [c, f], descriptions of the classes
-    class_names: tuple[str, ...] | None = None  # [c]
-    pairs: Integers | None = None  # [2, k], nodes whose link is to be judged
+    target_features: Floats | None = None
+    class_names: tuple[str, ...] | None = None
+    pairs: Integers | None = None
     level: str = NODE
 
     def __post_init__(self) -> None:
@@ -98,13 +134,15 @@ class Graph:
             _set(self, features=checks.matrix("x", self.features))
         require(self.nodes > 0, "the graph is empty: x has no rows")
         require(self.width > 0, "x has no columns: every node needs at least one feature")
-        require(self.width <= MAX_COLUMNS, f"x has {self.width:,} columns: up to {MAX_COLUMNS:,} work")
+        require(
+            self.width <= MAX_COLUMNS, f"x has {self.width:,} columns; at most {MAX_COLUMNS:,} are supported"
+        )
         _set(self, edge_index=self._node_pairs("edge_index", self.edge_index))
         if self.pairs is not None:
             _set(self, pairs=self._node_pairs("pairs", self.pairs), level=EDGE)
-            require(self.outputs > 0, "pairs is empty: there is nothing to judge")
+            require(self.outputs > 0, "pairs is empty: give at least one pair of nodes")
         require(self.level in LEVELS, f"level is {short(self.level)!r}, not one of {', '.join(LEVELS)}")
-        require(self.level != EDGE or self.pairs is not None, "level is 'edge', and there are no pairs")
+        require(self.level != EDGE or self.pairs is not None, "level is 'edge', but pairs is missing")
         self._check_masks()
         self._check_targets()
 
@@ -114,37 +152,40 @@ class Graph:
         splits = {name: len(mask) for name, mask in masks.items()}
         if len(set(splits.values())) > 1:
             found = ", ".join(f"{name} {count}" for name, count in splits.items())
-            raise GraphError(f"the masks differ in their number of splits: {found}")
+            raise GraphError(f"the masks have different numbers of splits: {found}")
         _set(self, **masks)
 
     def _check_targets(self) -> None:
         if self.labels is not None:
             _set(self, labels=self._labels(self.labels))
-        shown = self._shown()
+        in_labels = self._targets_in_labels()
         if self.target_features is not None:
             targets = checks.matrix("target_x", self.target_features)
             require(len(targets) > 0, "target_x has no rows: describe at least one class")
             require(
                 targets.shape[1] == self.width,
-                f"target_x has {targets.shape[1]} columns, x has {self.width}: they have to be of one space",
+                f"target_x has {targets.shape[1]} columns, but x has {self.width}: they must be equal",
             )
             require(
-                shown == len(targets) if self.regression else shown <= len(targets),
-                f"target_x describes {len(targets)} classes, and y speaks of {shown:,}",
+                in_labels == len(targets) if self.regression else in_labels <= len(targets),
+                f"target_x describes {len(targets)} classes, but y has {in_labels:,}",
             )
             _set(self, target_features=targets)
         require(
-            self.targets <= MAX_CLASSES, f"there are {self.targets:,} classes: up to {MAX_CLASSES:,} work"
+            self.targets <= MAX_CLASSES,
+            f"the graph has {self.targets:,} classes; at most {MAX_CLASSES:,} are supported",
         )
         if self.class_names is not None:
             _set(self, class_names=checks.names("class_names", self.class_names))
 
     @property
     def nodes(self) -> int:
+        """n, the number of nodes."""
         return self.features.shape[0]
 
     @property
     def edges(self) -> int:
+        """m, the number of edges."""
         return self.edge_index.shape[1]
 
     @property
@@ -154,43 +195,53 @@ class Graph:
 
     @property
     def outputs(self) -> int:
-        """k, how many things are predicted."""
+        """k, the number of predictions."""
         if self.pairs is not None:
             return self.pairs.shape[1]
         return self.nodes if self.level == NODE else 1
 
     @property
     def regression(self) -> bool:
-        """Whether the labels are numbers to come close to, not classes."""
+        """Whether the labels are regression targets, not classes."""
         return self.labels is not None and self.labels.dtype == np.float32
 
     @property
     def targets(self) -> int:
-        """c: how many classes or attributes the descriptions name or, without any, the labels show."""
-        return self._shown() if self.target_features is None else len(self.target_features)
+        """c, the number of classes or regression targets: of `target_features`, or else of the labels."""
+        return self._targets_in_labels() if self.target_features is None else len(self.target_features)
 
-    def _shown(self) -> int:
-        """How many targets the labels show."""
+    def _targets_in_labels(self) -> int:
         if self.labels is None:
             return 0
         return self.labels.shape[1] if self.regression else int(self.labels.max()) + 1
 
     def rows(self, start: int, stop: int) -> Floats:
-        """Features of the nodes start to stop, dense."""
+        """Features of the nodes start … stop - 1 as a dense matrix [stop - start, f]."""
         if isinstance(self.features, SparseRows):
             return self.features.dense(start, min(stop, self.nodes))
         return self.features[start:stop]
 
-    def labelled(self, name: str, split: int = 0) -> Mask | None:
-        """Which outputs of a part ("train", "val", "test", "all") have a known label; None if none has."""
+    def labelled(self, part: str, split: int = 0) -> Mask | None:
+        """Find the outputs of a part that have a known label.
+
+        Args:
+            part: "train", "val", "test" or "all".
+            split: Number of the split, from 0.
+
+        Returns:
+            [k] booleans; None if no output of the part has a label.
+
+        Raises:
+            GraphError: The graph has no such split.
+        """
         if self.labels is None:
             return None
         everything = np.ones((split + 1, self.outputs), np.bool_)
-        masks: Mask | None = everything if name == ALL else getattr(self, f"{name}_mask")
+        masks: Mask | None = everything if part == ALL else getattr(self, f"{part}_mask")
         if masks is None:
             return None
         if not 0 <= split < len(masks):
-            raise GraphError(f"there is no split {split}: the graph has splits 0 to {len(masks) - 1}")
+            raise GraphError(f"split {split} does not exist: the graph has splits 0 to {len(masks) - 1}")
         known = ~np.isnan(self.labels).any(axis=1) if self.regression else self.labels >= 0
         chosen: Mask = masks[split] & known
         return chosen if chosen.any() else None
@@ -198,13 +249,13 @@ class Graph:
     def _node_pairs(self, name: str, value: Any) -> Integers:
         pairs = checks.integers(name, value)
         require(pairs.ndim == 2 and len(pairs) == 2, f"{name} has shape {list(pairs.shape)}, not [2, edges]")
-        checks.within(name, pairs, self.nodes, "nodes")
+        checks.check_range(name, pairs, self.nodes, "ids")
         return pairs
 
     def _labels(self, value: Any) -> Integers | Floats:
         value, what = checks.array("y", value), {NODE: "nodes", EDGE: "pairs", GRAPH: "graph"}[self.level]
         numbers = value.dtype.kind == "f"
-        labels = checks.floats("y", value, unknown=True) if numbers else checks.integers("y", value)
+        labels = checks.floats("y", value, allow_nan=True) if numbers else checks.integers("y", value)
         require(
             labels.ndim in (1, 2) and len(labels) == self.outputs and labels.size > 0,
             f"y has shape {list(labels.shape)}, not one label for each of {self.outputs} {what}",
@@ -212,12 +263,12 @@ class Graph:
         if labels.dtype == np.float32:
             return labels.reshape(self.outputs, -1)
         labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        require(labels.ndim == 1, "y has several columns of integers; numbers to come close to are floats")
-        require(int(labels.min()) >= -1, "y has a label below -1; -1 stands for unknown")
+        require(labels.ndim == 1, "y has several columns of integers; regression targets must be floats")
+        require(int(labels.min()) >= -1, "y contains a label below -1; use -1 for unknown")
         return labels
 
 
 def _set(frozen: object, **values: object) -> None:
-    """Put the checked, converted value in place of the given one."""
+    """Replace arguments of a frozen dataclass by their checked, converted values."""
     for name, value in values.items():
         object.__setattr__(frozen, name, value)

@@ -1,4 +1,4 @@
-"""How large a thing from outside may be. Checked before memory is asked for on its behalf."""
+"""Size limits for graphs from files. Checked before memory is allocated."""
 
 import os
 from pathlib import Path
@@ -6,47 +6,47 @@ from pathlib import Path
 from adar_runtime.errors import GraphError, UsageError
 
 MAX_BYTES = 8 * 2**30
-"""All arrays of one graph together. The environment's ADAR_MAX_BYTES is used instead where it is set."""
+"""Limit for all arrays of one graph together. The environment variable ADAR_MAX_BYTES overrides it."""
 
 MAX_COLUMNS = 1_000_000
-"""Features of a node; a model has a row of weights for each."""
+"""Feature columns. A model has one row of weights for each."""
 
 MAX_CLASSES = 100_000
-"""Targets of a graph; a model has scores for each, and labels alone can ask for any number."""
+"""Classes of a graph. A model has one score for each; one large label would ask for any number of them."""
 
 
 def max_bytes() -> int:
-    """The limit that holds here."""
+    """The limit in use: ADAR_MAX_BYTES if set, else MAX_BYTES."""
     given = os.environ.get("ADAR_MAX_BYTES", str(MAX_BYTES))
     if not given.isdecimal() or len(given) > 18 or not int(given):
-        raise UsageError(f"ADAR_MAX_BYTES is {given!r}: it has to be a whole number of bytes")
+        raise UsageError(f"ADAR_MAX_BYTES is {given!r}: set it to a whole number of bytes")
     return int(given)
 
 
 def check_size(path: Path) -> None:
-    """Refuse a file of text that is larger than all arrays of a graph may be."""
+    """Raise a GraphError if a text file is larger than the limit."""
     if path.stat().st_size > max_bytes():
         raise GraphError(
-            f"it is larger than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
+            f"larger than {max_bytes():,} bytes: if you trust the file, set ADAR_MAX_BYTES higher"
         )
 
 
 def limit_is_given() -> bool:
-    """Whether the user has said how much a file may ask for."""
+    """Whether the user set ADAR_MAX_BYTES."""
     return "ADAR_MAX_BYTES" in os.environ
 
 
-class Allowance:
-    """What is left of the limit while the arrays of one graph are looked at."""
+class ByteBudget:
+    """The bytes left for further arrays of one graph."""
 
     def __init__(self) -> None:
         self._limit = self._left = max_bytes()
 
-    def take(self, name: str, count: int, item_bytes: int) -> None:
-        """Count an array in, with at least the 4 bytes a number that it becomes in a Graph."""
+    def reserve(self, name: str, count: int, item_bytes: int) -> None:
+        """Reserve an array; at least 4 bytes per item, because a Graph converts items to 32 or 64 bits."""
         self._left -= count * max(item_bytes, 4)
         if self._left < 0:
             raise GraphError(
-                f"{name} would bring its arrays above {self._limit:,} bytes: "
-                "if you trust it, set ADAR_MAX_BYTES higher"
+                f"{name} would bring the arrays of the graph above {self._limit:,} bytes: "
+                "if you trust the file, set ADAR_MAX_BYTES higher"
             )

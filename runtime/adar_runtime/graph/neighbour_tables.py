@@ -1,12 +1,25 @@
-"""Neighbour lists of any length -> a few rectangular tables, which every backend can sum over.
+"""Neighbour lists as a few rectangular tables, so that every backend can sum over neighbours.
 
-A list is cut into rows of one full width and one shorter row for the rest; rows of like length share a
-table, padded to its width. A table is summed by a Gather and a ReduceSum. Where a list took several rows,
-a second round of tables joins their sums. So a hub of 100,000 neighbours costs no more than its edges,
-little is padded (0 to 20 % on real graphs), and sums are short, hence precise and always in the same order.
+A list of neighbours is cut into rows of one full width and one shorter row for the rest. Rows of similar
+length share a table, padded with 0. A Gather and a ReduceSum sum all rows of a table. If a list was cut into
+several rows, a second round of tables joins the sums of these rows.
 
-Scatter-add would need no tables. TensorRT has none, and ONNX Runtime's ScatterND loses updates when
-several threads meet at a node.
+Example with full rows of width 2, without the unused tables. m0 … m3 are the messages of the nodes. In a leaf
+table, the entry v + 1 stands for the message of node v. In every table, 0 stands for zeros.
+
+    neighbours        rows          leaf tables    row sums              join table   joined sums
+    node 0: 1, 2, 3   (1 2), (3)    [[4],          1: m3                 [[3, 1]]     4: m1 + m2 + m3
+    node 1: 0         (0)            [1]]          2: m0
+    nodes 2, 3: -                   [[2, 3]]       3: m1 + m2
+
+place = [4, 2, 0, 0]: the sum of node 0 is a joined sum, that of node 1 a row sum, the others are zero.
+
+- A hub of 100,000 neighbours costs no more than its edges.
+- Padding is 0 to 20 % on real graphs.
+- Sums are short, therefore precise, and always in the same order.
+
+Scatter-add would need no tables, but TensorRT has no scatter-add, and ONNX Runtime's ScatterND loses updates
+when several threads write to one node.
 """
 
 from dataclasses import dataclass
@@ -17,14 +30,12 @@ from numpy.typing import NDArray
 
 from adar_runtime.graph.neighbours import Neighbours
 
-LEAVES = 6  # tables of messages: one of full rows, the others for what is left of the lists
-JOINS = 3  # tables of their sums
+LEAVES = 6  # leaf tables: one for full rows, the others for the shorter rows
+JOINS = 3  # join tables
 FULL_WIDTHS = (8, 16, 32, 64, 128, 256, 512)
-JOIN_WIDTH = (
-    4096  # rows that one list is cut into at most, as long as wider rows can do it: TensorRT has to know
-)
-SAMPLE = 1024  # nodes, evenly spread: enough to tell how fast all of them move
-CANDIDATES = 256  # widths that are considered for a table; more would not make them fit much better
+JOIN_WIDTH = 4096  # most rows per list, unless the widest rows need more: TensorRT needs an upper bound
+SAMPLE = 1024  # nodes, evenly spaced: enough to estimate how fast all nodes move
+CANDIDATES = 256  # widths to choose from for a table; more would hardly reduce the padding
 
 Index = NDArray[np.int32]
 Sizes = NDArray[np.int64]
@@ -32,55 +43,62 @@ Sizes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tables:
-    """Where each node's neighbours are found. The entry 0 always stands for a row of zeros."""
+    """The neighbour tables of a graph. In every table, the entry 0 stands for a row of zeros.
 
-    leaves: tuple[Index, ...]  # each [rows, width]; v + 1 is the message of node v
-    joins: tuple[Index, ...]  # each [rows, width]; i + 1 is the i-th sum of all leaves
-    place: Index  # [n]: the node's sum, among zeros, sums of leaves and sums of joins in this order
-    sample: Index  # nodes by whose velocity the motion of all is judged
+    Attributes:
+        leaves: LEAVES tables [rows, width]. The entry v + 1 is the message of node v.
+        joins: JOINS tables [rows, width]. The entry i + 1 is the i-th row sum of all leaf tables.
+        place: [n], the index of each node's sum in [zero, row sums of the leaves, row sums of the joins].
+        sample: Nodes whose velocity is measured to estimate the movement of all nodes.
+    """
+
+    leaves: tuple[Index, ...]
+    joins: tuple[Index, ...]
+    place: Index
+    sample: Index
 
     @classmethod
     def of(cls, neighbours: Neighbours) -> "Tables":
-        """Lay out all lists, in O(m)."""
+        """Build the tables, in O(m)."""
         rows = _cut(neighbours, _full_width(neighbours.counts))
         messages = neighbours.sources + 1
-        leaves, row_place = _fill(messages, rows.starts, rows.lengths, LEAVES)
+        leaves, row_position = _build(messages, rows.starts, rows.lengths, LEAVES)
         several = np.flatnonzero(rows.counts > 1)
-        joins, join_place = _fill(row_place + 1, rows.firsts[several], rows.counts[several], JOINS)
+        joins, join_position = _build(row_position + 1, rows.firsts[several], rows.counts[several], JOINS)
         place = np.zeros(neighbours.nodes, np.int32)
         single = rows.counts == 1
-        place[single] = row_place[rows.firsts[single]] + 1
-        place[several] = join_place + 1 + sum(map(len, leaves))
+        place[single] = row_position[rows.firsts[single]] + 1
+        place[several] = join_position + 1 + sum(map(len, leaves))
         sample = np.linspace(0, len(place) - 1, min(len(place), SAMPLE)).astype(np.int32)
         return cls(leaves, joins, place, sample)
 
     def arrays(self) -> dict[str, Index]:
-        """By the names that a cell has for them."""
+        """The tables by the names of the cell's inputs."""
         leaves = {f"leaf_{i}": table for i, table in enumerate(self.leaves)}
         joins = {f"join_{i}": table for i, table in enumerate(self.joins)}
         return leaves | joins | {"place": self.place, "sample": self.sample}
 
 
 class _Rows(NamedTuple):
-    """The rows that lists are cut into, those of one list after each other."""
+    """The rows that the lists are cut into, list by list."""
 
-    starts: Sizes  # of each row, in the array of all neighbours
-    lengths: Sizes
-    firsts: Sizes  # of each list: its first row,
-    counts: Sizes  # and how many there are
+    starts: Sizes  # [rows], first position of each row in Neighbours.sources
+    lengths: Sizes  # [rows]
+    firsts: Sizes  # [n], the first row of each list
+    counts: Sizes  # [n], the number of rows of each list
 
 
 def _cut(neighbours: Neighbours, width: int) -> _Rows:
     counts = -(-neighbours.counts // width)
     firsts = np.cumsum(counts) - counts
-    number = np.arange(counts.sum()) - np.repeat(firsts, counts)  # of a row within its list
+    number = np.arange(counts.sum()) - np.repeat(firsts, counts)  # of each row within its list
     starts = np.repeat(neighbours.starts[:-1], counts) + number * width
     lengths = np.minimum(np.repeat(neighbours.starts[1:], counts) - starts, width)
     return _Rows(starts, lengths, firsts, counts)
 
 
 def _full_width(counts: Sizes) -> int:
-    """The width of full rows that makes the tables smallest."""
+    """The width of full rows that gives the smallest tables."""
     highest = int(counts.max(initial=0))
     useful = [width for width in FULL_WIDTHS if width < 2 * highest] or [FULL_WIDTHS[0]]
     joinable = [width for width in useful if highest <= JOIN_WIDTH * width] or [useful[-1]]
@@ -88,34 +106,35 @@ def _full_width(counts: Sizes) -> int:
 
 
 def widest_join(longest: int) -> int:
-    """How many rows a list may take, of those in a graph whose longest has so many neighbours."""
+    """Upper bound on the rows of a list in a graph whose longest list has `longest` neighbours."""
     narrow, wide = FULL_WIDTHS[0], FULL_WIDTHS[-1]
     return max(min(-(-longest // narrow), JOIN_WIDTH), -(-longest // wide))
 
 
 def _entries(counts: Sizes, width: int) -> float:
-    rests, rows = counts % width, -(-counts // width)
+    """Entries of all tables, with full rows of this width."""
+    remainders, rows = counts % width, -(-counts // width)
     full = int((counts // width).sum()) * width
-    return full + _best_widths(rests, LEAVES - 1)[1] + _best_widths(rows[rows > 1], JOINS)[1]
+    return full + _best_widths(remainders, LEAVES - 1)[1] + _best_widths(rows[rows > 1], JOINS)[1]
 
 
-def _fill(
+def _build(
     values: Sizes, starts: Sizes, lengths: Sizes, number: int
 ) -> tuple[tuple[Index, ...], NDArray[np.int64]]:
-    """Tables of values[starts[i] : starts[i] + lengths[i]], and where among all their rows each list i is."""
+    """Tables of the rows values[starts[i] : starts[i] + lengths[i]], and the position of each row in them."""
     widths = _best_widths(lengths, number)[0]
     table = np.searchsorted(widths, lengths)
-    tables, places, offset = [], np.zeros(len(lengths), np.int64), 0
+    tables, positions, offset = [], np.zeros(len(lengths), np.int64), 0
     for index in range(number):
         chosen = np.flatnonzero(table == index)
         tables.append(_table(values, starts[chosen], lengths[chosen]))
-        places[chosen] = offset + np.arange(len(chosen))
+        positions[chosen] = offset + np.arange(len(chosen))
         offset += len(tables[-1])
-    return tuple(tables), places
+    return tuple(tables), positions
 
 
 def _table(values: Sizes, starts: Sizes, lengths: Sizes) -> Index:
-    """One row a list, padded with 0; a table that nobody needs is one row of it."""
+    """One table, padded with 0; an unused table is a single 0."""
     if not len(starts):
         return np.zeros((1, 1), np.int32)
     column = np.arange(lengths.max())
@@ -126,15 +145,16 @@ def _table(values: Sizes, starts: Sizes, lengths: Sizes) -> Index:
 
 
 def _best_widths(lengths: Sizes, number: int) -> tuple[Sizes, float]:
-    """Widths of at most `number` tables that pad least, ascending, and how many entries they have then."""
+    """Widths of at most `number` tables with the least padding, ascending, and the entries of all tables."""
     widths, rows = np.unique(lengths[lengths > 0], return_counts=True)
     if not len(widths):
         return np.zeros(0, np.int64), 0.0
-    if len(widths) > CANDIDATES:  # group lists of nearly the same length
+    if len(widths) > CANDIDATES:  # group rows of nearly the same length
         groups = np.unique(np.geomspace(1, len(widths), CANDIDATES).astype(np.int64)) - 1
         rows = np.diff(np.concatenate([[0], np.cumsum(rows)[groups]]))
         widths = widths[groups]
-    # cost[i, j]: lists of widths i … j in one table; best[j]: those before j, in the tables so far.
+    # Dynamic programming. cost[i, j]: entries of one table for the widths i … j. best[j]: entries of the best
+    # tables so far for all widths before j.
     before = np.concatenate([[0], np.cumsum(rows)])
     cost = (before[1:] - before[:-1, None]) * widths.astype(np.float64)
     cost[np.tril_indices(len(widths), -1)] = np.inf
@@ -143,11 +163,11 @@ def _best_widths(lengths: Sizes, number: int) -> tuple[Sizes, float]:
         total = best[:-1, None] + cost
         cuts.append(total.argmin(axis=0))
         best = np.concatenate([[0.0], total.min(axis=0)])
-    return _chosen(widths, cuts), float(best[-1])
+    return _trace_back(widths, cuts), float(best[-1])
 
 
-def _chosen(widths: Sizes, cuts: list[NDArray[np.intp]]) -> Sizes:
-    """Walk back through the best cuts, from the widest table to the narrowest."""
+def _trace_back(widths: Sizes, cuts: list[NDArray[np.intp]]) -> Sizes:
+    """Follow the best cuts back, from the widest table to the narrowest."""
     chosen, end = [], len(widths)
     for cut in reversed(cuts):
         if end:

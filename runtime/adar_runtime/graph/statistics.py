@@ -1,4 +1,4 @@
-"""What there is to know about a graph before a model is trained or run on it."""
+"""Statistics of a graph: degrees, components, classes, homophily and splits."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from adar_runtime.graph import ALL, MASKS, PARTS, Graph, Integers, SparseRows
 
 @dataclass(frozen=True)
 class Degrees:
-    """Of the neighbours that nodes hear: distinct edges that end there."""
+    """In-degrees: the number of distinct incoming edges of a node."""
 
     least: int
     median: float
@@ -20,7 +20,7 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts and shares; what does not apply is None."""
+    """Statistics of a graph; None where a statistic does not apply."""
 
     nodes: int
     edges: int
@@ -28,33 +28,33 @@ class Statistics:
     sparse: bool
     level: str
     outputs: int
-    repeated: int  # edges that are there already
-    loops: int
-    one_way: int  # distinct edges without the one back
-    isolated: int  # nodes that hear nobody
-    components: int
+    repeated: int  # edges that are given more than once
+    loops: int  # edges from a node to itself
+    one_way: int  # distinct edges without the reverse edge
+    isolated: int  # nodes without incoming edges
+    components: int  # weakly connected
     largest_component: int
     degrees: Degrees
     classes: int
-    regression: bool  # whether labels are numbers, so many as there are classes
-    labelled: int
+    regression: bool  # whether labels are regression targets; `classes` is then their number
+    labelled: int  # outputs with a known label
     class_sizes: list[int] | None
     class_names: list[str] | None
-    described: bool  # whether target_x is there
-    homophily: float | None  # share of edges between known labels that join equal ones
-    chance: float | None  # the same if edges were drawn regardless of labels
+    described: bool  # whether target_x describes the classes
+    homophily: float | None  # share of edges with two known labels whose labels are equal
+    chance: float | None  # expected homophily if edges were independent of labels
     splits: int
-    parts: dict[str, int]  # labels of each part of the first split
+    parts: dict[str, int]  # known labels of each part of the split
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """For JSON."""
         return asdict(self)
 
 
 def statistics(graph: Graph, split: int = 0) -> Statistics:
-    """Look at all of a graph."""
+    """Compute the statistics of a graph and one of its splits."""
     edges = Edges.of(graph)
-    heard = np.bincount(edges.distinct[1], minlength=graph.nodes)
+    in_degrees = np.bincount(edges.distinct[1], minlength=graph.nodes)
     sizes = np.unique(components(graph.edge_index, graph.nodes), return_counts=True)[1]
     homophily, chance = _homophily(graph, edges.distinct)
     known = graph.labelled(ALL)
@@ -69,10 +69,15 @@ def statistics(graph: Graph, split: int = 0) -> Statistics:
         repeated=edges.repeated,
         loops=edges.loops,
         one_way=edges.one_way,
-        isolated=int((heard == 0).sum()),
+        isolated=int((in_degrees == 0).sum()),
         components=len(sizes),
         largest_component=int(sizes.max()),
-        degrees=Degrees(int(heard.min()), float(np.median(heard)), float(heard.mean()), int(heard.max())),
+        degrees=Degrees(
+            int(in_degrees.min()),
+            float(np.median(in_degrees)),
+            float(in_degrees.mean()),
+            int(in_degrees.max()),
+        ),
         classes=graph.targets,
         regression=graph.regression,
         labelled=0 if known is None else int(known.sum()),
@@ -82,15 +87,15 @@ def statistics(graph: Graph, split: int = 0) -> Statistics:
         homophily=homophily,
         chance=chance,
         splits=max((len(mask) for name in MASKS if (mask := getattr(graph, name)) is not None), default=0),
-        parts={part: count_of(graph, part, split) for part in PARTS},
+        parts={part: count_labels(graph, part, split) for part in PARTS},
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges as a model takes them, and what was left out."""
+    """The distinct edges, which a model uses, and counts of special edges."""
 
-    distinct: Integers  # [2, m'], loops included
+    distinct: Integers  # [2, distinct edges], loops included
     repeated: int
     loops: int
     one_way: int
@@ -100,13 +105,13 @@ class Edges:
         source, target = graph.edge_index
         keys = np.unique(source * graph.nodes + target)
         source, target = np.divmod(keys, graph.nodes)
-        back = np.isin(target * graph.nodes + source, keys, assume_unique=True)
+        has_reverse = np.isin(target * graph.nodes + source, keys, assume_unique=True)
         loops = int((source == target).sum())
-        return cls(np.stack([source, target]), graph.edges - len(keys), loops, int((~back).sum()))
+        return cls(np.stack([source, target]), graph.edges - len(keys), loops, int((~has_reverse).sum()))
 
 
 def components(edge_index: Integers, nodes: int) -> Integers:
-    """For every node, the smallest node that it is linked to in any number of steps, either way."""
+    """For every node, the smallest node of its weakly connected component, [n]."""
     smallest = np.arange(nodes)
     while True:
         ends = smallest[edge_index]
@@ -122,7 +127,7 @@ def components(edge_index: Integers, nodes: int) -> Integers:
 
 
 def _homophily(graph: Graph, edges: Integers) -> tuple[float | None, float | None]:
-    """Of edges between different nodes with known classes."""
+    """Homophily, and its value by chance, over edges between different nodes with known classes."""
     if (
         graph.labels is None
         or graph.regression
@@ -140,14 +145,14 @@ def _homophily(graph: Graph, edges: Integers) -> tuple[float | None, float | Non
 
 
 def class_sizes(graph: Graph) -> Integers | None:
-    """Labels of each class; None where there are none, or they are numbers."""
+    """Number of labels of each class; None without labels, and for regression."""
     if graph.labels is None or graph.regression:
         return None
     labels = graph.labels.astype(np.int64)
     return np.bincount(labels[labels >= 0], minlength=graph.targets)
 
 
-def count_of(graph: Graph, part: str, split: int) -> int:
-    """How many labels a part has."""
+def count_labels(graph: Graph, part: str, split: int) -> int:
+    """Number of known labels of a part."""
     mask = graph.labelled(part, split)
     return 0 if mask is None else int(mask.sum())

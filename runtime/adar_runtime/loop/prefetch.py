@@ -1,4 +1,4 @@
-"""Reading ahead: the next thing is fetched in the background while the one before is worked on."""
+"""Fetch the next item in the background while the caller works on the current one."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +7,10 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items in the same order; what fetching one raises comes out in its place."""
+def prefetch(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the same items in the same order; an error while fetching an item is raised in its place."""
     source, end = iter(items), object()
-    with ThreadPoolExecutor(1, "read-ahead") as reader:
+    with ThreadPoolExecutor(1, "prefetch") as reader:
         upcoming = reader.submit(next, source, end)
         while (item := upcoming.result()) is not end:
             upcoming = reader.submit(next, source, end)

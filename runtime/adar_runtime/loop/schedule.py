@@ -1,4 +1,4 @@
-"""Times of the steps, and what the cell is told about them."""
+"""The times of the steps, and the step encoding that the cell receives."""
 
 from functools import lru_cache
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def time_at(step: int, budget: int, *, unit_step: bool = False) -> float:
-    """t_s = s / S for a budget S: the total time is 1 whatever the budget.
+    """t_s = s / S for a budget S: the total time is 1 for every budget.
 
     With `unit_step`, t_s = s: every step takes a time of 1, which is the paper's ablation.
     """
@@ -15,7 +15,7 @@ def time_at(step: int, budget: int, *, unit_step: bool = False) -> float:
 
 
 def times(budget: int, *, unit_step: bool = False) -> NDArray[np.float64]:
-    """t_s for s = 0 … S, all at once."""
+    """t_s for s = 0 … S, [S + 1]."""
     return np.array([time_at(step, budget, unit_step=unit_step) for step in range(budget + 1)])
 
 
@@ -30,5 +30,5 @@ def step_code(time: float, width: int) -> NDArray[np.float32]:
 
 @lru_cache
 def _frequencies(width: int) -> NDArray[np.float64]:
-    """ω of each column."""
+    """ω of each column, [width]."""
     return 10000.0 ** (-2 * (np.arange(width) // 2) / width)

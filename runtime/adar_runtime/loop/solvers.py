@@ -1,44 +1,48 @@
-"""Which calls of the cell lead through a budget of steps: times and weights, no tensors of their own.
+"""Solvers: which cell calls lead through a budget of steps.
 
-The recurrence is Euler's method on an ordinary differential equation, so a better integrator needs fewer
-calls. Every solver here aims at the answer of Euler's method with the budget's step h = 1/S, not at the exact
-solution: the answer is that of S steps, whoever computes it. Two things follow.
+A new solver is one class and one line in `SOLVERS`.
 
-* A step of size H stands for H/h steps of Euler's. To second order their sum is H v + ½ H (H - h) v', so
-  the velocity before enters with -½ H (H - h) / H_before. With h = 0 this is Adams-Bashforth's weight, with
-  H = h it is 0, which is Euler's.
-* Within a step the cell lets nodes see proxies and targets that have already moved (the appendix's order).
-  They lead by h, and have to go on doing so when the step is larger: otherwise the velocity is off by a term
-  in H, and every solver is back to first order.
+The recurrence is Euler's method on an ordinary differential equation (ODE), so a better integrator needs
+fewer cell calls. Every solver here reproduces the result of Euler's method with the budget's step h = 1/S,
+not the exact solution: the result is that of S Euler steps, whichever solver computes it. Two things follow.
 
-A solver is a generator of moves; what the cell said of the last one comes back into it.
+* A step of size H replaces H/h Euler steps. To second order their sum is H v + ½ H (H - h) v', so the
+  previous velocity has the weight -½ H (H - h) / H_previous. With h = 0 this is the Adams-Bashforth weight.
+  With H = h the weight is 0, which is Euler's method.
+* Within a step, nodes see proxies and targets that have already moved (the order of the paper's appendix).
+  Proxies and targets lead by h. A larger step must keep the lead at h: otherwise the velocity has an error of
+  first order in H, and every solver falls back to first order.
+
+A solver is a generator of moves. After each cell call it receives the motion of the nodes.
 """
 
 import math
-from collections.abc import Generator
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
+from adar_runtime.loop.registry import check_tolerance, create, is_count, is_tolerance, setting
 
-MAX_CALLS = 1_000_000  # of a solver whose purpose is to need few
+MAX_CALLS = 1_000_000  # for a solver whose purpose is to need few calls
 
 
 class Move(NamedTuple):
-    """One call of the cell."""
+    """One cell call."""
 
-    time: float  # at which the velocity is taken
-    size: float  # how far the call goes
+    time: float  # at which the velocity is computed
+    size: float  # time from this state to the next one
     weight: float  # of this velocity
-    previous_weight: float  # of the one before
-    lead: float  # how far ahead nodes see proxies and targets
+    previous_weight: float  # of the previous velocity
+    lead: float  # how far ahead in time nodes see proxies and targets
 
 
 class Motion(NamedTuple):
-    """What a call said about the nodes, as root mean squares over the entries of a sample of them."""
+    """How the nodes moved in one cell call: root mean squares over the entries of a sample of nodes."""
 
     speed: float  # of the velocity
-    turn: float  # of its difference from the one before
+    turn: float  # of the difference between this velocity and the previous one
 
 
 Moves = Generator[Move, Motion, None]
@@ -46,18 +50,73 @@ Moves = Generator[Move, Motion, None]
 
 @runtime_checkable
 class Solver(Protocol):
-    """One way through the times from `start` to `end`, for steps of Euler's of size `h`."""
+    """Any object with this method is a solver and can be given to `Bundle.run`.
 
-    def moves(self, start: float, end: float, h: float) -> Moves: ...
+    A solver that is available by name is a `RegisteredSolver` in `SOLVERS`.
+    """
+
+    def moves(self, start: float, end: float, h: float) -> Moves:
+        """Yield the cell calls that lead from time `start` to time `end`.
+
+        Args:
+            start: Time of the current state.
+            end: Time of the last state.
+            h: Step size of the budget, 1/S.
+
+        Returns:
+            A generator of moves. It receives the `Motion` of each call.
+        """
+        ...
+
+
+class Attempt(NamedTuple):
+    """One run to try when `adar-deploy export` measures a solver."""
+
+    budget: int
+    solver: Solver
+
+
+class RegisteredSolver(ABC):
+    """A solver with a name, and all that export, bundles and the command line need to know about it."""
+
+    needs_ode: ClassVar[bool] = True  # the solver is valid only for a cell that behaves like an ODE
+
+    @abstractmethod
+    def moves(self, start: float, end: float, h: float) -> Moves:
+        """See `Solver.moves`."""
+
+    @classmethod
+    def attempts(cls, budget: int) -> Iterator[Attempt]:  # noqa: ARG003
+        """Runs to try until one reproduces `budget` Euler steps, the cheapest first. None by default."""
+        yield from ()
+
+    @classmethod
+    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The settings that were measured to reproduce the reference; None if none were measured.
+
+        Args:
+            calls: The fewest cell calls that reproduced the reference; None where the bundle does not say.
+            trial: The manifest's record of that trial; empty where there is none. A stranger may have written
+                the record: check the types.
+        """
+        del calls, trial
+        return None
 
 
 def steps_between(start: float, end: float, h: float) -> int:
-    """How many steps of size h it takes, at least one."""
+    """The number of steps of size h from start to end, at least one."""
     return max(1, math.ceil((end - start) / h - 1e-6))
 
 
-class Euler:
-    """The reference: every step of the budget is a call."""
+@dataclass(frozen=True)
+class Euler(RegisteredSolver):
+    """The reference solver: every step of the budget is one cell call.
+
+    Examples:
+        >>> bundle.run(graph, budget=300, solver=Euler())  # doctest: +SKIP
+    """
+
+    needs_ode: ClassVar[bool] = False
 
     def moves(self, start: float, end: float, h: float) -> Moves:
         count = steps_between(start, end, h)
@@ -65,77 +124,131 @@ class Euler:
             now, then = (start + (end - start) * s / count for s in (step, step + 1))
             yield Move(now, then - now, then - now, 0.0, then - now)
 
+    @classmethod
+    def attempts(cls, budget: int) -> Iterator[Attempt]:
+        """Smaller budgets."""
+        return (Attempt(steps, cls()) for steps in (25, 50, 100, 150, 200, 250) if steps < budget)
+
+    @classmethod
+    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """Euler's method has no settings and needs no measurement."""
+        return {}
+
 
 @dataclass(frozen=True)
-class AdamsBashforth2:
-    """The same answer, to second order, from at most `calls` calls for the whole time."""
+class AdamsBashforth2(RegisteredSolver):
+    """Second-order Adams-Bashforth: the result of the budget's Euler steps from at most `calls` cell calls.
 
-    calls: int = 32
+    Args:
+        calls: Cell calls for the whole time, at most one for each step of the budget.
+
+    Raises:
+        UsageError: `calls` is not a whole number from 1 to 1,000,000.
+
+    Examples:
+        >>> bundle.run(graph, budget=300, solver=AdamsBashforth2(calls=32))  # doctest: +SKIP
+    """
+
+    calls: int = setting(32, "Cell calls for the whole time")
 
     def __post_init__(self) -> None:
-        if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
-            raise UsageError(f"calls is {short(self.calls)}: it has to be at least 1")
+        if not is_count(self.calls, 1):
+            raise UsageError(f"calls is {short(self.calls)}: choose at least 1")
         if self.calls > MAX_CALLS:
             raise UsageError(f"calls is above {MAX_CALLS:,}: choose fewer, or the solver euler")
 
     def moves(self, start: float, end: float, h: float) -> Moves:
         whole = end - start
         count = min(steps_between(start, end, h), max(1, math.ceil(self.calls * whole - 1e-6)))
-        size, before = whole / count, 0.0
+        size, previous = whole / count, 0.0
         for step in range(count):
-            yield _second_order(start + step * size, size, before, h)
-            before = size
+            yield _second_order(start + step * size, size, previous, h)
+            previous = size
+
+    @classmethod
+    def attempts(cls, budget: int) -> Iterator[Attempt]:
+        """More and more calls."""
+        counts = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192)
+        return (Attempt(budget, cls(calls)) for calls in counts if calls < budget)
+
+    @classmethod
+    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG003
+        """The number of calls."""
+        return None if calls is None else {"calls": calls}
 
 
 @dataclass(frozen=True)
-class Adaptive:
-    """Second order, with steps as long as the tolerance allows.
+class Adaptive(RegisteredSolver):
+    """Second-order Adams-Bashforth with steps as long as an error estimate allows.
 
-    The velocity changes on a time scale τ = speed / acceleration, both seen in the cell's answers. The error
-    of a step, relative to the way, is about 5/12 (H/τ)²; `tolerance` is what it may be.
+    The velocity changes on a time scale τ = speed / acceleration, both from the cell's outputs. The error of
+    a step of size H, relative to the distance moved, is about 5/12 (H/τ)².
+
+    Args:
+        tolerance: Error allowed in one step, relative to the distance moved; above 0 and below 1.
+        first: Size of the first step, before the change of the velocity is known.
+        growth: Largest ratio of one step to the previous one. Above 2.4 the method is unstable.
+
+    Raises:
+        UsageError: `tolerance` is not between 0 and 1.
+
+    Examples:
+        >>> bundle.run(graph, budget=300, solver=Adaptive(tolerance=1e-3))  # doctest: +SKIP
     """
 
-    tolerance: float = 1e-3
-    first: float = 1 / 32  # the first step, before anything is known of the velocity's changes
-    growth: float = 1.5  # at most, from one step to the next: beyond 2.4 the method is not stable
+    tolerance: float = setting(1e-3, "Error allowed in one step, relative to the distance moved")
+    first: float = 1 / 32
+    growth: float = 1.5
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance < 1:
-            raise UsageError(f"tolerance is {short(self.tolerance)}: it lies between 0 and 1")
+        check_tolerance(self.tolerance)
 
     def moves(self, start: float, end: float, h: float) -> Moves:
-        now, size, before = start, max(h, self.first), 0.0
+        now, size, previous = start, max(h, self.first), 0.0
         while end - now > 1e-9:
             calls_left = max(1, round((end - now) / size))
-            size = (end - now) / calls_left if calls_left <= 2 else size  # no sliver of a step at the end
-            motion = yield _second_order(now, size, before, h)
-            now, last = now + size, before
-            before = size
-            size = self._next_size(motion, size, last, h)
+            size = (end - now) / calls_left if calls_left <= 2 else size  # no tiny step at the end
+            motion = yield _second_order(now, size, previous, h)
+            now, before = now + size, previous
+            previous = size
+            size = self._next_size(motion, size, before, h)
 
-    def _next_size(self, motion: Motion, size: float, before: float, h: float) -> float:
-        if not before or not motion.turn:
+    def _next_size(self, motion: Motion, size: float, previous: float, h: float) -> float:
+        if not previous or not motion.turn:
             return size
-        scale = motion.speed * before / motion.turn  # τ: the turn is over the step before
+        scale = motion.speed * previous / motion.turn  # τ: the turn happened over the previous step
         wanted = scale * math.sqrt(self.tolerance * 12 / 5)
         return max(h, min(wanted, size * self.growth))
 
+    @classmethod
+    def attempts(cls, budget: int) -> Iterator[Attempt]:
+        """Smaller and smaller tolerances."""
+        return (Attempt(budget, cls(tolerance)) for tolerance in (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4))
 
-def _second_order(time: float, size: float, before: float, h: float) -> Move:
-    """A step of this size after one of size `before` (0 where there was none)."""
-    previous = -size * max(0.0, size - h) / (2 * before) if before else 0.0
-    return Move(time, size, size - previous, previous, min(h, size))
+    @classmethod
+    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG003
+        """The tolerance of the trial."""
+        tolerance = trial.get("tolerance")
+        return {"tolerance": tolerance} if is_tolerance(tolerance) else None
 
 
-SOLVERS: dict[str, type[Solver]] = {"euler": Euler, "ab2": AdamsBashforth2, "adaptive": Adaptive}
-"""By the names of the command line."""
+def _second_order(time: float, size: float, previous: float, h: float) -> Move:
+    """A step of this size after a step of size `previous` (0 for the first step)."""
+    previous_weight = -size * max(0.0, size - h) / (2 * previous) if previous else 0.0
+    return Move(time, size, size - previous_weight, previous_weight, min(h, size))
 
 
-def make_solver(name: str, **settings: Any) -> Solver:
-    """A solver from its name and settings."""
-    if name not in SOLVERS:
-        raise UsageError(f"there is no solver {name!r}: choose {', '.join(SOLVERS)}")
-    try:
-        return SOLVERS[name](**settings)
-    except TypeError as error:
-        raise UsageError(f"the solver {name!r} does not take {', '.join(settings)}") from error
+SOLVERS: dict[str, type[RegisteredSolver]] = {"euler": Euler, "ab2": AdamsBashforth2, "adaptive": Adaptive}
+"""The solvers by name, as the command line and manifests use it."""
+
+DEFAULT_SOLVER = "euler"
+"""The reference, which works for every bundle."""
+
+
+def make_solver(name: str, **settings: Any) -> RegisteredSolver:
+    """A solver from its name and settings.
+
+    Raises:
+        UsageError: There is no such solver, or the solver does not accept the settings.
+    """
+    return create(SOLVERS, "solver", name, settings)

@@ -1,11 +1,11 @@
-"""When to stop, and which state to answer from.
+"""Stop rules: when to stop, and which state to answer from. A new rule is one class and one line in `RULES`.
 
-A rule watches the alignment of each state, the untouched input (step 0) included, and says whether
-that state is the best answer so far and whether to stop. A new rule is one class here.
+A rule sees each state once, starting with the untouched input (step 0). For each state the rule decides
+whether this state is the best answer so far and whether to stop.
 """
 
-import inspect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -13,64 +13,112 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
+from adar_runtime.loop.alignment_curve import AlignmentCurve, Point
+from adar_runtime.loop.registry import check_tolerance, create, find, is_count, is_number, setting
 
 
 class StopReason(Enum):
-    """Why a run stopped; the value is the sentence that people read."""
+    """Why a run stopped. The value is the sentence shown to people.
 
-    PEAK = "the alignment had passed its peak"
-    RISING = "the budget was used up with the alignment still at its highest"
+    Examples:
+        >>> bundle.run(graph).stop_reason is StopReason.PEAK  # doctest: +SKIP
+        True
+    """
+
+    PEAK = "the alignment passed its peak"
+    RISING = "the budget was used up while the alignment was at its highest"
     NO_PEAK = "the alignment had no peak, so the answer is the state at t = 1"
-    NO_PEAK_BY_TIME = "the alignment had no peak by the time that was found best on validation data"
-    CONVERGED = "what was left of the time would hardly have moved the nodes"
-    NOT_CONVERGED = "the budget was used up before the nodes came to rest"
-    TIME = "the time that was found best on validation data was reached"
-    BUDGET = "the budget was used up, as asked"
-    PER_NODE = "the budget was used up; each node answers from its own peak"
-    CANCELLED = "the caller stopped it"
+    NO_PEAK_BY_TIME = "the alignment had no peak before the calibrated exit time"
+    CONVERGED = "the nodes converged: the remaining movement was below the tolerance"
+    NOT_CONVERGED = "the budget was used up before the nodes converged"
+    TIME = "the exit time was reached"
+    BUDGET = "the whole budget was used, as requested"
+    CANCELLED = "the caller stopped the loop"
 
 
-class Sight(NamedTuple):
-    """What a rule sees of a state."""
+class Observation(NamedTuple):
+    """What a rule sees of one state."""
 
-    time: float  # as a share of the whole
-    budget: int  # steps of Euler's that the whole time is worth
+    time: float  # as a fraction of the total time
+    budget: int  # Euler steps in the total time
     alignment: float
-    speed: float  # root mean square of the nodes' velocity that led here; 0 for the untouched input
-    last: bool  # no later state will come
+    speed: float  # root mean square of the nodes' velocity that led to this state; 0 for the untouched input
+    last: bool  # no later state follows
 
 
 class Verdict(NamedTuple):
+    """A rule's decision about one state."""
+
     keep: bool  # answer from this state, unless a later one is kept
     stop: StopReason | None
-    time: float | None = None  # on stopping: answer from here, which lies beside the kept state
+    time: float | None = None  # on stopping: answer from this time, which is near the kept state
 
 
 @runtime_checkable
 class StopRule(Protocol):
-    """Sees each state once, in order. Every run watches with a copy, so a rule may remember what it saw."""
+    """Any object with these methods is a stop rule and can be given to `Bundle.run`.
+
+    Every run uses a copy of the rule, so a rule may store what it has seen. A rule that is available by name
+    is a `RegisteredRule` in `RULES`.
+    """
 
     def end(self, budget: int) -> float:
-        """The share of the whole time beyond which it never asks to go."""
+        """The latest time the rule can ask for, as a fraction of the total time.
+
+        Args:
+            budget: Euler steps in the total time.
+
+        Returns:
+            A number above 0 and at most 1.
+        """
         ...
 
-    def watch(self, sight: Sight) -> Verdict: ...
+    def watch(self, observed: Observation) -> Verdict:
+        """Decide about the next state.
+
+        Args:
+            observed: Time, alignment and speed of the state.
+
+        Returns:
+            Whether to keep the state as the answer, and whether to stop.
+        """
+        ...
 
 
-@dataclass
-class Final:
-    """Use the whole budget and answer at t = 1."""
+class RegisteredRule(ABC):
+    """A stop rule with a name, and all that training, bundles and the command line need to know about it."""
 
     def end(self, budget: int) -> float:  # noqa: ARG002
         return 1.0
 
-    def watch(self, sight: Sight) -> Verdict:
-        return Verdict(keep=True, stop=StopReason.BUDGET if sight.last else None)
+    @abstractmethod
+    def watch(self, observed: Observation) -> Verdict:
+        """See `StopRule.watch`."""
+
+    @classmethod
+    def candidate(cls, exit_time: float) -> dict[str, Any] | None:  # noqa: ARG003
+        """Settings to compare when training calibrates the exit; None leaves the rule out."""
+        return None
+
+    @classmethod
+    def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:  # noqa: ARG003
+        """Complete settings with a bundle's calibrated exit time, which a stranger may have written."""
+        return dict(settings)
 
 
 @dataclass
-class AtTime:
-    """Stop at a given share of the whole time, which calibration on a validation split found best."""
+class AtTime(RegisteredRule):
+    """Stop at a given time, usually the time that was best on a validation split.
+
+    Args:
+        t: Exit time as a fraction of the total time, above 0 and at most 1.
+
+    Raises:
+        UsageError: `t` is not such a number.
+
+    Examples:
+        >>> bundle.run(graph, budget=100, stop=AtTime(0.8))  # doctest: +SKIP
+    """
 
     t: float
 
@@ -78,200 +126,204 @@ class AtTime:
         _check_time(self.t)
 
     def end(self, budget: int) -> float:
+        """The budget's step nearest to the exit time."""
         return _nearest_step(self.t, budget)
 
-    def watch(self, sight: Sight) -> Verdict:
-        reached = sight.last or round(sight.time * sight.budget) >= round(
-            self.end(sight.budget) * sight.budget
-        )
+    def watch(self, observed: Observation) -> Verdict:
+        budget = observed.budget
+        reached = observed.last or round(observed.time * budget) >= round(self.end(budget) * budget)
         return Verdict(keep=reached, stop=StopReason.TIME if reached else None)
+
+    @classmethod
+    def candidate(cls, exit_time: float) -> dict[str, Any]:
+        """The calibrated time."""
+        return {"t": exit_time}
+
+    @classmethod
+    def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:
+        """The bundle's calibrated time, unless a time is given."""
+        if "t" not in settings and exit_time is None:
+            raise UsageError("the bundle has no calibrated exit time: use another --exit, such as peak")
+        return {"t": exit_time} | dict(settings)
 
 
 @dataclass
-class Converged:
-    """Stop when what is left of the time moves the nodes by less than `tolerance` of their way so far."""
+class Peak(RegisteredRule):
+    """Stop after `patience` steps without a new maximum of the alignment; answer from the maximum.
 
-    tolerance: float = 1e-3
-    _way: float = field(default=0.0, init=False, repr=False)
+    A maximum counts as a peak only if the alignment rose to it by at least `prominence` of the curve's range.
+    A falling curve therefore has no peak, even with noise. Without a peak, the run continues to the time
+    `fallback` instead of answering from the untouched input.
+
+    Where states are further apart than the budget's steps, the peak is the maximum of the parabola through
+    the highest state and its two neighbours, rounded to the nearest step.
+
+    Args:
+        patience: Steps of the budget without a new maximum before stopping, at least 1.
+        prominence: Smallest rise to a peak, as a fraction of the curve's range, from 0 to 1.
+        minimum_steps: Steps of the budget before which the rule never stops.
+        fallback: Exit time of a curve without a peak, as a fraction of the total time.
+
+    Raises:
+        UsageError: A setting is out of its range.
+
+    Examples:
+        >>> bundle.run(graph, budget=300, stop=Peak(patience=20))  # doctest: +SKIP
+    """
+
+    patience: int = setting(10, "Steps without a new peak before stopping")
+    prominence: float = 0.01
+    minimum_steps: int = 0
+    fallback: float = 1.0
+    _curve: AlignmentCurve = field(default_factory=AlignmentCurve, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_count(self.patience, 1):
+            raise UsageError(f"patience is {short(self.patience)}: choose a whole number of at least 1 step")
+        if not is_count(self.minimum_steps, 0):
+            raise UsageError(f"minimum_steps is {short(self.minimum_steps)}: choose a whole number of steps")
+        if not is_number(self.prominence) or not 0 <= self.prominence <= 1:
+            raise UsageError(f"prominence is {short(self.prominence)}: choose a fraction from 0 to 1")
+        _check_time(self.fallback)
+
+    def watch(self, observed: Observation) -> Verdict:
+        time, budget, curve = observed.time, observed.budget, self._curve
+        previous = curve.last.time
+        curve.add(Point(time, observed.alignment))
+        if observed.last:
+            return self._at_the_end(observed)
+        step, waited = (round(span * budget) for span in (time, time - curve.best))
+        has_peak = curve.has_peak(self.prominence)
+        if has_peak and waited >= self.patience and step >= self.minimum_steps:
+            return Verdict(keep=False, stop=StopReason.PEAK, time=curve.peak_between_states(budget))
+        rising = curve.best == time and time > 0
+        fallback = _nearest_step(self.fallback, budget)
+        if fallback <= time and not rising and not has_peak:
+            exact = previous >= fallback or math.isclose(time, fallback)  # or no earlier state to return to
+            return Verdict(keep=True, stop=StopReason.NO_PEAK_BY_TIME, time=None if exact else fallback)
+        return Verdict(keep=curve.best == time, stop=None)
+
+    def _at_the_end(self, observed: Observation) -> Verdict:
+        if self._curve.best == observed.time:
+            return Verdict(keep=True, stop=StopReason.RISING)
+        if self._curve.has_peak(self.prominence):
+            time = self._curve.peak_between_states(observed.budget)
+            return Verdict(keep=False, stop=StopReason.PEAK, time=time)
+        return Verdict(keep=True, stop=StopReason.NO_PEAK)
+
+    @classmethod
+    def candidate(cls, exit_time: float) -> dict[str, Any]:
+        """The default patience, with the calibrated time as the fallback."""
+        return {"patience": cls.patience, "fallback": exit_time}
+
+    @classmethod
+    def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:
+        """The calibrated time is the fallback, unless a fallback is given."""
+        return ({"fallback": exit_time} if is_exit_time(exit_time) else {}) | dict(settings)
+
+
+@dataclass
+class Converged(RegisteredRule):
+    """Stop when the nodes would move by less than `tolerance` of their total movement in the remaining time.
+
+    Args:
+        tolerance: Remaining movement allowed, as a fraction of the total; above 0 and below 1.
+
+    Raises:
+        UsageError: `tolerance` is not between 0 and 1.
+
+    Examples:
+        >>> bundle.run(graph, budget=300, stop=Converged(tolerance=1e-2))  # doctest: +SKIP
+    """
+
+    tolerance: float = setting(
+        1e-3, "Remaining movement allowed, as a fraction of the total", option="within"
+    )
+    _moved: float = field(default=0.0, init=False, repr=False)
     _time: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not _is_number(self.tolerance) or not 0 < self.tolerance < 1:
-            raise UsageError(f"tolerance is {short(self.tolerance)}: it lies between 0 and 1")
+        check_tolerance(self.tolerance)
 
-    def end(self, budget: int) -> float:  # noqa: ARG002
-        return 1.0
-
-    def watch(self, sight: Sight) -> Verdict:
-        if math.isnan(sight.speed):
-            raise UsageError("the rule converged needs the speed of the nodes, which is not known here")
-        self._way += sight.speed * (sight.time - self._time)
-        self._time = sight.time
-        if sight.last:
+    def watch(self, observed: Observation) -> Verdict:
+        if math.isnan(observed.speed):
+            raise UsageError("the exit rule 'converged' needs the speed of the nodes, which is unknown here")
+        self._moved += observed.speed * (observed.time - self._time)
+        self._time = observed.time
+        if observed.last:
             return Verdict(keep=True, stop=StopReason.NOT_CONVERGED)
-        left = sight.speed * (1 - sight.time)
-        done = sight.time > 0 and left <= self.tolerance * self._way
+        remaining = observed.speed * (1 - observed.time)
+        done = observed.time > 0 and remaining <= self.tolerance * self._moved
         return Verdict(keep=True, stop=StopReason.CONVERGED if done else None)
 
 
 @dataclass
-class Peak:
-    """Stop after `patience` steps of the budget without a new maximum, and answer from the maximum.
+class Final(RegisteredRule):
+    """Use the whole budget and answer from the state at t = 1.
 
-    A peak has been climbed: it counts only if the alignment rose to it by at least `prominence`
-    of all that the curve has moved. A curve that only falls therefore has none, and noise on it
-    makes none; the run then goes on to the time `fallback` instead of answering from the untouched input.
-
-    Where the states are further apart than the budget's steps, the peak is where the parabola through the
-    highest and its two neighbours has its own, at the nearest step.
+    Examples:
+        >>> bundle.run(graph, budget=300, stop=Final()).stop_reason  # doctest: +SKIP
+        <StopReason.BUDGET: 'the whole budget was used, as requested'>
     """
 
-    patience: int = 10
-    prominence: float = 0.01
-    minimum_steps: int = 0  # no stop before
-    fallback: float = 1.0
-    _best: float = field(default=0.0, init=False, repr=False)  # time of the highest state that was climbed to
-    _peak: float = field(default=-math.inf, init=False, repr=False)  # its alignment
-    _foot: float = field(default=math.inf, init=False, repr=False)  # the lowest alignment before it
-    _last: "Point" = field(default_factory=lambda: Point(0.0, math.inf), init=False, repr=False)
-    _low: float = field(default=math.inf, init=False, repr=False)  # of all so far
-    _high: float = field(default=-math.inf, init=False, repr=False)
-    _around: list["Point"] = field(default_factory=list, init=False, repr=False)  # before, at and after _best
+    def watch(self, observed: Observation) -> Verdict:
+        return Verdict(keep=True, stop=StopReason.BUDGET if observed.last else None)
 
-    def __post_init__(self) -> None:
-        if not _is_count(self.patience, 1):
-            raise UsageError(f"patience is {short(self.patience)}: wait for at least 1 step")
-        if not _is_count(self.minimum_steps, 0):
-            raise UsageError(f"minimum_steps is {short(self.minimum_steps)}: it is a number of steps")
-        if not _is_number(self.prominence) or not 0 <= self.prominence <= 1:
-            raise UsageError(f"prominence is {short(self.prominence)}: it is a share, from 0 to 1")
-        _check_time(self.fallback)
-
-    def end(self, budget: int) -> float:  # noqa: ARG002
-        return 1.0
-
-    def watch(self, sight: Sight) -> Verdict:
-        before = self._last.time
-        self._remember(Point(sight.time, sight.alignment))
-        if sight.last:
-            return self._at_the_end(sight)
-        step, waited = (round(span * sight.budget) for span in (sight.time, sight.time - self._best))
-        if self._has_peak() and waited >= self.patience and step >= self.minimum_steps:
-            return Verdict(keep=False, stop=StopReason.PEAK, time=self._between(sight.budget))
-        rising = self._best == sight.time and sight.time > 0
-        fallback = _nearest_step(self.fallback, sight.budget)
-        if fallback <= sight.time and not rising and not self._has_peak():
-            exact = before >= fallback or math.isclose(sight.time, fallback)  # or there is no way back to it
-            return Verdict(keep=True, stop=StopReason.NO_PEAK_BY_TIME, time=None if exact else fallback)
-        return Verdict(keep=self._best == sight.time, stop=None)
-
-    def _remember(self, now: "Point") -> None:
-        if now.alignment > max(self._last.alignment, self._peak):
-            self._best, self._peak, self._foot = now.time, now.alignment, self._low
-            self._around = [self._last, now]
-        elif len(self._around) == 2:
-            self._around.append(now)
-        self._last = now
-        self._low, self._high = min(self._low, now.alignment), max(self._high, now.alignment)
-
-    def _at_the_end(self, sight: Sight) -> Verdict:
-        if self._best == sight.time:
-            return Verdict(keep=True, stop=StopReason.RISING)
-        if self._has_peak():
-            return Verdict(keep=False, stop=StopReason.PEAK, time=self._between(sight.budget))
-        return Verdict(keep=True, stop=StopReason.NO_PEAK)
-
-    def _has_peak(self) -> bool:
-        return self._best > 0 and self._peak - self._foot >= self.prominence * (self._high - self._low)
-
-    def _between(self, budget: int) -> float | None:
-        """The step of the budget at which the peak really is, unless it is the one that is kept."""
-        before, best, after = self._around
-        if (after.time - before.time) * budget < 2.5:  # neighbours are steps of the budget themselves
-            return None
-        step = round(vertex(before, best, after) * budget)
-        return None if step == round(best.time * budget) else step / budget
-
-
-class Point(NamedTuple):
-    """Of a curve of alignments."""
-
-    time: float
-    alignment: float
-
-
-def vertex(before: Point, best: Point, after: Point) -> float:
-    """Where the parabola through three points is highest, the middle one being no lower than the others."""
-    left, right = best.time - before.time, after.time - best.time
-    rise, fall = best.alignment - before.alignment, best.alignment - after.alignment
-    bend = 2 * (left * fall + right * rise)
-    return best.time + (right**2 * rise - left**2 * fall) / bend if bend > 0 else best.time
+    @classmethod
+    def candidate(cls, exit_time: float) -> dict[str, Any]:  # noqa: ARG003
+        """The rule has no settings."""
+        return {}
 
 
 def answer_step(rule: StopRule, trace: Sequence[float], speeds: Sequence[float] | None = None) -> int:
-    """The step that a rule would have answered from, given what it sees of every step of a budget.
+    """The step that a rule answers from, given the alignment and the nodes' speed at every step of a budget.
 
-    `speeds` are the nodes'; without them, a rule that asks for them raises.
+    Without `speeds`, a rule that needs them raises a UsageError.
     """
     best, budget, rule = 0, len(trace) - 1, deepcopy(rule)
     for step, alignment in enumerate(trace):
         speed = math.nan if speeds is None else speeds[step]
-        verdict = rule.watch(Sight(step / budget, budget, alignment, speed, last=step == budget))
+        verdict = rule.watch(Observation(step / budget, budget, alignment, speed, last=step == budget))
         best = step if verdict.keep else best
         if verdict.stop is not None:
             break
     return best
 
 
-RULES: dict[str, type[StopRule]] = {
-    "peak": Peak,
+RULES: dict[str, type[RegisteredRule]] = {
     "time": AtTime,
+    "peak": Peak,
     "converged": Converged,
     "final": Final,
 }
-"""The rules by the names that the command line and a manifest use."""
+"""The rules by name, as the command line and manifests use it. Calibration prefers the first of equals."""
 
 
-def make_rule(settings: Mapping[str, Any]) -> StopRule:
-    """A new rule from {"rule": name, …settings}."""
-    name, rest = settings.get("rule"), {key: value for key, value in settings.items() if key != "rule"}
-    if not isinstance(name, str) or name not in RULES:
-        raise UsageError(f"there is no exit rule {short(name)!r}: choose {' or '.join(RULES)}")
-    for setting in rest:
-        if setting not in _settings(name):
-            known = " and ".join(rule for rule in RULES if setting in _settings(rule)) or "no rule"
-            raise UsageError(f"the exit rule {name!r} takes no {short(setting)}: that is for {known}")
-    try:
-        return RULES[name](**rest)
-    except TypeError as error:
-        raise UsageError(
-            f"the exit rule {name!r} does not take {short(', '.join(rest))} like that"
-        ) from error
+def find_rule(name: object) -> type[RegisteredRule]:
+    """The class of a rule's name; a UsageError where there is none."""
+    return find(RULES, "exit rule", name)
 
 
-def _settings(rule: str) -> list[str]:
-    """What a rule can be told."""
-    return list(inspect.signature(RULES[rule]).parameters)
+def make_rule(settings: Mapping[str, Any]) -> RegisteredRule:
+    """A rule from {"rule": name, …settings}.
+
+    Raises:
+        UsageError: There is no such rule, or the rule does not accept the settings.
+    """
+    rest = {key: value for key, value in settings.items() if key != "rule"}
+    return create(RULES, "exit rule", settings.get("rule"), rest)
 
 
 def _check_time(t: object) -> None:
     if not is_exit_time(t):
-        raise UsageError(f"the exit time is {short(t)}: it lies above 0 and at most at 1")
+        raise UsageError(f"the exit time is {short(t)}: choose a number above 0 and at most 1")
 
 
 def is_exit_time(t: object) -> bool:
-    """Whether it is a share of the whole time that a rule can stop at."""
-    return isinstance(t, int | float) and not isinstance(t, bool) and 0 < t <= 1
+    """Whether a value is a fraction of the total time at which a rule can stop."""
+    return is_number(t) and 0 < t <= 1  # type: ignore[operator]
 
 
 def _nearest_step(t: float, budget: int) -> float:
-    """The time of the budget's step that is nearest, not counting the untouched input."""
+    """The time of the nearest step of the budget, without the untouched input."""
     return max(1, round(t * budget)) / budget
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

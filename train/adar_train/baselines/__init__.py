@@ -1,16 +1,13 @@
-"""Models to compare AdaR with: through the same trainer, loss, metrics and model selection.
+"""Baselines: models to compare AdaR with, trained by the same trainer, loss, metrics and model selection.
 
-Each class in BASELINES is used like AdaR: built from a ModelConfig, run by `trajectory`, scored by
-`scores`. What needs no training to compare with is in `adar_runtime.evaluation.zero_shot_baselines`.
+Each class in BASELINES is used like AdaR: it is built from a ModelConfig, run by `trajectory` and scored by
+`scores`. To add a baseline, write a class in `pyg_layers.py` (or in a file of its own, like `n2.py`) and add
+one line to BASELINES. Baselines without training are in `adar_runtime.evaluation.zero_shot_baselines`.
 """
 
-from adar_train.baselines.appnp import APPNP
 from adar_train.baselines.base import Baseline
-from adar_train.baselines.gat import GAT
-from adar_train.baselines.gcn import GCN
-from adar_train.baselines.gcnii import GCNII
 from adar_train.baselines.n2 import N2
-from adar_train.baselines.sage import SAGE
+from adar_train.baselines.pyg_layers import APPNP, GAT, GCN, GCNII, SAGE
 
 BASELINES: dict[str, type[Baseline]] = {
     "gcn": GCN,
@@ -20,6 +17,6 @@ BASELINES: dict[str, type[Baseline]] = {
     "appnp": APPNP,
     "n2": N2,
 }
-"""Models that are trained, by name."""
+"""Trained baselines by their name on the command line (`--baseline`) and in a run's config.json."""
 
 __all__ = ["BASELINES", "Baseline"]

@@ -1,4 +1,4 @@
-"""What all trained baselines share: AdaR's input transformation, its targets and its head."""
+"""The parts that all baselines share: AdaR's input layer, its targets and its head."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -13,10 +13,10 @@ from adar_train.tensors import GraphTensors
 
 
 class Baseline(Model):
-    """Input transformation, then whatever a baseline does, then inner products with the targets.
+    """Input layer, then the baseline's own layers, then inner products with the targets.
 
-    The first layer is the same linear map as AdaR's, so that dense features, sparse features and
-    target descriptions all enter one space, and a comparison is of what comes after it.
+    The input layer is the same linear map as AdaR's. It takes dense features, sparse features and target
+    descriptions, so a comparison measures only the layers after it.
     """
 
     any_budget = False
@@ -24,7 +24,7 @@ class Baseline(Model):
     def __init__(self, config: ModelConfig, layers: int) -> None:
         super().__init__(config)
         if layers < 1:
-            raise UsageError(f"layers is {layers}: a baseline needs at least 1")
+            raise UsageError(f"layers is {layers}, but a baseline needs at least 1 layer")
         d = config.hidden
         self.input = nn.Linear(config.features, d)
         self.dropout = nn.Dropout(config.dropout)
@@ -33,7 +33,7 @@ class Baseline(Model):
         )
 
     def encode(self, graph: GraphTensors) -> State:
-        """The input state; a baseline has no proxies unless it says so."""
+        """The input state, without proxies."""
         nodes = self.dropout(graph.features @ self.input.weight.T + self.input.bias)  # [n, d]
         if self.targets is None:
             assert graph.target_features is not None
@@ -45,10 +45,10 @@ class Baseline(Model):
 
 
 class OnePass(Baseline):
-    """One that has an input and an output, and no states between them."""
+    """A baseline with an input state and an output state, and no states between them."""
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:  # noqa: ARG002
-        """The input state and the output state. The depth is the model's own, whatever `times` says."""
+        """The input state and the output state. `times` is ignored: the number of layers is fixed."""
         state = self.encode(graph)
         yield state
         yield state._replace(nodes=self.propagate(state.nodes, graph.edge_index))
@@ -56,27 +56,3 @@ class OnePass(Baseline):
     @abstractmethod
     def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
         """Z [n, d] from the input representation [n, d]."""
-
-
-class ResidualBaseline(OnePass):
-    """x ← x + ReLU(conv(norm(x))) per layer, for any convolution of PyG's that keeps the width.
-
-    Norms and residuals are those of the heterophilous-graphs benchmark (Platonov et al., 2023),
-    whose figures the paper quotes: without them these baselines would be too easy to beat.
-    """
-
-    def __init__(self, config: ModelConfig, layers: int = 4) -> None:
-        super().__init__(config, layers)
-        d = config.hidden
-        self.convolutions = nn.ModuleList(self.convolution() for _ in range(layers))
-        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(layers))
-        self.last_norm = nn.LayerNorm(d)
-
-    @abstractmethod
-    def convolution(self) -> nn.Module:
-        """A new PyG convolution from d columns to d columns."""
-
-    def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
-        for norm, convolution in zip(self.norms, self.convolutions, strict=True):
-            nodes = nodes + self.dropout(convolution(norm(nodes), edge_index).relu())
-        return self.last_norm(nodes)

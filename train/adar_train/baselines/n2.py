@@ -1,8 +1,8 @@
 """N²: dynamic message passing with pseudo nodes, a fixed number of steps (Sun et al., 2024).
 
-Written after what the AdaR paper takes from it (appendix "Implementation of MP"): AdaR's cell
+This is the part of N² that the AdaR paper describes (appendix "Implementation of MP"): AdaR's cell
 without step information, without relations and without the recurrent update of the targets, and
-with a residual update in place of the velocity. Equation names are that appendix's.
+with a residual update instead of the velocity. The equation names are those of the appendix.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from adar_train.tensors import GraphTensors
 
 
 class Update(nn.Module):
-    """What is added to a representation after a step; bounded by its norm, as AdaR's velocity is."""
+    """The change of a representation in one step; its LayerNorm bounds it, as in AdaR's velocity."""
 
     def __init__(self, representation: int, config: ModelConfig) -> None:
         super().__init__()
@@ -32,21 +32,21 @@ class Update(nn.Module):
 
 
 class Layer(nn.Module):
-    """GlobMP through the pseudo nodes, then LocalMP. One set of weights for every step."""
+    """GlobMP through the pseudo nodes, then LocalMP. All steps share one set of weights."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         d = config.hidden
-        self.value = Nonlinear(d, isotropic=False)
-        self.refined = Nonlinear(d, isotropic=False)
-        self.message = Nonlinear(2 * d, isotropic=False)
+        self.value = Nonlinear(d)
+        self.refined = Nonlinear(d)
+        self.message = Nonlinear(2 * d)
         self.pseudo_update = Update(d, config)
         self.node_update = Update(2 * d, config)
 
     def forward(
         self, nodes: Tensor, pseudo: Tensor, neighbours: SparseMatrix, share: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Representations of the graph's nodes [n, d] and of the pseudo nodes [p, d] after a step."""
+        """Representations of the graph's nodes [n, d] and of the pseudo nodes [p, d] after one step."""
         g = attend(pseudo, nodes) @ self.value(nodes)  # Eq. glob-mp-np (Diffuse): [p, d]
         g = attend(pseudo, pseudo) @ g  # Eq. glob-mp-agg (Refine): [p, d]
         pseudo = pseudo + self.pseudo_update(g)  # Eq. glob-mp-update
@@ -57,7 +57,7 @@ class Layer(nn.Module):
 
 
 class N2(Baseline):
-    """The layer, repeated `layers` times in training and in use: 8 in the AdaR paper."""
+    """The layer, repeated `layers` times in training and inference: 8 in the AdaR paper."""
 
     def __init__(self, config: ModelConfig, layers: int = 8) -> None:
         super().__init__(config, layers)
@@ -66,7 +66,7 @@ class N2(Baseline):
         self.pseudo_nodes = nn.Parameter(torch.randn(config.proxies, config.hidden))
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:  # noqa: ARG002
-        """The states after 0, 1, … steps. Their number is the model's own, whatever `times` says."""
+        """The states after 0, 1, … steps. `times` is ignored: the number of steps is fixed."""
         state = self.encode(graph)._replace(node_proxies=self.pseudo_nodes)
         yield state
         for _ in range(self.steps):

@@ -1,6 +1,7 @@
-"""Small tasks cut out of a large graph: some of its classes, some of their nodes, some of the edges.
+"""Episodes: small tasks sampled from a large graph, with some of its classes, nodes and edges.
 
-A model that is trained on ever new ones learns what they have in common, which is what transfers.
+A model that trains on a new episode in every epoch learns what the tasks have in common, and that transfers
+to unseen graphs.
 """
 
 from collections import deque
@@ -11,19 +12,19 @@ import numpy as np
 from adar_runtime.graph import Graph, Integers
 from adar_runtime.graph.neighbours import Neighbours
 
-FEW_CLASSES = 8  # a graph with fewer lends 2 to 4 of them, others 3 to 12
-SMALLEST_CLASS = 100  # nodes
-LARGEST_SHARE = 0.6  # of one class among the nodes; above it, guessing that class is too good
-NODES = (800, 2000)
-FAN_OUT = 3  # neighbours that a node brings along
+FEW_CLASSES = 8  # episodes of graphs with fewer classes have 2 to 4 classes, others 3 to 12
+SMALLEST_CLASS = 100  # nodes that a class needs to be sampled; less if fewer than two classes have 100
+LARGEST_SHARE = 0.6  # of nodes in one class; above it, always predicting that class scores too well
+NODES = (800, 2000)  # range of the number of nodes of an episode
+FAN_OUT = 3  # neighbours that each sampled node adds
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSource:
-    """A graph with described classes, and the nodes whose labels may be learned from."""
+    """A graph with described classes, and its nodes with training labels."""
 
     graph: Graph
-    chosen: Integers  # nodes of the training part
+    chosen: Integers  # nodes with training labels
 
     @classmethod
     def of(cls, graph: Graph, split: int) -> "EpisodeSource":
@@ -32,17 +33,17 @@ class EpisodeSource:
         return cls(graph, np.flatnonzero(mask))
 
     def draw(self, random: np.random.Generator) -> Graph:
-        """A new episode, with the class sizes as they are in the graph."""
+        """A new episode; its classes have the same proportions as in the graph."""
         classes = self._classes(random)
         labels = self._labels[self.chosen]
         nodes = self.chosen[np.isin(labels, classes)]
-        nodes = self._grown(nodes, int(random.integers(*NODES)), random)
+        nodes = self._sample(nodes, int(random.integers(*NODES)), random)
         number = np.full(self.graph.targets, -1)
         number[classes] = np.arange(len(classes))
         assert self.graph.target_features is not None
         return Graph(
             features=_rows(self.graph, nodes),
-            edge_index=_thinned(_induced(self.graph, nodes), random),
+            edge_index=_keep_some(_induced(self.graph, nodes), random),
             labels=number[self._labels[nodes]],
             target_features=self.graph.target_features[classes],
         )
@@ -63,8 +64,8 @@ class EpisodeSource:
                 break
         return drawn
 
-    def _grown(self, nodes: Integers, size: int, random: np.random.Generator) -> Integers:
-        """At most `size` of the nodes, grown along edges from random ones, so that edges survive."""
+    def _sample(self, nodes: Integers, size: int, random: np.random.Generator) -> Integers:
+        """At most `size` of the nodes: random nodes and some of their neighbours, so that edges are kept."""
         if len(nodes) <= size:
             return nodes
         neighbours = Neighbours.of(_induced(self.graph, nodes), len(nodes))
@@ -86,15 +87,15 @@ def _rows(graph: Graph, nodes: Integers) -> np.ndarray[tuple[int, ...], np.dtype
 
 
 def _induced(graph: Graph, nodes: Integers) -> Integers:
-    """The edges among `nodes`, numbered by their places in that list."""
-    place = np.full(graph.nodes, -1)
-    place[nodes] = np.arange(len(nodes))
-    edges = place[graph.edge_index]
+    """The edges among `nodes`, renumbered by their positions in `nodes`."""
+    position = np.full(graph.nodes, -1)
+    position[nodes] = np.arange(len(nodes))
+    edges = position[graph.edge_index]
     return edges[:, (edges >= 0).all(axis=0)]
 
 
-def _thinned(edges: Integers, random: np.random.Generator) -> Integers:
-    """A random share of the links, both directions of one together."""
+def _keep_some(edges: Integers, random: np.random.Generator) -> Integers:
+    """A random share (30 to 100 %) of the edges; both directions of an edge are kept or removed together."""
     low, high = np.sort(edges, axis=0)
     kept = random.random() * 0.7 + 0.3
     _, link = np.unique(low * (edges.max(initial=0) + 1) + high, return_inverse=True)

@@ -1,8 +1,8 @@
 """Data sets of PyTorch Geometric by name: `pyg:Planetoid/Cora`, `pyg:WikiCS`.
 
-PyG's own classes fetch, process and keep them, under $ADAR_DATA or ~/.cache/adar-deploy. What PyG
-processed it reads again from there, and the raw files of Planetoid are pickles, which run code when
-read: let nobody write to that folder whom you would not let run a program.
+PyG's own classes download, process and store them, under $ADAR_DATA or ~/.cache/adar-deploy. PyG reads the
+processed files again from there, and the raw files of Planetoid are pickles, which run code when they are
+read. Give write access to that folder only to people who may run programs on this machine.
 """
 
 import os
@@ -15,6 +15,7 @@ import numpy as np
 
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import MASKS, Floats, Graph, Mask, SparseRows
+from adar_train.data.splits import random_splits
 
 PREFIX = "pyg:"
 
@@ -29,20 +30,19 @@ SETS: dict[str, tuple[str, ...]] = {
     "WikiCS": (),
     "WikipediaNetwork": ("chameleon", "squirrel"),
 }
-"""PyG's classes of one graph with labelled nodes, and the names that each takes.
+"""PyG's classes of data sets with one graph and labelled nodes, and the names of their data sets.
 
-A list, and not whatever PyG has: PyG downloads without checking certificates, and of the classes that
-do so only those are here whose files it reads without unpickling. (Planetoid unpickles, but checks.)
+The list is closed for safety: most of PyG's classes download without checking certificates. Of those, only
+classes whose files are read without unpickling are listed. (Planetoid unpickles, but checks certificates.)
 """
 
-RANDOM_SPLITS = 10
-SPARSE_BELOW = 0.1  # share of non-zero entries under which features are kept by those alone
+SPARSE_BELOW = 0.1  # features with a smaller share of non-zero entries are stored as sparse rows
 
 
 def load_pyg(name: str) -> Graph:
-    """The set of that name, downloaded if it is not there yet.
+    """The data set of this name, downloaded on first use.
 
-    A set without masks gets ten random splits of 60/20/20, the same ones each time.
+    A data set without masks gets ten random splits of 60/20/20, the same ones each time.
     """
     class_name, set_name = _parse(name)
     data = _open(name, class_name, set_name)[0]
@@ -58,15 +58,15 @@ def load_pyg(name: str) -> Graph:
 
 
 def _parse(name: str) -> tuple[str, str | None]:
-    """Class and set as PyG spells them, from `pyg:Class/Set` or `pyg:Class` in any case."""
+    """Class and data set in PyG's spelling, from `pyg:Class/Set` or `pyg:Class`, case-insensitive."""
     wanted, _, wanted_set = name.removeprefix(PREFIX).partition("/")
     class_name = _match(wanted, SETS)
     if class_name is None:
-        raise GraphError(f"{name}: there is no such set; write {PREFIX} and one of {', '.join(SETS)}")
+        raise GraphError(f"{name}: unknown data set; write {PREFIX} and one of {', '.join(SETS)}")
     set_name = _match(wanted_set, SETS[class_name])
     if set_name is None and (wanted_set or SETS[class_name]):
         choices = [f"{PREFIX}{class_name}/{each}" for each in SETS[class_name]] or [PREFIX + class_name]
-        raise GraphError(f"{name}: {class_name} has no such set; choose {', '.join(choices)}")
+        raise GraphError(f"{name}: {class_name} has no such data set; choose {', '.join(choices)}")
     return class_name, set_name
 
 
@@ -78,21 +78,21 @@ def _open(name: str, class_name: str, set_name: str | None) -> Any:
     from torch_geometric import datasets
 
     plain = getattr(datasets, class_name)
-    # The same class but for its download, which says what to do when there is no network.
+    # The same class with another download, whose error says what to do without a network.
     careful = type(class_name, (plain,), {"download": _careful_download(name, plain.download)})
     root = Path(os.environ.get("ADAR_DATA") or Path.home() / ".cache" / "adar-deploy") / "pyg" / class_name
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # PyG says this just before it unpickles a file freely that the restricted way refused.
+            # PyG gives this warning just before it unpickles without restrictions: make it an error.
             warnings.filterwarnings("error", message="Weights only load failed")
             return careful(str(root), *([] if set_name is None else [set_name]))
     except GraphError:
         raise
-    except Exception as error:  # whatever PyG makes of damaged files
+    except Exception as error:  # damaged files make PyG raise anything
         reason = str(error).split("\n")[0] or type(error).__name__
         raise GraphError(
-            f"{name}: its files cannot be read ({reason}); delete {root} to download them again"
+            f"{name}: the files cannot be read ({reason}); delete {root} to download them again"
         ) from error
 
 
@@ -104,7 +104,7 @@ def _careful_download(name: str, download: Callable[[Any], None]) -> Callable[[A
             download(dataset)
         except BaseException as error:
             for file in set(folder.iterdir()) - before:
-                file.unlink()  # half a file would be taken for a whole one the next time
+                file.unlink()  # the next run would take an incomplete file for a complete one
             if not isinstance(error, Exception):
                 raise
             reason = str(getattr(error, "reason", error)).split("\n")[0] or type(error).__name__
@@ -126,18 +126,9 @@ def _features(x: Floats) -> Floats | SparseRows:
 
 
 def _masks(data: Any) -> dict[str, Mask]:
-    """PyG's masks, [n] or [n, splits], as ours, [splits, n]; empty where it has none."""
+    """PyG's masks, [n] or [n, splits], transposed to [splits, n]; empty without masks."""
     if "train_mask" not in data:
         return {}
     masks = [np.atleast_2d(data[name].numpy().T) for name in MASKS]
-    # WikiCS has twenty splits of the training nodes, and one test mask for them all.
+    # WikiCS has twenty splits of the training nodes and one test mask for all of them.
     return dict(zip(MASKS, np.broadcast_arrays(*masks), strict=True))
-
-
-def random_splits(nodes: int, seed: int = 0) -> dict[str, Mask]:
-    """Ten random splits of 60/20/20: three masks [10, n]."""
-    random = np.random.default_rng(seed)
-    train, val = nodes * 6 // 10, nodes * 2 // 10
-    part = np.repeat([0, 1, 2], [train, val, nodes - train - val])
-    parts = random.permuted(np.tile(part, (RANDOM_SPLITS, 1)), axis=1)
-    return {"train_mask": parts == 0, "val_mask": parts == 1, "test_mask": parts == 2}

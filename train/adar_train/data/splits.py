@@ -1,4 +1,8 @@
-"""Splits for graphs that come without: which labels to learn from, to choose by, and to leave for the end."""
+"""Draw splits: which labels are for training, for validation and for the test.
+
+All masks that the program draws are drawn here: of nodes, of graphs with one label each, of links, and of
+data sets of PyTorch Geometric without masks.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +14,11 @@ from adar_runtime.errors import GraphError
 from adar_runtime.graph import ALL, GRAPH, MASKS, Graph, Integers, Mask
 
 SHARES = {"train_mask": 0.6, "val_mask": 0.2, "test_mask": 0.2}
+RANDOM_SPLITS = 10  # of a data set without masks
 
 
 def with_split(graph: Graph, seed: int = 0) -> Graph:
-    """The graph with the masks that it has, and those that training needs drawn to them, 60/20/20."""
+    """The graph with its own masks; masks that training needs and that are missing are drawn, 60/20/20."""
     known = graph.labelled(ALL)
     if known is None or graph.level == GRAPH:
         return graph
@@ -22,15 +27,15 @@ def with_split(graph: Graph, seed: int = 0) -> Graph:
 
 
 def split_graphs(graphs: list[Graph], seed: int = 0) -> list[Graph]:
-    """Graphs that are labelled as wholes, divided as the nodes of one graph are by `with_split`."""
+    """Graphs with one label each, divided like the nodes of one graph by `with_split`."""
     masks = {name: [getattr(graph, name) for graph in graphs] for name in MASKS}
-    given = {name: _side_by_side(group) for name, group in masks.items() if any(m is not None for m in group)}
+    given = {name: _as_columns(group) for name, group in masks.items() if any(m is not None for m in group)}
     known = np.array([graph.labelled(ALL) is not None for graph in graphs])
     completed = _completed(given, known, seed)
     bare = known & [all(mask is None for mask in of_one) for of_one in zip(*masks.values(), strict=True)]
     if given and (bare & ~np.any([mask.any(axis=0) for mask in completed.values()], axis=0)).any():
         raise GraphError(
-            f"{bare.sum()} of {len(graphs)} graphs have no masks, and others have: mark all of them or none"
+            f"{bare.sum()} of {len(graphs)} graphs have no masks, but others have: give masks to all or none"
         )
     return [
         replace(graph, **{name: mask[:, i : i + 1] for name, mask in completed.items()})
@@ -38,21 +43,22 @@ def split_graphs(graphs: list[Graph], seed: int = 0) -> list[Graph]:
     ]
 
 
-def _side_by_side(masks: Sequence[Mask | None]) -> Mask:
-    """One row a split and one column a graph; a graph without a mask is in none."""
+def _as_columns(masks: Sequence[Mask | None]) -> Mask:
+    """One row per split and one column per graph; False for a graph without this mask."""
     splits = {len(mask) for mask in masks if mask is not None}
     if len(splits) > 1:
         raise GraphError(
-            f"the graphs have different numbers of splits: {', '.join(map(str, sorted(splits)))}"
+            f"the graphs have different numbers of splits ({', '.join(map(str, sorted(splits)))}): "
+            "give all masks the same number of rows"
         )
     none = np.zeros((*splits, 1), np.bool_)
     return np.concatenate([none if mask is None else mask for mask in masks], axis=1)
 
 
 def _completed(given: dict[str, Mask], known: Mask, seed: int) -> dict[str, Any]:
-    """Masks [splits, k]: the given ones, and what training needs drawn from what none of them holds.
+    """Masks [splits, k]: the given ones; missing ones are drawn from the labels that are in no given mask.
 
-    Where train is given and nothing is left, val is taken out of it; so it is where only val is missing.
+    If only val is missing, or train is given and no labels are left, val is drawn from the labels of train.
     """
     missing = [name for name in MASKS if name not in given]
     if not {"train_mask", "val_mask"} & {*missing}:
@@ -63,7 +69,9 @@ def _completed(given: dict[str, Mask], known: Mask, seed: int) -> dict[str, Any]
     for split in range(splits):
         free = known & ~np.any([mask[split] for mask in masks.values()], axis=0)
         if "train_mask" not in given and not free.any():
-            raise GraphError(f"all that has a label is in {' or '.join(given)}: nothing is left to train on")
+            raise GraphError(
+                f"all labels are in {' or '.join(given)}: leave some labels out of it, or give a train_mask"
+            )
         if missing == ["val_mask"] or not free.any():
             free, drawn = known & masks["train_mask"][split], ["train_mask", "val_mask"]
         else:
@@ -74,17 +82,28 @@ def _completed(given: dict[str, Mask], known: Mask, seed: int) -> dict[str, Any]
     return {name: mask for name, mask in masks.items() if name in given or mask.any()}
 
 
-def link_graph(graph: Graph, seed: int = 0) -> Graph:
-    """The graph with links to judge: its edges, and as many pairs without one.
+def random_splits(nodes: int, seed: int = 0) -> dict[str, Mask]:
+    """Ten random splits of 60/20/20: three masks [10, n]."""
+    random = np.random.default_rng(seed)
+    train, val = nodes * 6 // 10, nodes * 2 // 10
+    part = np.repeat([0, 1, 2], [train, val, nodes - train - val])
+    parts = random.permuted(np.tile(part, (RANDOM_SPLITS, 1)), axis=1)
+    return {"train_mask": parts == 0, "val_mask": parts == 1, "test_mask": parts == 2}
 
-    Edges of the validation and test part are taken out of the graph, in both directions, so that
-    they cannot be read off it.
+
+def link_graph(graph: Graph, seed: int = 0) -> Graph:
+    """The graph with node pairs to classify: its edges, and as many random pairs without an edge.
+
+    Edges of the validation and test parts are removed from the graph in both directions, so that the model
+    cannot see them.
     """
     random = np.random.default_rng(seed)
     low, high = np.sort(graph.edge_index, axis=0)
     links = np.unique((low * graph.nodes + high)[low != high])
     if len(links) < 5:
-        raise GraphError(f"the graph has {len(links)} links between different nodes: too few to learn from")
+        raise GraphError(
+            f"the graph has {len(links)} links between different nodes: training on links needs at least 5"
+        )
     negatives = _without_link(graph.nodes, links, len(links), random)
     part = random.permutation(_parts(len(links)))
     kept = links[part == 0]
@@ -106,7 +125,7 @@ def link_graph(graph: Graph, seed: int = 0) -> Graph:
 
 
 def _without_link(nodes: int, links: Integers, wanted: int, random: np.random.Generator) -> Integers:
-    """Pairs low < high of different nodes that are not among `links`, as low * nodes + high."""
+    """Up to `wanted` random pairs (low < high) that are not in `links`, as low * nodes + high."""
     drawn = random.integers(0, nodes, (2, 3 * wanted + 100))
     low, high = np.sort(drawn, axis=0)
     pairs = np.setdiff1d((low * nodes + high)[low != high], links)
@@ -114,6 +133,6 @@ def _without_link(nodes: int, links: Integers, wanted: int, random: np.random.Ge
 
 
 def _parts(count: int, shares: Sequence[float] = tuple(SHARES.values())) -> Integers:
-    """0, 1, … for each, by their shares."""
+    """The number of a part for each of `count` outputs, in order, by the shares of the parts."""
     bounds = np.round(np.cumsum(shares) / sum(shares) * count)
     return np.searchsorted(bounds, np.arange(count), side="right").clip(max=len(shares) - 1)

@@ -1,95 +1,66 @@
-"""ONNX Runtime, on any of its devices.
+"""The states of one graph in ONNX Runtime, on the CPU or on a GPU.
 
-Three sets of state buffers are enough for any budget: the cell reads one and writes another, and a
-state that is kept holds the third. Keeping is a change of roles, not a copy.
+Three sets of state buffers are enough for any budget: the cell reads one and writes another, and a kept state
+occupies the third. Keeping a state changes the roles of the buffers and copies nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from adar_runtime.backends.onnxruntime.sessions import open_sessions, ports_of, told
-from adar_runtime.backends.prepared_graph import LAYOUTS, Arrays, encoder_rows, outputs_of, pair_blocks
-from adar_runtime.bundle.manifest import Manifest
-from adar_runtime.bundle.signature import SCALARS, STATE, STEP, Ports
+from adar_runtime.backends.onnxruntime.sessions import backend_errors
+from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import BackendError
-from adar_runtime.graph import EDGE, Floats, Graph
-from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph import Floats
 from adar_runtime.loop.solvers import Motion, Move
 
 
-class OnnxBackend:
-    """The three ONNX models of a bundle as ONNX Runtime sessions."""
-
-    def __init__(
-        self,
-        name: str,
-        device: str,
-        provider: str,
-        onnx_models: Mapping[str, bytes],
-        manifest: Manifest,
-        threads: int | None,
-    ) -> None:
-        self.name = name
-        self._device = device
-        self._layout, self._level = LAYOUTS[manifest.aggregation], manifest.level
-        self._sessions = open_sessions(onnx_models, manifest, provider, threads)
-
-    @property
-    def ports(self) -> dict[str, Ports]:
-        return {name: ports_of(session) for name, session in self._sessions.items()}
-
-    def start(self, graph: Graph) -> "OnnxRecurrence":
-        with told():
-            return OnnxRecurrence(self.name, self._device, self._sessions, graph, self._layout, self._level)
-
-
 class OnnxRecurrence:
-    """The states of one graph."""
+    """The states of one graph; see `adar_runtime.backends.Recurrence`."""
 
     def __init__(
         self,
         name: str,
         device: str,
         sessions: Mapping[str, ort.InferenceSession],
-        graph: Graph,
-        layout: Callable[[Neighbours], Arrays],
-        level: str,
+        prepared: PreparedGraph,
     ) -> None:
         self.name = name
         self._device = device
         self._cell, self._head = sessions["cell"], sessions["head"]
-        self._outputs = outputs_of(graph, level)
-        first = _encode(sessions["encoder"], graph)
+        self._outputs = prepared.outputs
+        first = _encode(sessions["encoder"], prepared)
         self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
         self._current = 0
         self._kept: int | None = None
         self._velocities = [[self._on_device(np.zeros_like(array)) for array in first] for _ in range(2)]
         self._latest = 0  # which of the two sets holds the last velocity
         self._step = _StepInputs(device, first[0].shape[1])
-        self._heard = {name: np.zeros((), np.float32) for name in SCALARS}
-        self._scalars = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in self._heard.items()}
-        neighbours = Neighbours.of(graph.edge_index, graph.nodes)
-        self._structure = {key: self._on_device(value) for key, value in layout(neighbours).items()}
+        self._scalars = {name: np.zeros((), np.float32) for name in SCALARS}
+        self._scalar_outputs = {
+            name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in self._scalars.items()
+        }
+        self._structure = {key: self._on_device(value) for key, value in prepared.structure.items()}
         self._bindings: dict[tuple[int, int, int], Any] = {}
-        self._pairs = [self._on_device(block) for block in pair_blocks(graph)] if level == EDGE else []
+        self._pairs = [self._on_device(block) for block in prepared.pair_blocks()]
         self._measure()
 
     @property
     def alignment(self) -> float:
-        return self._heard["alignment"].item()
+        return self._scalars["alignment"].item()
 
     @property
     def motion(self) -> Motion:
-        return Motion(self._heard["speed"].item(), self._heard["turn"].item())
+        return Motion(self._scalars["speed"].item(), self._scalars["turn"].item())
 
     def step(self, code: Floats, move: Move) -> None:
-        self._step.tell(code, move)
+        self._step.write(code, move)
         free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
         binding = self._binding(self._current, free, self._latest)
-        with told():
+        with backend_errors():
             self._cell.run_with_iobinding(binding)
         self._current, self._latest = free, 1 - self._latest
 
@@ -113,10 +84,10 @@ class OnnxRecurrence:
         return scores
 
     def _score(self, slot: int, pairs: ort.OrtValue | None, outputs: int) -> Floats:
-        """Scores of all nodes, of the graph, or of some pairs."""
+        """Scores of all nodes, of the graph, or of one block of pairs."""
         binding = self._head_binding(slot, pairs)
         binding.bind_output("alignment")
-        with told():
+        with backend_errors():
             self._head.run_with_iobinding(binding)
             scores: Floats = binding.copy_outputs_to_cpu()[0]
         _check_shape("scores", scores, (outputs, self._targets(slot)))
@@ -133,9 +104,9 @@ class OnnxRecurrence:
         }
 
     def _measure(self) -> None:
-        """The alignment of the state at t = 0, whatever the pairs; later ones come out of the cell."""
+        """Compute the alignment of the state at t = 0. The cell returns the alignment of later states."""
         binding = self._head_binding(0, self._pairs[0] if self._pairs else None)
-        binding.bind_ortvalue_output("alignment", self._scalars["alignment"])
+        binding.bind_ortvalue_output("alignment", self._scalar_outputs["alignment"])
         self._head.run_with_iobinding(binding)
 
     def _head_binding(self, slot: int, pairs: ort.OrtValue | None) -> Any:
@@ -149,7 +120,7 @@ class OnnxRecurrence:
         return binding
 
     def _binding(self, source: int, free: int, latest: int) -> Any:
-        """Inputs from one set of buffers and outputs into another, bound once."""
+        """The cell with its inputs from one set of buffers and its outputs to another; made once."""
         if (source, free, latest) not in self._bindings:
             binding = self._cell.io_binding()
             inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure
@@ -157,7 +128,7 @@ class OnnxRecurrence:
             inputs |= zip(
                 (f"previous_{name}_velocity" for name in STATE), self._velocities[latest], strict=True
             )
-            outputs = dict(self._scalars)
+            outputs = dict(self._scalar_outputs)
             outputs |= zip((f"next_{name}" for name in STATE), self._buffers[free], strict=True)
             outputs |= zip((f"{name}_velocity" for name in STATE), self._velocities[1 - latest], strict=True)
             for name, value in inputs.items():
@@ -168,7 +139,7 @@ class OnnxRecurrence:
         return self._bindings[source, free, latest]
 
     def _on_device(self, array: np.ndarray[Any, Any]) -> ort.OrtValue:
-        # A fresh copy each time: ONNX Runtime would otherwise share the memory of the array.
+        # Copy: an OrtValue that is made from an array on the CPU shares the array's memory.
         value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, self._device, 0)
         if array.size:
             value.update_inplace(np.ascontiguousarray(array))
@@ -176,10 +147,10 @@ class OnnxRecurrence:
 
 
 class _StepInputs:
-    """What the cell is told anew before each call.
+    """The cell's inputs that change before each call.
 
-    On a CPU, an OrtValue shares the memory of the array that it is made from, so writing to the array is
-    all it takes; a device needs a copy.
+    On the CPU, an OrtValue shares the memory of its array, so writing to the array is enough. Another device
+    needs a copy.
     """
 
     def __init__(self, device: str, width: int) -> None:
@@ -191,7 +162,7 @@ class _StepInputs:
         }
         self._shared = device == "cpu"
 
-    def tell(self, code: Floats, move: Move) -> None:
+    def write(self, code: Floats, move: Move) -> None:
         self._code[:] = code
         for name, number in self._numbers.items():
             number[()] = getattr(move, name)
@@ -200,25 +171,20 @@ class _StepInputs:
                 self.values[name].update_inplace(array)
 
 
-def _encode(encoder: ort.InferenceSession, graph: Graph) -> list[Floats]:
-    """The four states at t = 0."""
-    feeds: dict[str, Floats] = {}
-    if len(encoder.get_inputs()) > 1:
-        assert graph.target_features is not None
-        feeds["target_features"] = graph.target_features
-    by_row = encoder.get_modelmeta().custom_metadata_map.get("adar.by_row") == "yes"
-    size = encoder_rows(graph, by_row=by_row)
-    first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, size)})
-    rest = [
-        encoder.run(["nodes"], feeds | {"features": graph.rows(start, start + size)})[0]
-        for start in range(size, graph.nodes, size)
-    ]
-    nodes = np.concatenate([first[0], *rest])
+def _encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Floats]:
+    """The four arrays of the state at t = 0."""
+    graph, feeds = prepared.graph, {}
+    if prepared.target_features is not None:
+        feeds["target_features"] = prepared.target_features
+    (_, stop), *rest = prepared.feature_blocks()
+    first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, stop)})
+    others = [encoder.run(["nodes"], feeds | {"features": graph.rows(*block)})[0] for block in rest]
+    nodes = np.concatenate([first[0], *others])
     _check_shape("nodes", nodes, (graph.nodes, first[0].shape[1]))
     return [nodes, *first[1:]]
 
 
 def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
-    """A graph may declare one shape and give another: ONNX Runtime only warns."""
+    """A model may declare one shape and return another: ONNX Runtime only warns."""
     if array.shape != shape:
-        raise BackendError(f"the bundle gave {name} of shape {list(array.shape)}, not {list(shape)}")
+        raise BackendError(f"the bundle returned {name} of shape {list(array.shape)}, not {list(shape)}")

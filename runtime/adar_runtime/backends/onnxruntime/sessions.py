@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions that run where they were asked to, and errors of ours for all that goes wrong."""
+"""ONNX Runtime sessions on the requested device, and its exceptions as errors of this package."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import AdarError, BackendError, reason
 
 TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32"}
-LOOPED = "cell"  # the graph that is called again at once
-QUIET = 4  # ONNX Runtime's level for what ends the process; what it has to say comes as an exception too
+LOOPED = "cell"  # the model that is called in a loop
+QUIET = 4  # log only what ends the process; other problems are raised as exceptions
 
 
 def open_sessions(
     onnx_models: Mapping[str, bytes], manifest: Manifest, provider: str, threads: int | None
 ) -> dict[str, ort.InferenceSession]:
-    """A session for each graph of a bundle."""
+    """A session for each model of a bundle."""
     try:
         return {
             name: _session(content, provider, threads, spins=name == LOOPED)
@@ -38,18 +38,17 @@ def _session(content: bytes, provider: str, threads: int | None, *, spins: bool)
     if threads is not None:
         options.intra_op_num_threads = threads
     options.log_severity_level = QUIET
-    # A pattern of the first call's memory would be laid out beside that memory at the second: up to as much
-    # again, for no gain in time.
+    # With a memory pattern, the second call allocates up to as much memory again, and is no faster.
     options.enable_mem_pattern = False
-    # Threads that have nothing to do spin for some time. Those of a session that has just run would take the
-    # processor from those of the next one: the first steps after the encoder took twice as long.
+    # Idle threads spin for some time. The threads of a session that has just run would take CPU time from the
+    # next session: the first steps after the encoder took twice as long.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
-    # Without it the bytes say what they are, and could be a format that nobody has looked into.
+    # Without this entry, the bytes choose their format, and might choose one that `onnx_guard` did not check.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         session = ort.InferenceSession(content, options, providers=[provider])
     except Exception as error:  # its exceptions share no base class
-        raise BackendError(f"ONNX Runtime cannot load the graph: {reason(error)}") from error
+        raise BackendError(f"ONNX Runtime cannot load the model: {reason(error)}") from error
     if session.get_providers()[0] != provider:
         raise BackendError(
             f"ONNX Runtime fell back to {session.get_providers()[0]}: {provider} does not work here"
@@ -58,7 +57,7 @@ def _session(content: bytes, provider: str, threads: int | None, *, spins: bool)
 
 
 def ports_of(session: ort.InferenceSession) -> Ports:
-    """What a graph really takes and gives."""
+    """The actual inputs and outputs of a model."""
     return Ports(tuple(map(_port, session.get_inputs())), tuple(map(_port, session.get_outputs())))
 
 
@@ -67,8 +66,8 @@ def _port(port: Any) -> Port:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """What goes wrong in ONNX Runtime, as one of our errors."""
+def backend_errors() -> Iterator[None]:
+    """Turn exceptions of ONNX Runtime into a BackendError."""
     try:
         yield
     except AdarError:

@@ -1,84 +1,63 @@
-"""TensorRT on an NVIDIA GPU: the engines of a bundle, and a loop that never leaves the device.
+"""TensorRT on an NVIDIA GPU: the engines of a bundle, and a loop that stays on the device.
 
-An engine fits one builder, some GPUs, one ONNX file and some shapes. Which of these does not fit is said in
-one line; engines are built again only where that was asked for.
+An engine fits one TensorRT version, some GPUs, one ONNX file and some shapes. An error names what does not
+fit. Engines are rebuilt only on request.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import finalize
 
-import numpy as np
-
 from adar_runtime.backends import TENSORRT, Settings
-from adar_runtime.backends.prepared_graph import ENCODER_STEP, LAYOUTS, encoder_rows, outputs_of
+from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.backends.tensorrt.context import Shape
 from adar_runtime.backends.tensorrt.cuda import Cuda, bindings_problem, device_problem
-from adar_runtime.backends.tensorrt.engines.build import Wish, build_engines
-from adar_runtime.backends.tensorrt.engines.clock import GRAPH as CLOCK
-from adar_runtime.backends.tensorrt.engines.clock import clock_graph
-from adar_runtime.backends.tensorrt.engines.flavours import MODULES, Flavour, flavour_of, installed
+from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.clock import CLOCK, clock_model
+from adar_runtime.backends.tensorrt.engines.packages import (
+    MODULES,
+    TensorRtPackage,
+    installed_packages,
+    load_package,
+)
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
 from adar_runtime.backends.tensorrt.engines.trusted_engines import built_here
 from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
 from adar_runtime.backends.tensorrt.session import Session
 from adar_runtime.bundle.manifest import Manifest, Port
-from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.bundle.signature import STATE, Ports
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
-from adar_runtime.graph import Graph
-from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.interrupts import deferred_signals
-
-
-def problem() -> str | None:
-    """What is missing; nothing is loaded to find out but the driver."""
-    found = device_problem()
-    if found is not None:
-        return f"{found}; use onnxruntime-cpu"
-    if not any(find_spec(module) for module in MODULES.values()):
-        return "no TensorRT is installed: pip install 'adar-deploy[tensorrt]' or 'adar-deploy[rtx]'"
-    return bindings_problem()
-
-
-def open(onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> "TensorRtBackend":  # noqa: A001
-    """Engines that fit, loaded; built first, where that was asked for."""
-    if settings.bundle is None:
-        raise BackendError("tensorrt runs the engines of a bundle's folder: load the bundle from one")
-    return TensorRtBackend(
-        onnx_models, manifest, settings.bundle, rebuild=settings.rebuild, trusted=settings.trusted
-    )
 
 
 @dataclass(frozen=True)
 class _Engines:
-    """One of each graph, for one kind of GPU."""
+    """One engine of each model, for one kind of GPU."""
 
-    flavour: Flavour
+    package: TensorRtPackage
     sidecars: Mapping[str, Sidecar]
-    runtime: Any  # which has to live as long as what it loaded
+    runtime: Any  # has to live as long as the loaded engines
     loaded: Mapping[str, Any]
-    idle: list[Session]  # of runs that are over: the next one need not allocate and capture
+    idle: list[Session]  # of finished runs: the next run need not allocate and capture
 
     def session(self, hidden: int) -> Session:
-        """One that nobody uses. Threads may ask at once: to look and to take are one move."""
+        """An unused session. `pop` is atomic, so threads may ask at the same time."""
         try:
             return self.idle.pop()
         except IndexError:
-            return Session(self.flavour, self.loaded, hidden)
+            return Session(self.package, self.loaded, hidden)
 
     def give_back(self, session: Session) -> None:
-        """For the next run. Whoever promises to call this keeps these engines alive until then."""
+        """Return a session for the next run. The caller keeps these engines alive until then."""
         self.idle.append(session)
 
     def profile(self, name: str, shapes: Mapping[str, Shape]) -> int:
-        """The first profile that takes these shapes."""
+        """The first profile that accepts these shapes."""
         sidecar = self.sidecars[name]
         for index, profile in enumerate(sidecar.shapes):
             if all(free.take(shapes[one]) for one, free in profile.items()):
@@ -96,79 +75,71 @@ class TensorRtBackend:
 
     name = TENSORRT
 
-    def __init__(
-        self,
-        onnx_models: Mapping[str, bytes],
-        manifest: Manifest,
-        bundle: Path,
-        *,
-        rebuild: bool = False,
-        trusted: bool = False,
-    ) -> None:
-        self._onnx_models, self._manifest, self._bundle = onnx_models, manifest, bundle
-        self._rebuild, self._trusted = rebuild, trusted
-        self._by_row = metadata_of(onnx_models["encoder"]).get("adar.by_row") == "yes"
+    @staticmethod
+    def problem() -> str | None:
+        """What is missing. This loads nothing but the driver."""
+        found = device_problem()
+        if found is not None:
+            return f"{found}; use onnxruntime-cpu"
+        if not any(find_spec(module) for module in MODULES.values()):
+            return "no TensorRT is installed: pip install 'adar-deploy[tensorrt]' or 'adar-deploy[rtx]'"
+        return bindings_problem()
+
+    def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        if settings.bundle is None:
+            raise BackendError(
+                "tensorrt runs the engines in a bundle's folder: load the bundle from a folder"
+            )
+        self._onnx_models, self._manifest, self._bundle = onnx_models, manifest, settings.bundle
+        self._rebuild, self._trusted = settings.rebuild, settings.trusted
         self._building = Lock()
-        self._engines = self._find()  # replaced as a whole: a run uses those that it found when it started
+        self._engines = self._find()  # replaced as a whole: a run keeps the engines that it started with
 
     @property
     def ports(self) -> dict[str, Ports]:
         return {name: _ports(self._engines, name, self._manifest) for name in self._manifest.onnx_models}
 
-    def start(self, graph: Graph) -> TensorRtRecurrence:
+    def start(self, prepared: PreparedGraph) -> TensorRtRecurrence:
         engines = self._engines
         try:
-            return self._start(graph, engines)
+            return self._start(prepared, engines)
         except ProfileError as error:
             if not self._rebuild:
+                option = _as_option(Profile.around(prepared.graph))
                 raise ProfileError(
                     f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
-                    f"--profile {_as_option(Profile.around(graph))}, or --rebuild, or --backend auto"
+                    f"--profile {option}, or --rebuild, or --backend auto"
                 ) from error
         with self._building:
-            if self._engines is not engines:  # another thread has built in the meantime
+            if self._engines is not engines:  # another thread has built engines in the meantime
                 with suppress(ProfileError):
-                    return self._start(graph, self._engines)
-            self._build((*self._profiles(), Profile.around(graph)))
+                    return self._start(prepared, self._engines)
+            self._build((*self._profiles(), Profile.around(prepared.graph)))
             self._engines = self._load()
             try:
-                return self._start(graph, self._engines)
+                return self._start(prepared, self._engines)
             except ProfileError as error:
                 raise ProfileError(
                     f"the graph does not fit the TensorRT engines that were built for it, {error}: "
                     "use --backend auto, and please report it"
                 ) from error
 
-    def _start(self, graph: Graph, engines: _Engines) -> TensorRtRecurrence:
-        manifest = self._manifest
-        d, p = manifest.hidden, manifest.proxies
-        c = manifest.targets or graph.targets
-        states = dict(zip(STATE, ((graph.nodes, d), (c, d), (p, d), (p, d)), strict=True))
-        structure = LAYOUTS[manifest.aggregation](Neighbours.of(graph.edge_index, graph.nodes))
-        shapes: dict[str, Shape] = states | {name: array.shape for name, array in structure.items()}
-        shapes |= {f"previous_{name}_velocity": shape for name, shape in states.items()}
-        shapes["features"] = (graph.nodes, graph.width)
-        if manifest.targets is None and graph.target_features is not None:
-            shapes["target_features"] = graph.target_features.shape
-        pairs = None if graph.pairs is None else np.ascontiguousarray(graph.pairs, np.int64)
-        if pairs is not None:
-            shapes["pairs"] = pairs.shape
-        chosen = {name: engines.profile(name, shapes) for name in manifest.onnx_models}
+    def _start(self, prepared: PreparedGraph, engines: _Engines) -> TensorRtRecurrence:
+        d, p = self._manifest.hidden, self._manifest.proxies
+        n, c, structure = prepared.graph.nodes, prepared.targets, prepared.structure
+        states = dict(zip(STATE, ((n, d), (c, d), (p, d), (p, d)), strict=True))
+        shapes = _input_shapes(prepared, states)
+        chosen = {name: engines.profile(name, shapes) for name in self._manifest.onnx_models}
 
         session = engines.session(d)
         session.fit(chosen["cell"], states, structure)
-        session.head.fit(chosen["head"], shapes, pairs, (outputs_of(graph, manifest.level), c))
+        session.head.fit(chosen["head"], shapes, prepared.pairs, (prepared.outputs, c))
         session.side = 0
         least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
-        session.encoder.run(chosen["encoder"], graph, self._rows(graph, least), session.sides[0])
+        session.encoder.run(chosen["encoder"], prepared, least, session.sides[0])
         recurrence = TensorRtRecurrence(self.name, session)
         finalize(recurrence, engines.give_back, session).atexit = False
         return recurrence
-
-    def _rows(self, graph: Graph, least: int) -> int:
-        """How many nodes to encode at once: no fewer than the engine takes."""
-        rows = encoder_rows(graph, by_row=self._by_row)
-        return rows if rows >= least else -(-least // ENCODER_STEP) * ENCODER_STEP
 
     def _find(self) -> _Engines:
         try:
@@ -180,80 +151,97 @@ class TensorRtBackend:
         return self._load()
 
     def _profiles(self) -> tuple[Profile, ...]:
-        """Those that the engines were built for; the usual ones where there are none."""
+        """The profiles of the existing engines; the default profiles where there are no engines."""
         for sidecar in sidecars(self._bundle):
-            if sidecar.graph == "cell":
+            if sidecar.onnx_model == "cell":
                 return sidecar.profiles
         return tuple(PROFILES.values())
 
     def _build(self, profiles: tuple[Profile, ...]) -> None:
-        build_engines(self._bundle, self._manifest, self._onnx_models, Wish(profiles=profiles))
+        build_engines(self._bundle, self._manifest, self._onnx_models, BuildOptions(profiles=profiles))
 
     def _load(self) -> _Engines:
-        """The engines that fit, made ready."""
+        """Load the engines that fit."""
         found = list(sidecars(self._bundle))
         if not found:
             raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
         hashes = {name: file.sha256 for name, file in self._manifest.onnx_models.items()}
-        hashes[CLOCK] = sha256(clock_graph(self._manifest.hidden))
+        hashes[CLOCK] = sha256(clock_model(self._manifest.hidden))
         capability = Cuda().compute_capability()
-        misfits = []
+        problems = []
         for target in dict.fromkeys(one.target for one in found):
-            of_target = {one.graph: one for one in found if one.target == target}
-            flavour = _flavour(of_target)
-            misfit = self._misfit(of_target, hashes, flavour, capability)
-            if misfit is None:
-                runtime = flavour.trt.Runtime(flavour.log)
-                loaded = {name: self._deserialize(flavour, runtime, of_target[name]) for name in hashes}
-                return _Engines(flavour, of_target, runtime, loaded, [])
-            misfits.append(misfit)
+            of_target = {one.onnx_model: one for one in found if one.target == target}
+            package = _package(of_target)
+            problem = self._incompatibility(of_target, hashes, package, capability)
+            if problem is None:
+                runtime = package.trt.Runtime(package.log)
+                loaded = {name: self._deserialize(package, runtime, of_target[name]) for name in hashes}
+                return _Engines(package, of_target, runtime, loaded, [])
+            problems.append(problem)
         raise BackendError(
-            f"no TensorRT engine of {self._bundle} fits, {misfits[0]}: "
+            f"no TensorRT engine of {self._bundle} fits, {problems[0]}: "
             f"adar-deploy build {self._bundle}, or --rebuild, or --backend auto"
         )
 
-    def _misfit(
-        self, found: Mapping[str, Sidecar], hashes: Mapping[str, str], flavour: Flavour, capability: int
+    def _incompatibility(
+        self,
+        found: Mapping[str, Sidecar],
+        hashes: Mapping[str, str],
+        package: TensorRtPackage,
+        capability: int,
     ) -> str | None:
-        """The first reason why these cannot be used here."""
+        """The first reason why these engines cannot be used here."""
         for name, digest in hashes.items():
             if name not in found:
-                return f"there is none of the {name}"
-            why = found[name].misfit(digest, flavour.name, flavour.version, capability)
+                return f"there is no engine of the {name}"
+            why = found[name].incompatibility(digest, package.name, package.version, capability)
             if why is None and not self._describes(found[name]):
-                why = "its profiles are of other inputs"
+                why = "its profiles are for other inputs"
             if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
-                why = "it was not built here and is a program: --backend tensorrt, typed, would trust it"
+                why = "it was not built here and is a program: type --backend tensorrt to trust it"
             if why is not None:
                 return f"{found[name].file}, since {why}"
         return None
 
     def _describes(self, sidecar: Sidecar) -> bool:
-        """Whether it has profiles of just the inputs with a free side, where its graph has any."""
-        file = self._manifest.onnx_models.get(sidecar.graph)
+        """Whether its profiles cover exactly the inputs of its model that have a dynamic dimension."""
+        file = self._manifest.onnx_models.get(sidecar.onnx_model)
         ports = () if file is None else file.inputs
         free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
-        said = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
-        return all(profile == free for profile in said) and bool(said) == bool(free)
+        profiled = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
+        return all(profile == free for profile in profiled) and bool(profiled) == bool(free)
 
-    def _deserialize(self, flavour: Flavour, runtime: Any, sidecar: Sidecar) -> Any:
-        flavour.log.heard.clear()
+    def _deserialize(self, package: TensorRtPackage, runtime: Any, sidecar: Sidecar) -> Any:
+        package.log.messages.clear()
         content = read_engine(self._bundle, sidecar)
-        with deferred_signals():  # the log is called from in there
+        with deferred_signals():  # TensorRT calls the Python logger inside
             engine = runtime.deserialize_cuda_engine(content)
         if engine is None:
             raise BackendError(
-                f"TensorRT cannot load {sidecar.file}: {flavour.log.heard.reason}; "
+                f"TensorRT cannot load {sidecar.file}: {package.log.messages.reason}; "
                 f"adar-deploy build {self._bundle}"
             )
         return engine
 
 
-def _flavour(found: Mapping[str, Sidecar]) -> Flavour:
-    """The one that built them, where it is installed; otherwise the one that is."""
-    wanted = next(iter(found.values())).flavour
+def _input_shapes(prepared: PreparedGraph, states: Mapping[str, Shape]) -> dict[str, Shape]:
+    """The shapes of the inputs of all engines, by name."""
+    shapes: dict[str, Shape] = dict(states)
+    shapes |= {name: array.shape for name, array in prepared.structure.items()}
+    shapes |= {f"previous_{name}_velocity": shape for name, shape in states.items()}
+    shapes["features"] = (prepared.graph.nodes, prepared.graph.width)
+    if prepared.target_features is not None:
+        shapes["target_features"] = prepared.target_features.shape
+    if prepared.pairs is not None:
+        shapes["pairs"] = prepared.pairs.shape
+    return shapes
+
+
+def _package(found: Mapping[str, Sidecar]) -> TensorRtPackage:
+    """The TensorRT package that built the engines, where it is installed; otherwise the installed one."""
+    wanted = next(iter(found.values())).package
     try:
-        return flavour_of(wanted if wanted in installed() else None)
+        return load_package(wanted if wanted in installed_packages() else None)
     except (EngineError, MissingExtraError) as error:
         raise BackendError(f"tensorrt does not work here: {error}") from error
 
@@ -264,14 +252,14 @@ def _as_option(profile: Profile) -> str:
 
 
 def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:
-    """What an engine takes and gives; a free side has the name that the manifest gives it."""
-    trt, engine, file = engines.flavour.trt, engines.loaded[name], manifest.onnx_models[name]
+    """The inputs and outputs of an engine; a dynamic dimension has its name from the manifest."""
+    trt, engine, file = engines.package.trt, engines.loaded[name], manifest.onnx_models[name]
     types = {trt.DataType.FLOAT: "float32", trt.DataType.INT32: "int32", trt.DataType.INT64: "int64"}
-    said = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
+    declared = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
     found: dict[bool, list[Port]] = {True: [], False: []}
     for index in range(engine.num_io_tensors):
         tensor = engine.get_tensor_name(index)
-        shape, named = tuple(engine.get_tensor_shape(tensor)), said.get(tensor, ())
+        shape, named = tuple(engine.get_tensor_shape(tensor)), declared.get(tensor, ())
         if len(named) == len(shape):
             shape = tuple(there if side == -1 else side for side, there in zip(shape, named, strict=True))
         kind = engine.get_tensor_dtype(tensor)

@@ -1,63 +1,65 @@
-"""One execution context of a TensorRT engine. Its calls answer True or False; here, False is an error."""
+"""One execution context of a TensorRT engine. Calls that TensorRT answers with False raise BackendError."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from adar_runtime.backends.tensorrt.cuda import Cuda, Memory
-from adar_runtime.backends.tensorrt.engines.flavours import Flavour
+from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.errors import BackendError
 
 Shape = tuple[int, ...]
 
 
 class Context:
-    """One execution context: given shapes and addresses, it runs."""
+    """One execution context: takes shapes and addresses, then runs."""
 
-    def __init__(self, flavour: Flavour, cuda: Cuda, name: str, engine: Any) -> None:
+    def __init__(self, package: TensorRtPackage, cuda: Cuda, name: str, engine: Any) -> None:
         self.name = name
-        self._flavour, self._cuda = flavour, cuda
-        self._context = flavour.create_context(engine)
+        self._package, self._cuda = package, cuda
+        self._context = package.create_context(engine)
         if self._context is None:
-            raise BackendError(f"TensorRT has no context for the {name}: {flavour.log.heard.reason}")
+            raise BackendError(
+                f"TensorRT cannot create a context for the {name}: {package.log.messages.reason}"
+            )
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         self._names = names
-        self._free = [
+        self._dynamic = [
             name
             for name in names
-            if engine.get_tensor_mode(name) == flavour.trt.TensorIOMode.INPUT
+            if engine.get_tensor_mode(name) == package.trt.TensorIOMode.INPUT
             and -1 in tuple(engine.get_tensor_shape(name))
         ]
 
     def fit(self, profile: int, shapes: Mapping[str, Shape]) -> int:
-        """Take these shapes; returns how many bytes of scratch memory they need."""
+        """Set the profile and the input shapes; return the bytes of scratch memory that they need."""
         self._check(self._context.set_optimization_profile_async(profile, self._cuda.stream), "its profile")
-        self._cuda.wait()  # what the change of profile queued comes before all that follows
-        for name in self._free:
+        self._cuda.wait()  # the change of profile queues work that has to finish first
+        for name in self._dynamic:
             self._check(self._context.set_input_shape(name, shapes[name]), f"the shape of {name}")
         return int(self._context.update_device_memory_size_for_shapes())
 
     def bind(self, addresses: Mapping[str, int], scratch: Memory | None = None) -> None:
-        """Where each input and output is."""
+        """Set the address of every input and output, and the scratch memory."""
         for name in self._names:
             if name not in addresses:
                 raise BackendError(
-                    f"the engine of the {self.name} has {name}, which this runtime does not know"
+                    f"the engine of the {self.name} has the unknown tensor {name}: build it again"
                 )
             self._check(self._context.set_tensor_address(name, addresses[name]), f"the address of {name}")
         if scratch is not None:
             self._context.set_device_memory(scratch.address, scratch.size)
 
     def run(self) -> None:
-        """Queue one run."""
+        """Queue one run on the stream."""
         self._check(self._context.execute_async_v3(self._cuda.stream), "to run")
 
     def capturable(self) -> bool:
-        """Whether its work can be captured; tensorrt has no such question, and finds out by doing."""
-        ask = getattr(self._context, "is_stream_capturable", None)
-        return True if ask is None else bool(ask(self._cuda.stream))
+        """Whether a CUDA graph can capture a run. `tensorrt` has no such query: the capture itself tells."""
+        query = getattr(self._context, "is_stream_capturable", None)
+        return True if query is None else bool(query(self._cuda.stream))
 
     def _check(self, done: bool, what: str) -> None:
         if not done:
             raise BackendError(
-                f"the engine of the {self.name} refused {what}: {self._flavour.log.heard.reason}"
+                f"the engine of the {self.name} refused {what}: {self._package.log.messages.reason}"
             )

@@ -1,6 +1,6 @@
-"""CUDA: whether there is a device, and the few calls of it that a loop on one needs.
+"""CUDA: whether a device is available, and the few calls that a loop on the device needs.
 
-Everything is queued on one stream, so that what comes first is done first and nobody has to wait in between.
+All work is queued on one stream. The stream runs it in order, so the host does not have to wait in between.
 """
 
 import ctypes
@@ -17,51 +17,51 @@ import numpy as np
 
 from adar_runtime.errors import BackendError, reason
 
-ALIGNMENT = 256  # bytes: what TensorRT asks of every address
+ALIGNMENT = 256  # bytes; TensorRT requires aligned addresses
 Array = np.ndarray[Any, Any]
 
 
 @lru_cache
 def device_problem() -> str | None:
-    """Why there is no CUDA device to work on; None where there is one. Loads nothing but the driver."""
+    """Why no CUDA device can be used; None if one can. Loads only the driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return "there is no CUDA driver, hence no CUDA device"
+        return "there is no CUDA driver, so no CUDA device can be used"
     count = ctypes.c_int()
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
-        return "the driver sees no CUDA device"
+        return "the CUDA driver finds no device"
     return None
 
 
 def bindings_problem() -> str | None:
-    """Whether `cuda.bindings`, of the package cuda-python, is there."""
+    """Why `cuda.bindings` (package cuda-python) cannot be used; None if it is installed."""
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return "cuda-python is not installed: pip install 'adar-deploy[tensorrt]' or 'adar-deploy[rtx]'"
     return None
 
 
 def runtime_api() -> Any:
-    """The calls of the CUDA runtime, as `cuda.bindings` has them: each returns an error and what it gives."""
+    """The module of CUDA runtime calls. Each call returns an error code and its results."""
     try:
         return import_module("cuda.bindings.runtime")
     except (ImportError, OSError, RuntimeError) as error:
-        raise BackendError(f"cuda-python is installed and cannot be loaded: {reason(error)}") from error
+        raise BackendError(f"cuda-python is installed but cannot be loaded: {reason(error)}") from error
 
 
 class Cuda:
-    """The first device, and one stream on it."""
+    """The first CUDA device, with one stream."""
 
     def __init__(self) -> None:
         self._api = runtime_api()
         if not self._call("cudaGetDeviceCount"):
-            raise BackendError("the CUDA runtime sees no device")
+            raise BackendError("the CUDA runtime finds no device")
         stream = self._call("cudaStreamCreateWithFlags", self._api.cudaStreamNonBlocking)
         self.stream = int(stream)
-        _at_last(self, self._api.cudaStreamDestroy, stream)
+        _free_with(self, self._api.cudaStreamDestroy, stream)
 
     def compute_capability(self) -> int:
-        """Of the device, as in SM names: 89 is 8.9."""
+        """The compute capability of the device as one number: 89 is 8.9."""
         device = self._call("cudaGetDevice")
         attributes = self._api.cudaDeviceAttr
         major, minor = (
@@ -74,25 +74,25 @@ class Cuda:
         return int(10 * major + minor)
 
     def allocate(self, size: int) -> "Memory":
-        """Device memory, given back when nobody holds it any more."""
+        """Allocate device memory. It is freed with the returned object."""
         address = int(self._call("cudaMalloc", max(size, ALIGNMENT)))
         return Memory(address, size, self._api.cudaFree)
 
     def allocate_host(self, size: int) -> "Memory":
-        """Host memory that a copy from the device can go to while others go on."""
+        """Allocate pinned host memory, which asynchronous copies need."""
         address = int(self._call("cudaMallocHost", max(size, ALIGNMENT)))
         return Memory(address, size, self._api.cudaFreeHost)
 
     def upload(self, address: int, array: Array) -> None:
-        """To the device. The array may change as soon as this returns."""
+        """Copy an array to the device. The array may change as soon as this returns."""
         array = np.ascontiguousarray(array)
         if array.nbytes:
             kind = self._api.cudaMemcpyKind.cudaMemcpyHostToDevice
             self._call("cudaMemcpyAsync", address, array.ctypes.data, array.nbytes, kind, self.stream)
-            self.wait()  # not every kind of host memory is copied before the call returns
+            self.wait()  # the call alone may return before the copy has finished
 
     def download(self, address: int, shape: Sequence[int], dtype: Any = np.float32) -> Array:
-        """From the device, when all that was queued is done."""
+        """Copy an array from the device, after all queued work."""
         array = np.empty(shape, dtype)
         if array.nbytes:
             kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToHost
@@ -101,28 +101,28 @@ class Cuda:
         return array
 
     def copy(self, to: int, source: int, size: int) -> None:
-        """Within the device, queued."""
+        """Queue a copy within the device."""
         kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self._call("cudaMemcpyAsync", to, source, size, kind, self.stream)
 
     def copy_out(self, to: "Memory", source: "Memory") -> None:
-        """To host memory from `allocate_host`, queued."""
+        """Queue a copy to host memory from `allocate_host`."""
         kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._call("cudaMemcpyAsync", to.address, source.address, source.size, kind, self.stream)
 
     def clear(self, memory: "Memory") -> None:
-        """All zeros, queued."""
+        """Queue filling with zeros."""
         self._call("cudaMemsetAsync", memory.address, 0, memory.size, self.stream)
 
     def wait(self) -> None:
-        """Until all that was queued is done."""
+        """Wait until all queued work is done."""
         self._call("cudaStreamSynchronize", self.stream)
 
     @contextmanager
     def capturing(self) -> Iterator["Captured"]:
-        """What is queued inside is not done but written down, to be replayed any number of times.
+        """Record the work queued inside the block as a CUDA graph, without running it.
 
-        Capture ends whatever happens inside: a stream left capturing would refuse all later work.
+        The capture ends even if the block raises: a stream that keeps capturing rejects all later work.
         """
         mode = self._api.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", self.stream, mode)
@@ -130,55 +130,55 @@ class Cuda:
         try:
             yield captured
         except BaseException:
-            _, graph = self._api.cudaStreamEndCapture(self.stream)  # it fails where what was queued did
+            _, graph = self._api.cudaStreamEndCapture(self.stream)  # fails too if queued work failed
             if graph:
                 self._api.cudaGraphDestroy(graph)
             raise
         graph = self._call("cudaStreamEndCapture", self.stream)
         try:
             captured.executable = self._call("cudaGraphInstantiate", graph, 0)
-            _at_last(captured, self._api.cudaGraphExecDestroy, captured.executable)
+            _free_with(captured, self._api.cudaGraphExecDestroy, captured.executable)
         finally:
             self._api.cudaGraphDestroy(graph)
 
     def launch(self, captured: "Captured") -> None:
-        """Replay, queued."""
+        """Queue a replay of captured work."""
         self._call("cudaGraphLaunch", captured.executable, self.stream)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """Every call's error becomes ours; what it gives is returned."""
+        """Call the CUDA runtime; return the result or raise BackendError."""
         error, *values = getattr(self._api, name)(*arguments)
         if int(error):
-            _, said = self._api.cudaGetErrorString(error)
-            text = said.decode() if isinstance(said, bytes) else said
-            raise BackendError(f"CUDA failed in {name}: {text}")
+            _, text = self._api.cudaGetErrorString(error)
+            message = text.decode() if isinstance(text, bytes) else text
+            raise BackendError(f"CUDA failed in {name}: {message}")
         return values[0] if values else None
 
 
 class Captured:
-    """Work that was written down."""
+    """Captured work: an executable CUDA graph."""
 
     def __init__(self, cuda: Cuda) -> None:
         self.executable: Any = None
-        self._cuda = cuda  # its stream outlives this
+        self._cuda = cuda  # keeps the stream alive
 
 
 class Memory:
-    """Some bytes, free again when this object is gone."""
+    """A block of memory, freed when this object is garbage-collected."""
 
     def __init__(self, address: int, size: int, free: Any) -> None:
         self.address = address
         self.size = size
-        _at_last(self, free, address)
+        _free_with(self, free, address)
 
 
-def _at_last(owner: object, free: Any, what: Any) -> None:
-    """Give something back when its owner is gone; the end of the process gives back all by itself."""
-    finalize(owner, free, what).atexit = False
+def _free_with(owner: object, free: Any, resource: Any) -> None:
+    """Free a resource with its owner. At exit the operating system frees everything."""
+    finalize(owner, free, resource).atexit = False
 
 
 class Arena:
-    """Several arrays in one piece of memory, each where TensorRT can take it: one copy copies all."""
+    """Several aligned arrays in one block of device memory, so that one call copies all of them."""
 
     def __init__(self, cuda: Cuda, shapes: Mapping[str, Sequence[int]], item: int = 4) -> None:
         self.addresses: dict[str, int] = {}

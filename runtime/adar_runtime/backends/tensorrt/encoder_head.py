@@ -1,30 +1,32 @@
-"""What is run once, before and after the loop: the encoder and the head, on the buffers of the loop."""
+"""The encoder, which runs before the loop, and the head, which runs after it, on the loop's buffers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.backends.tensorrt.context import Context, Shape
 from adar_runtime.backends.tensorrt.cuda import Arena, Array, Cuda, Memory
 from adar_runtime.bundle.signature import STATE
-from adar_runtime.graph import Floats, Graph
+from adar_runtime.graph import Floats
 
 
 class Encoder:
-    """Features -> the first state, block by block of nodes."""
+    """Features -> the first state, one block of nodes after the other."""
 
     def __init__(self, cuda: Cuda, context: Context) -> None:
         self._cuda = cuda
         self._context = context
 
-    def run(self, profile: int, graph: Graph, rows: int, to: Arena) -> None:
-        """Write the first state; the velocity before it is zero."""
+    def run(self, profile: int, prepared: PreparedGraph, least: int, to: Arena) -> None:
+        """Write the first state, with a velocity of zero. `least` is the fewest rows the engine takes."""
         self._cuda.clear(to.memory)
-        shapes: dict[str, Shape] = {"features": (min(graph.nodes, 2 * rows), graph.width)}
-        if graph.target_features is not None:
-            shapes["target_features"] = graph.target_features.shape
+        graph, targets, blocks = prepared.graph, prepared.target_features, prepared.feature_blocks(least)
+        shapes: dict[str, Shape] = {"features": (max(stop - start for start, stop in blocks), graph.width)}
+        if targets is not None:
+            shapes["target_features"] = targets.shape
         inputs = Arena(self._cuda, shapes)
-        if graph.target_features is not None:
-            self._cuda.upload(inputs.addresses["target_features"], graph.target_features)
-        for start, stop in spans(graph.nodes, rows):
+        if targets is not None:
+            self._cuda.upload(inputs.addresses["target_features"], targets)
+        for start, stop in blocks:
             self._cuda.upload(inputs.addresses["features"], graph.rows(start, stop))
             shapes["features"] = (stop - start, graph.width)
             scratch = self._cuda.allocate(self._context.fit(profile, shapes))
@@ -32,25 +34,18 @@ class Encoder:
             addresses["nodes"] += start * to.shapes["nodes"][1] * 4
             self._context.bind(inputs.addresses | addresses, scratch)
             self._context.run()
-            self._cuda.wait()  # before the next block takes the place of this one
-
-
-def spans(nodes: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Blocks of at least so many nodes, or all of them: the last one has what is left as well."""
-    blocks = max(1, nodes // rows)
-    for block in range(blocks):
-        yield block * rows, nodes if block == blocks - 1 else (block + 1) * rows
+            self._cuda.wait()  # before the next block overwrites this one
 
 
 class Head:
-    """A state -> scores, and the alignment."""
+    """A state -> its scores and alignment."""
 
     def __init__(self, cuda: Cuda, context: Context) -> None:
         self._cuda = cuda
         self._context = context
 
     def fit(self, profile: int, shapes: Mapping[str, Shape], pairs: Array | None, output: Shape) -> None:
-        """Be ready for states of these shapes."""
+        """Prepare for states of these shapes."""
         self._pairs: Memory | None = None
         if pairs is not None:
             self._pairs = self._cuda.allocate(pairs.nbytes)
@@ -59,7 +54,7 @@ class Head:
         self._scratch = self._cuda.allocate(self._context.fit(profile, shapes))
 
     def run(self, state: Arena) -> float:
-        """The alignment of a state; its scores are ready too."""
+        """Compute the scores of a state, and return its alignment."""
         addresses = {name: state.addresses[name] for name in ("nodes", "targets")} | self._out.addresses
         if self._pairs is not None:
             addresses["pairs"] = self._pairs.address
@@ -68,5 +63,5 @@ class Head:
         return float(self._cuda.download(self._out.addresses["alignment"], ()))
 
     def scores(self) -> Floats:
-        """Of the state that was run last."""
+        """Scores of the state of the last `run`."""
         return self._cuda.download(self._out.addresses["scores"], self._out.shapes["scores"])

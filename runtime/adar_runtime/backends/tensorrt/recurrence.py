@@ -1,13 +1,13 @@
-"""The states of one graph on a GPU, a block of steps ahead of whoever asks for them.
+"""The states of one graph on a GPU, computed a block of steps ahead of the loop.
 
-A loop asks for one step at a time; a GPU likes many at once. So, where the moves to come are foreseen, a
-whole block is run, and its steps are handed out one by one. Three things follow.
+The loop requests one step at a time; a GPU is faster with many at once. If the next moves are known, the
+device runs a whole block, and `step` hands out the results one by one. Three things follow.
 
-* A foreseen move may turn out different (an adaptive solver's). Then the device goes back to the start of the
-  block, repeats the steps that were asked for, and from there on takes one step at a time.
-* The same, where somebody wants to see a state in the middle of a block.
-* A state that is kept is the start of its block and how many steps from there. Only when it is asked for are
-  they run again, at most a block of them.
+* An actual move may differ from the planned move (adaptive solver). Then the device returns to the start of
+  the block, repeats the steps that the loop has requested, and runs single steps from there on.
+* The same happens when the caller reads a state in the middle of a block.
+* A kept state is stored as the start of its block and the steps from there. The device repeats these steps
+  (at most one block) only when the state is needed.
 """
 
 from collections import deque
@@ -18,158 +18,159 @@ from typing import NamedTuple
 import numpy as np
 
 from adar_runtime.backends.tensorrt.engines.clock import ROWS
-from adar_runtime.backends.tensorrt.session import BLOCK, SAVED, Session
+from adar_runtime.backends.tensorrt.session import BLOCK, SLOTS, Session
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.graph import Floats
 from adar_runtime.loop.solvers import Motion, Move
 
-ASIDE = SAVED - 1  # the slot for a state that has to make room for a moment
+TEMPORARY = SLOTS - 1  # the slot that holds the current state while another one is computed
 
 
-class _Told(NamedTuple):
-    """One step of the future."""
-
+class _PlannedStep(NamedTuple):
     move: Move
     row: Floats  # of the clock's table
 
 
-class _Kept(NamedTuple):
-    number: int  # of the state that is meant
-    slot: int
-    rows: tuple[Floats, ...]  # of the steps from what is in the slot to that state
+class _SavedState(NamedTuple):
+    number: int  # identifies the state
+    slot: int  # of the session, where its block begins
+    rows: tuple[Floats, ...]  # step inputs from the state in the slot to this state
 
 
 class TensorRtRecurrence:
-    """Behind the same interface as every other."""
+    """The `Recurrence` protocol on a TensorRT session."""
 
     def __init__(self, name: str, session: Session) -> None:
         self.name = name
         self._session = session
-        self._heard = dict.fromkeys(SCALARS, 0.0) | {"alignment": session.head.run(session.sides[0])}
+        self._scalars = dict.fromkeys(SCALARS, 0.0) | {"alignment": session.head.run(session.sides[0])}
         self._numbers = count(1)
-        self._number = 0  # of the state that the loop is at; no two states have the same
-        self._kept: _Kept | None = None
-        self._future: Iterator[_Told] = iter(())
-        self._table: list[_Told] = []  # what the device's table holds,
-        self._next = 0  # and which row of it comes next
-        self._block: list[_Told] = []  # steps since the last state that was set aside, done on the device
-        self._asked = 0  # how many of them have been asked for
-        self._slot = 0  # where the state before the block is
-        self._ready: deque[dict[str, float]] = deque()  # what the steps not yet asked for have to say
+        self._number = 0  # of the loop's current state; every state has its own number
+        self._kept: _SavedState | None = None
+        self._plan: Iterator[_PlannedStep] = iter(())  # steps after those in the table
+        self._table: list[_PlannedStep] = []  # steps in the device's table
+        self._next = 0  # index of the next row of the table
+        self._block: list[_PlannedStep] = []  # steps that the device ran since the last saved state
+        self._used = 0  # how many of them the loop has requested
+        self._slot = 0  # slot of the state before the block
+        self._ready: deque[dict[str, float]] = deque()  # scalars of the steps not yet requested
 
     @property
     def alignment(self) -> float:
-        return self._heard["alignment"]
+        return self._scalars["alignment"]
 
     @property
     def motion(self) -> Motion:
-        return Motion(self._heard["speed"], self._heard["turn"])
+        return Motion(self._scalars["speed"], self._scalars["turn"])
 
-    def foresee(self, moves: Iterator[tuple[Floats, Move]]) -> None:
-        self._settle()
-        self._future = (_Told(move, _row(code, move)) for code, move in moves)
+    def plan_ahead(self, moves: Iterator[tuple[Floats, Move]]) -> None:
+        self._rewind()
+        self._plan = (_PlannedStep(move, _row(code, move)) for code, move in moves)
         self._table, self._next = [], 0
 
     def step(self, code: Floats, move: Move) -> None:
-        if not self._ready and self._foreseen(move):
+        if not self._ready and self._is_planned(move):
             self._run_ahead()
-        if self._ready and self._block[self._asked].move == move:
-            self._heard = self._ready.popleft()
-            self._asked += 1
+        if self._ready and self._block[self._used].move == move:
+            self._scalars = self._ready.popleft()
+            self._used += 1
         else:
-            self._settle()
-            self._forget()
-            self._session.tell([_row(code, move)])
-            (self._heard,) = self._session.run(1)
+            self._rewind()
+            self._drop_plan()
+            self._session.set_steps([_row(code, move)])
+            (self._scalars,) = self._session.run(1)
         self._number = next(self._numbers)
 
     def keep(self) -> None:
         if self._block:
-            self._kept = self._here()
+            self._kept = self._current()
         else:
             slot = self._free_slot()
             self._session.save(slot)
-            self._kept = _Kept(self._number, slot, ())
+            self._kept = _SavedState(self._number, slot, ())
 
     def recall(self) -> None:
         if self._kept is not None:
-            self._forget()
+            self._drop_plan()
             self._go_to(self._kept)
             self._number = self._kept.number
 
     def scores(self, *, kept: bool) -> Floats:
         if not kept or self._kept is None or self._kept.number == self._number:
-            self._settle()
+            self._rewind()
             return self._scores()
         side = self._session.side
-        self._session.save(ASIDE)
+        self._session.save(TEMPORARY)
         self._go_to(self._kept)
         found = self._scores()
-        self._session.restore(ASIDE, side)
-        self._fill()
+        self._session.restore(TEMPORARY, side)
+        self._write_table()
         return found
 
     def state(self) -> dict[str, Floats]:
-        self._settle()
+        self._rewind()
         return {name: self._session.part(name) for name in STATE}
 
-    def _foreseen(self, move: Move) -> bool:
-        """Whether this move was, and hence those after it are; a table that is used up is filled again."""
+    def _is_planned(self, move: Move) -> bool:
+        """Whether this move is the next planned one. Refills the table when all rows are used."""
         if self._next == len(self._table):
-            self._table, self._next = list(islice(self._future, ROWS)), 0
-            self._fill()
+            self._table, self._next = list(islice(self._plan, ROWS)), 0
+            self._write_table()
         return bool(self._table) and self._table[self._next].move == move
 
-    def _fill(self) -> None:
+    def _write_table(self) -> None:
         if self._table:
-            self._session.tell([told.row for told in self._table], self._next)
+            self._session.set_steps([step.row for step in self._table], self._next)
 
     def _run_ahead(self) -> None:
-        """A block, or what is left of the table; from the odd side, the one step to the even side."""
+        """Run a block or the rest of the table. On side 1, run one step to get to side 0."""
         steps = 1 if self._session.side else min(BLOCK, len(self._table) - self._next)
         slot = self._free_slot()
         self._session.save(slot)
         if self._kept is not None and self._kept.number == self._number:
-            self._kept = _Kept(self._number, slot, ())  # the end of one block is the start of the next
-        self._slot, self._asked = slot, 0
+            self._kept = _SavedState(
+                self._number, slot, ()
+            )  # the end of the last block is the start of this one
+        self._slot, self._used = slot, 0
         self._block = self._table[self._next : self._next + steps]
         self._next += steps
         self._ready.extend(self._session.run(steps))
 
-    def _here(self) -> _Kept:
-        """The state in a block that the loop is at, as one would keep it."""
-        return _Kept(self._number, self._slot, tuple(told.row for told in self._block[: self._asked]))
+    def _current(self) -> _SavedState:
+        """The loop's current state, as the start of its block and the steps from there."""
+        return _SavedState(self._number, self._slot, tuple(step.row for step in self._block[: self._used]))
 
-    def _settle(self) -> None:
-        """Bring the device back to where the loop is, if it is ahead of it."""
+    def _rewind(self) -> None:
+        """If the device is ahead of the loop, bring it back to the loop's current state."""
         if self._ready:
-            here = self._here()
-            self._forget()
-            self._go_to(here)
+            current = self._current()
+            self._drop_plan()
+            self._go_to(current)
 
-    def _forget(self) -> None:
-        """Take one step at a time from here on."""
-        self._future = iter(())
+    def _drop_plan(self) -> None:
+        """Run single steps from here on."""
+        self._plan = iter(())
         self._table, self._next = [], 0
-        self._block, self._asked = [], 0
+        self._block, self._used = [], 0
         self._ready.clear()
 
-    def _go_to(self, kept: _Kept) -> None:
-        self._session.restore(kept.slot)
-        if kept.rows:
-            self._session.tell(kept.rows)
-            self._session.run(len(kept.rows))
+    def _go_to(self, saved: _SavedState) -> None:
+        """Restore a saved state on the device."""
+        self._session.restore(saved.slot)
+        if saved.rows:
+            self._session.set_steps(saved.rows)
+            self._session.run(len(saved.rows))
 
     def _free_slot(self) -> int:
         used = () if self._kept is None else (self._kept.slot,)
-        return next(slot for slot in range(ASIDE) if slot not in used)
+        return next(slot for slot in range(TEMPORARY) if slot not in used)
 
     def _scores(self) -> Floats:
-        """The head, on the current state."""
+        """Run the head on the current state."""
         self._session.head.run(self._session.sides[self._session.side])
         return self._session.head.scores()
 
 
 def _row(code: Floats, move: Move) -> Floats:
-    """What the clock's table holds for a step."""
+    """The row of the clock's table for one step."""
     return np.concatenate([code, np.array([getattr(move, name) for name in STEP], np.float32)])

@@ -1,33 +1,72 @@
-"""The only room where bytes from outside become arrays, and where arrays become files.
+"""Read and write graph files. All bytes from outside become arrays in this folder, and only here.
 
-`.npz` is read without pickle. `.pt` is read by PyTorch's restricted unpickler with the classes that
-PyG declares safe; a file that asks for more is refused, never loaded another way. Only the keys that
-a graph has are read, and only after their sizes were found to be within the limits.
+Public: `read_graph`, `write_graph`, `import_graph`, and the modules without an underscore.
+
+- `.npz` is read without pickle.
+- `.pt` is read by PyTorch's restricted unpickler with the classes that PyG declares safe. A file that needs
+  other classes is refused. There is no fallback.
+- Only the keys of a graph are read, and only after their sizes were checked against the limits.
+
+To add a graph format, write a module with `read` and `encode`, and add one line to `FORMATS`.
 """
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.files import write_file
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import edge_list, graphml, npz, pt
-from adar_runtime.graph.formats.columns import Imported
-from adar_runtime.graph.formats.reading import reading
+from adar_runtime.graph.formats._graph_file import reading
+from adar_runtime.graph.formats._tables import LABEL_KINDS, Imported
 from adar_runtime.graph.limits import check_size
 
-__all__ = ["import_graph", "read_graph", "write_graph"]
+__all__ = ["FORMATS", "LABEL_KINDS", "GraphFormat", "Imported", "import_graph", "read_graph", "write_graph"]
 
-FORMATS = {".npz": npz, ".pt": pt}
-TEXT = (".csv", ".tsv", ".txt", ".edges")
+
+class GraphFormat(NamedTuple):
+    """How graphs are read from and written to files of one suffix."""
+
+    read: Callable[[Path], Graph]
+    encode: Callable[[Graph], bytes]
+
+
+FORMATS = {
+    ".npz": GraphFormat(npz.read, npz.encode),
+    ".pt": GraphFormat(pt.read, pt.encode),
+}
+"""Suffix -> format."""
+
+EDGE_LISTS = (".csv", ".tsv", ".txt", ".edges")
 NETWORKX = (".graphml", ".gml")
 
 
 def read_graph(path: str | Path) -> Graph:
-    """Read a graph from a `.npz` or `.pt` file."""
+    """Read a graph from a `.npz` or `.pt` file.
+
+    Args:
+        path: The file. Its keys are `x` (required), `edge_index` (required), `y`, `train_mask`, `val_mask`,
+            `test_mask`, `target_x`, `class_names`, `pairs` and `level`. Sparse features in `.npz` are
+            `x_indptr`, `x_indices`, `x_data` and `x_shape` instead of `x`. A `.pt` file holds a PyG `Data`.
+
+    Returns:
+        The checked graph.
+
+    Raises:
+        GraphError: The file cannot be read, is too large, or does not contain a valid graph.
+        MissingExtraError: A `.pt` file needs PyTorch and PyG, which are not installed.
+
+    Examples:
+        >>> graph = read_graph("graph.npz")  # doctest: +SKIP
+        >>> graph.nodes, graph.edges  # doctest: +SKIP
+        (10000, 78804)
+    """
     path = Path(path)
     if path.suffix not in FORMATS:
-        other = ": adar-deploy data convert makes one of it" if path.suffix in (*TEXT, *NETWORKX) else ""
-        raise GraphError(f"{path}: a graph file ends in .npz or .pt, not {path.suffix or 'nothing'!r}{other}")
+        importable = path.suffix in (*EDGE_LISTS, *NETWORKX)
+        hint = ": convert the file with adar-deploy data convert" if importable else ""
+        raise GraphError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}{hint}")
     with reading(path):
         return FORMATS[path.suffix].read(path)
 
@@ -35,31 +74,70 @@ def read_graph(path: str | Path) -> Graph:
 def import_graph(
     path: str | Path, table: str | Path | None = None, label: str | None = None, kind: str | None = None
 ) -> Imported:
-    """Read a graph of any kind: also edges as text, with a `table` of nodes, and what NetworkX writes.
+    """Read a graph file of another program: an edge list, GraphML or GML. `.npz` and `.pt` work as well.
 
-    `label` names the attribute or column that the labels are in; `kind` says whether they are "classes" or
-    "numbers" to come close to. Without it, numbers are those of which one has a fraction.
+    Args:
+        path: The file.
+        table: For an edge list: the table of nodes, with node ids in the first column.
+        label: Column or attribute of the labels. Default: "y", "label", "class" or "target", if one exists.
+        kind: "classes" or "numbers" (regression targets). Default: "numbers" if a label has a fraction.
+
+    Returns:
+        The graph, and notes on what was converted and how.
+
+    Raises:
+        GraphError: A file cannot be read or is not a graph. The message names the file and line.
+        UsageError: The arguments do not fit the kind of file.
+
+    Examples:
+        >>> import_graph("edges.csv", table="nodes.csv").graph  # doctest: +SKIP
     """
     path, table = Path(path), None if table is None else Path(table)
-    if table is not None and path.suffix not in TEXT:
-        raise UsageError(f"a table of nodes goes with edges as text ({', '.join(TEXT)}), not with {path}")
+    if table is not None and path.suffix not in EDGE_LISTS:
+        raise UsageError(f"a table of nodes needs an edge list ({', '.join(EDGE_LISTS)}); got {path}")
     if path.suffix in FORMATS:
         if label is not None or kind is not None:
-            raise UsageError(f"{path} has its labels in y: leave --label and --labels out")
+            raise UsageError(f"{path} has its labels in y: omit --label and --labels")
         return Imported(read_graph(path), [])
-    if path.suffix not in (*TEXT, *NETWORKX):
-        known = ", ".join([*FORMATS, *NETWORKX, *TEXT])
-        raise GraphError(f"{path}: a file to convert ends in {known}, not {path.suffix or 'nothing'!r}")
-    if path.suffix in TEXT:
+    if path.suffix in EDGE_LISTS:
         return edge_list.read(path, table, label, kind)
+    if path.suffix not in NETWORKX:
+        known = _either((*FORMATS, *NETWORKX, *EDGE_LISTS))
+        raise GraphError(f"{path}: a file to convert ends in {known}; got {_suffix(path)}")
     with reading(path):
         check_size(path)
         return graphml.read(path, label, kind)
 
 
 def write_graph(path: str | Path, graph: Graph) -> None:
-    """Write a graph as `.npz` or `.pt`, so that `read_graph` gives it back."""
+    """Write a graph to a `.npz` or `.pt` file, which `read_graph` reads again.
+
+    Args:
+        path: The file. An existing file is replaced.
+        graph: The graph.
+
+    Raises:
+        UsageError: The suffix is unknown, or the file cannot be written.
+        MissingExtraError: A `.pt` file needs PyTorch and PyG, which are not installed.
+
+    Examples:
+        >>> write_graph("graph.npz", Graph(features, edge_index, labels))  # doctest: +SKIP
+    """
     path = Path(path)
+    check_graph_suffix(path)
+    write_file(path, FORMATS[path.suffix].encode(graph))
+
+
+def check_graph_suffix(path: Path) -> None:
+    """Raise a UsageError if no graph can be written to a file of this suffix."""
     if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: a graph is written as .npz or .pt, not {path.suffix or 'nothing'!r}")
-    write_file(path, FORMATS[path.suffix].content(graph))
+        raise UsageError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}")
+
+
+def _either(suffixes: Iterable[str]) -> str:
+    *most, last = suffixes
+    return f"{', '.join(most)} or {last}"
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix or "no suffix"

@@ -1,4 +1,4 @@
-"""Graphs of NetworkX: in memory, and as the files that it reads without running anything."""
+"""Import NetworkX graphs: from memory, and from `.graphml` and `.gml` files. Neither format can run code."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
-from adar_runtime.graph.formats.columns import Imported, to_graph
+from adar_runtime.graph.formats._tables import Imported, graph_from_columns
 
 
 def read(path: Path, label: str | None = None, kind: str | None = None) -> Imported:
@@ -19,28 +19,39 @@ def read(path: Path, label: str | None = None, kind: str | None = None) -> Impor
         if path.suffix == ".graphml":
             return from_networkx(networkx.read_graphml(path), label, kind)
         graph = networkx.read_gml(path, label="id")
-        for _, known in graph.nodes(data=True):
-            known.pop("label", None)  # what GML calls so is a node's name
+        for _, attributes in graph.nodes(data=True):
+            attributes.pop("label", None)  # in GML, "label" is the node's name
         return from_networkx(graph, label, kind)
     except (AdarError, OSError):
         raise
-    except Exception as error:  # parsers of XML, of GML and of the types in them each have their own
+    except Exception as error:  # the parsers of XML, GML and their types raise many types of error
         raise GraphError(f"not a readable {path.suffix} file ({reason(error)})") from error
 
 
 def from_networkx(graph: Any, label: str | None = None, kind: str | None = None) -> Imported:
-    """The graph of a networkx.Graph: nodes in its order, their attributes as features, label and split.
+    """Convert a `networkx.Graph`.
 
-    `kind` says whether labels are "classes" or "numbers"; without it, their values do.
+    Args:
+        graph: The graph. Nodes keep their order. Node attributes become features, labels and split. An
+            undirected edge becomes two edges, one in each direction.
+        label: Node attribute of the labels. Default: "y", "label", "class" or "target", if one exists.
+        kind: "classes" or "numbers" (regression targets). Default: "numbers" if a label has a fraction.
+
+    Returns:
+        The graph, and notes on what was converted and how.
+
+    Raises:
+        GraphError: The label attribute is missing, or a value cannot be used.
     """
-    place = {node: number for number, node in enumerate(graph)}
-    ends = [(place[source], place[target]) for source, target in graph.edges()]
-    edges = np.array(ends, np.int64).reshape(-1, 2).T
+    number = {node: position for position, node in enumerate(graph)}
+    pairs = [(number[source], number[target]) for source, target in graph.edges()]
+    edges = np.array(pairs, np.int64).reshape(-1, 2).T
     if not graph.is_directed():
         edges = np.concatenate([edges, edges[::-1]], axis=1)
-    names = list(dict.fromkeys(name for _, known in graph.nodes(data=True) for name in known))
-    columns = {str(name): [known.get(name) for _, known in graph.nodes(data=True)] for name in names}
-    known_as = list(place)
-    return to_graph(
-        columns, edges, len(place), label, kind, where=lambda node: f"node {short(repr(known_as[node]))}"
+    attributes = [found for _, found in graph.nodes(data=True)]
+    names = list(dict.fromkeys(name for found in attributes for name in found))
+    columns = {str(name): [found.get(name) for found in attributes] for name in names}
+    nodes = list(number)
+    return graph_from_columns(
+        columns, edges, len(nodes), label, kind, locate=lambda node: f"node {short(repr(nodes[node]))}"
     )

@@ -1,4 +1,4 @@
-"""Graphs as `.npz`: a zip of plain arrays, each with a header that says what it claims to be."""
+"""Graphs as `.npz`: a zip archive of numpy arrays, read without pickle. Every header is checked first."""
 
 import io
 import math
@@ -11,79 +11,78 @@ from numpy.lib import format as npy
 
 from adar_runtime.errors import AdarError, GraphError, reason
 from adar_runtime.graph import Graph, SparseRows
-from adar_runtime.graph.formats.archive import check_members, open_archive
-from adar_runtime.graph.formats.keys import KEYS, optional, require_key, to_graph
-from adar_runtime.graph.limits import Allowance
+from adar_runtime.graph.formats._archive import check_members, open_archive
+from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
+from adar_runtime.graph.limits import ByteBudget
 
-SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
-HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-"""Readers by version; the third is for names of columns, which the arrays of a graph do not have."""
+SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
+HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+"""By version. Version 3 is for arrays with named columns, which a graph does not have."""
 
-
-LONGEST_HEADER = 10_000  # bytes; those of plain arrays have about 100
+MAX_HEADER_BYTES = 10_000  # the header of a plain array has about 100
 
 
 def read(path: Path) -> Graph:
-    """Read the arrays of a graph, after looking at what each of them claims to be."""
+    """Read the arrays of a graph after all headers were checked."""
     try:
         with open_archive(path) as archive:
             members = {
                 name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")
             }
-            known = {key: archive.getinfo(members[key]) for key in (*KEYS, *SPARSE) if key in members}
-            allowance = Allowance()
+            known = {key: archive.getinfo(members[key]) for key in (*KEYS, *SPARSE_KEYS) if key in members}
+            budget = ByteBudget()
             check_members(path, known.values())
             for key, member in known.items():
-                _check_header(archive, key, member, allowance)
-            arrays = {key: _read(archive, member) for key, member in known.items()}
+                _check_header(archive, key, member, budget)
+            arrays = {key: _read_array(archive, member) for key, member in known.items()}
     except AdarError:
         raise
-    except Exception as error:  # zipfile, zlib and numpy each give up in several ways of their own
+    except Exception as error:  # zipfile, zlib and numpy raise many types of error
         raise GraphError(f"not a readable .npz of plain arrays ({reason(error)})") from error
     if "x" not in arrays and "x_data" in arrays:
-        arrays["x"] = _sparse(arrays)
-    return to_graph(arrays, members)
+        arrays["x"] = _sparse_rows(arrays)
+    return graph_from_arrays(arrays, members)
 
 
-def content(graph: Graph) -> bytes:
-    """The file of a graph."""
+def encode(graph: Graph) -> bytes:
+    """The content of a graph's file."""
     x = graph.features
     if isinstance(x, SparseRows):
         arrays: dict[str, Any] = dict(
-            zip(SPARSE, (x.starts, x.columns, x.values, np.array(x.shape)), strict=True)
+            zip(SPARSE_KEYS, (x.starts, x.columns, x.values, np.array(x.shape)), strict=True)
         )
     else:
         arrays = {"x": x}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays | optional(graph) | {"edge_index": graph.edge_index})
+    np.savez_compressed(buffer, **arrays | optional_arrays(graph) | {"edge_index": graph.edge_index})
     return buffer.getvalue()
 
 
-def _check_header(archive: zipfile.ZipFile, key: str, member: zipfile.ZipInfo, allowance: Allowance) -> None:
+def _check_header(archive: zipfile.ZipFile, key: str, member: zipfile.ZipInfo, budget: ByteBudget) -> None:
     with archive.open(member) as stream:
-        file = io.BytesIO(stream.read(LONGEST_HEADER))  # which may claim to be of any length
+        file = io.BytesIO(stream.read(MAX_HEADER_BYTES))  # a header may claim any length
     version = npy.read_magic(file)
-    if version not in HEADERS:
+    if version not in HEADER_READERS:
         raise ValueError(f"{key} has an .npy header of version {version}")
-    shape, _, dtype = HEADERS[version](file)
-    rest = member.file_size - file.tell()
+    shape, _, dtype = HEADER_READERS[version](file)
+    found = member.file_size - file.tell()
     if dtype.hasobject:
         raise ValueError(f"{key} holds Python objects")
     count = math.prod(shape)
-    if min(shape, default=0) < 0 or count * dtype.itemsize != rest:
-        raise ValueError(f"{key} claims the shape {shape}, and {rest} bytes are there")
-    allowance.take(key, count, dtype.itemsize)
+    if min(shape, default=0) < 0 or count * dtype.itemsize != found:
+        raise ValueError(f"{key} claims the shape {shape}, but has {found} bytes")
+    budget.reserve(key, count, dtype.itemsize)
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     with archive.open(member) as file:
         return npy.read_array(file, allow_pickle=False)
 
 
-def _sparse(arrays: dict[str, Any]) -> SparseRows:
-    for key in SPARSE:
+def _sparse_rows(arrays: dict[str, Any]) -> SparseRows:
+    for key in SPARSE_KEYS:
         require_key(key, arrays, arrays)
-    starts, columns, values, shape = (arrays[key] for key in SPARSE)
+    starts, columns, values, shape = (arrays[key] for key in SPARSE_KEYS)
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
-        raise GraphError("x_shape has to hold two integers")
+        raise GraphError("x_shape must hold two integers")
     return SparseRows(starts, columns, values, (int(shape[0]), int(shape[1])))

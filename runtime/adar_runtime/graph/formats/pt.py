@@ -1,4 +1,4 @@
-"""Graphs as `.pt`: a PyG `Data` that PyTorch wrote."""
+"""Graphs as `.pt`: a PyG `Data` saved by `torch.save`, read by PyTorch's restricted unpickler only."""
 
 import io
 import pickle
@@ -13,35 +13,35 @@ import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
 from adar_runtime.graph import MASKS, Graph, SparseRows
-from adar_runtime.graph.formats import pickles
-from adar_runtime.graph.formats.archive import check_members, open_archive
-from adar_runtime.graph.formats.keys import KEYS, optional, to_graph
-from adar_runtime.graph.limits import Allowance, max_bytes
+from adar_runtime.graph.formats._archive import check_members, open_archive
+from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays
+from adar_runtime.graph.formats._pickles import MAX_BYTES, check_pickle
+from adar_runtime.graph.limits import ByteBudget, max_bytes
 
 UNREADABLE = "not a readable PyTorch file; save a PyG Data with torch.save"
 
 
 def read(path: Path) -> Graph:
-    """Read the tensors of a graph, through PyTorch's restricted unpickler."""
-    _check_archive(path)
+    """Read the tensors of a graph after the archive and its pickle were checked."""
+    check_archive(path)
     torch, data_class = _torch_geometric("reading a .pt graph")
     data = _load(torch, path)
     if not isinstance(data, data_class):
         raise GraphError(f"holds a {type(data).__name__}, not a torch_geometric.data.Data")
     try:
         entries = {str(name): value for name, value in data.to_dict().items() if value is not None}
-        allowance = Allowance()
+        budget = ByteBudget()
         with _no_beta_warning():
-            arrays = {key: _array(torch, key, entries[key], allowance) for key in KEYS if key in entries}
+            arrays = {key: _array(torch, key, entries[key], budget) for key in KEYS if key in entries}
     except AdarError:
         raise
-    except Exception as error:  # the object was put together by the file, so anything may be amiss
+    except Exception as error:  # the file decides what the object contains, so any error is possible
         raise GraphError(f"holds a Data that cannot be read ({reason(error)})") from error
-    return to_graph(arrays, entries)
+    return graph_from_arrays(arrays, entries)
 
 
-def content(graph: Graph) -> bytes:
-    """The file of a graph."""
+def encode(graph: Graph) -> bytes:
+    """The content of a graph's file."""
     torch, data_class = _torch_geometric("writing a .pt graph")
     x = graph.features
     if isinstance(x, SparseRows):
@@ -51,7 +51,7 @@ def content(graph: Graph) -> bytes:
     else:
         tensors = {"x": torch.from_numpy(x)}
     tensors["edge_index"] = torch.from_numpy(graph.edge_index)
-    for name, value in optional(graph).items():
+    for name, value in optional_arrays(graph).items():
         if name in ("class_names", "level"):
             tensors[name] = value.tolist()
         else:
@@ -61,31 +61,31 @@ def content(graph: Graph) -> bytes:
     return buffer.getvalue()
 
 
-def _check_archive(path: Path) -> None:
-    """PyTorch believes what an archive says about its sizes, so they are looked at first."""
+def check_archive(path: Path) -> None:
+    """Check sizes, checksums and the pickle of the file. PyTorch checks none of them."""
     try:
         with open_archive(path) as archive:
             members = archive.infolist()
             check_members(path, members)
             if sum(member.file_size for member in members) > max_bytes():
                 raise GraphError(
-                    f"holds more than {max_bytes():,} bytes: if you trust it, set ADAR_MAX_BYTES higher"
+                    f"holds more than {max_bytes():,} bytes: if you trust the file, set ADAR_MAX_BYTES higher"
                 )
-            pickles.check(_pickle(archive))
-            if archive.testzip() is not None:  # PyTorch looks at no checksum
+            check_pickle(_read_pickle(archive))
+            if archive.testzip() is not None:  # PyTorch ignores checksums
                 raise ValueError("damaged")
     except (AdarError, OSError):
         raise
-    except Exception as error:  # zipfile and zlib give up in several ways of their own
-        # Before 1.6, PyTorch wrote a bare pickle, which says how much memory it wants and gets it.
+    except Exception as error:  # zipfile and zlib raise many types of error
+        # PyTorch before 1.6 wrote a bare pickle, which can allocate any amount of memory.
         raise GraphError(f"refused: {UNREADABLE}") from error
 
 
-def _pickle(archive: zipfile.ZipFile) -> bytes:
-    """The one part that is not plain numbers."""
+def _read_pickle(archive: zipfile.ZipFile) -> bytes:
+    """The one member that is not plain numbers."""
     (member,) = (each for each in archive.infolist() if PurePosixPath(each.filename).name == "data.pkl")
-    if member.file_size > pickles.MAX_BYTES:
-        raise GraphError("refused: what describes its tensors is far longer than that of a graph; use .npz")
+    if member.file_size > MAX_BYTES:
+        raise GraphError("refused: its pickle is far larger than that of a graph; use .npz")
     return archive.read(member)
 
 
@@ -93,35 +93,35 @@ def _load(torch: Any, path: Path) -> Any:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
-    # PyG declares Data safe but not the three plain containers that every Data is made of.
+    # PyG declares Data safe, but not the three plain containers that every Data consists of.
     parts = [DataEdgeAttr, DataTensorAttr, GlobalStorage]
     try:
-        # Without the check, a sparse tensor with wrong indices would be read beyond its memory.
+        # Without this check, PyTorch reads beyond the memory of a sparse tensor with wrong indices.
         checked = torch.sparse.check_sparse_tensor_invariants(enable=True)
         with warnings.catch_warnings(), torch.serialization.safe_globals(parts), checked:
-            warnings.simplefilter("ignore")  # about pickle protocols; what matters is raised
+            warnings.simplefilter("ignore")  # warnings about pickle protocols; real problems are errors
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        cause = "it is no PyTorch file, or holds objects that could run code when loaded"
+        cause = "it is not a PyTorch file, or holds objects that could run code when loaded"
         raise GraphError(f"refused: {cause}; save a PyG Data of tensors, or use .npz") from error
-    except Exception as error:  # an unpickler led astray raises whatever it stumbles over
+    except Exception as error:  # an unpickler raises many types of error on damaged files
         raise GraphError(UNREADABLE) from error
 
 
-def _array(torch: Any, key: str, value: Any, allowance: Allowance) -> Any:
+def _array(torch: Any, key: str, value: Any, budget: ByteBudget) -> Any:
     if not isinstance(value, torch.Tensor):
-        return _untensored(key, value)
+        return _from_list(key, value)
     if value.is_meta:
-        raise GraphError(f"{key} is a tensor without content (on the device 'meta')")
+        raise GraphError(f"{key} is a tensor without data (device 'meta')")
     if value.layout != torch.strided:
-        return _sparse(torch, key, value, allowance)
-    allowance.take(key, value.numel(), value.element_size())  # a view can be larger than what it is of
-    array = _plain(torch, value)
-    return array.T if key in MASKS and array.ndim == 2 else array  # PyG keeps several splits as columns
+        return _sparse_rows(torch, key, value, budget)
+    budget.reserve(key, value.numel(), value.element_size())  # a view can be larger than its storage
+    array = _to_numpy(torch, value)
+    return array.T if key in MASKS and array.ndim == 2 else array  # PyG stores several splits as columns
 
 
-def _untensored(key: str, value: Any) -> Any:
-    """A list, as flat as it looks: one of lists may name the same list any number of times."""
+def _from_list(key: str, value: Any) -> Any:
+    """Accept a flat list only: nested lists can repeat one list any number of times."""
     if key in ("class_names", "level"):
         return value
     if key not in MASKS or not isinstance(value, list) or not all(isinstance(each, bool) for each in value):
@@ -130,22 +130,22 @@ def _untensored(key: str, value: Any) -> Any:
     return np.array(value, np.bool_)
 
 
-def _sparse(torch: Any, key: str, value: Any, allowance: Allowance) -> SparseRows:
+def _sparse_rows(torch: Any, key: str, value: Any, budget: ByteBudget) -> SparseRows:
     if key != "x":
-        raise GraphError(f"{key} is a sparse tensor: only x may be one")
+        raise GraphError(f"{key} is a sparse tensor: only x may be sparse")
     if value.ndim != 2:
         raise GraphError(f"x has shape {list(value.shape)}, not [rows, columns]")
-    allowance.take(key, value.shape[0], 8)
-    allowance.take(key, value._nnz(), 16)
+    budget.reserve(key, value.shape[0], 8)
+    budget.reserve(key, value._nnz(), 16)
     csr = value.detach().to_sparse_csr()
     starts, columns, values = (
-        _plain(torch, part) for part in (csr.crow_indices(), csr.col_indices(), csr.values())
+        _to_numpy(torch, part) for part in (csr.crow_indices(), csr.col_indices(), csr.values())
     )
     return SparseRows(starts, columns, values, (csr.shape[0], csr.shape[1]))
 
 
-def _plain(torch: Any, tensor: Any) -> Any:
-    """A numpy array, of floats where numpy does not have the type."""
+def _to_numpy(torch: Any, tensor: Any) -> Any:
+    """A numpy array; float types that numpy does not have become float32."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
     return tensor.float().numpy() if narrow else tensor.numpy()
@@ -153,14 +153,14 @@ def _plain(torch: Any, tensor: Any) -> Any:
 
 @contextmanager
 def _no_beta_warning() -> Iterator[None]:
-    """CSR tensors are all that is used here of what PyTorch calls a beta, once a process."""
+    """Ignore PyTorch's warning that CSR tensors are in beta state."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state", UserWarning)
         yield
 
 
 def _torch_geometric(what: str) -> tuple[Any, Any]:
-    """PyTorch and PyG's Data. Importing PyG also tells PyTorch which of its classes are safe."""
+    """Import PyTorch and PyG's Data. The import of PyG registers its safe classes with PyTorch."""
     try:
         import torch
         from torch_geometric.data import Data

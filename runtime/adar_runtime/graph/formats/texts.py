@@ -1,10 +1,10 @@
-"""Graphs as people have them: tables of texts and of edges, as CSV or as JSON Lines.
+"""Graphs whose nodes have texts: tables of nodes, edges and classes, as CSV or JSON Lines.
 
-| table | columns |
-|---|---|
-| nodes | `text` (or the columns that are asked for); `id`, `label` and `split` where there are any |
-| edges | `source` and `target`, which are ids of nodes |
-| classes | `name`; `text`, a description, where there is one |
+| table | required columns | optional columns |
+|---|---|---|
+| nodes | `text`, or the columns that the caller names | `id`, `label`, `split` |
+| edges | `source` and `target`: ids of nodes | |
+| classes | `name` | `text`: a description of the class |
 """
 
 import json
@@ -17,26 +17,34 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, reason, short
 from adar_runtime.graph import Floats, Graph, Integers, Mask
-from adar_runtime.graph.formats.columns import split_masks
-from adar_runtime.graph.formats.reading import reading
-from adar_runtime.graph.formats.rows import number, read_lines, read_table
+from adar_runtime.graph.formats._graph_file import reading
+from adar_runtime.graph.formats._tables import number_names, read_lines, read_table, split_masks
 
-UNKNOWN = -1
+UNKNOWN = -1  # label of a node without one
 
 
 @dataclass(frozen=True, eq=False)
 class TextGraph:
-    """All of a graph but its numbers, which an embedding makes of the texts."""
+    """A graph with texts instead of features. A text embedding turns the texts into features.
 
-    texts: tuple[str, ...]  # [n]
-    edge_index: Integers  # [2, m]
+    Attributes:
+        texts: [n], one text per node.
+        edge_index: [2, m], as in `Graph`.
+        labels: [n] classes, -1 where unknown.
+        masks: The masks of a split by name, such as "train_mask".
+        class_names: [c].
+        class_texts: [c] descriptions of the classes; None without a table of classes.
+    """
+
+    texts: tuple[str, ...]
+    edge_index: Integers
     labels: Integers | None = None
     masks: Mapping[str, Mask] | None = None
     class_names: tuple[str, ...] | None = None
-    class_texts: tuple[str, ...] | None = None  # None where classes were not described
+    class_texts: tuple[str, ...] | None = None
 
     def graph(self, features: Floats, target_features: Floats | None) -> Graph:
-        """The graph, with what the texts were embedded as."""
+        """The graph with the embedded texts [n, f] and, if any, the embedded class descriptions [c, f]."""
         masks: Mapping[str, Any] = self.masks or {}
         return Graph(
             features=features,
@@ -50,7 +58,7 @@ class TextGraph:
 
 @dataclass(frozen=True)
 class _Row:
-    """One entry of a table, and the line that it begins on."""
+    """The cells of a row by column, and the number of its first line."""
 
     line: int
     cells: Mapping[str, Any]
@@ -59,13 +67,13 @@ class _Row:
         return column in self.cells
 
     def take(self, column: str) -> str:
-        """A cell as text; a missing value is none."""
+        """A cell as text; "" for a missing value."""
         if column not in self.cells:
-            found = short(", ".join(map(str, self.cells)) or "nothing")
-            raise GraphError(f"line {self.line}: there is no column {column!r}, only {found}")
+            found = short(", ".join(map(str, self.cells)) or "none")
+            raise GraphError(f"line {self.line}: column {column!r} not found; the columns are {found}")
         value = self.cells[column]
         if isinstance(value, dict | list):
-            raise GraphError(f"line {self.line}: {column!r} holds a {type(value).__name__}, not a text")
+            raise GraphError(f"line {self.line}: {column!r} is a {type(value).__name__}, not a text")
         return "" if value is None else str(value).strip()
 
 
@@ -77,10 +85,24 @@ def read_texts(
     *,
     directed: bool = False,
 ) -> TextGraph:
-    """Read the tables of a graph; a mistake is named with its file and line.
+    """Read a graph from tables. Files end in `.csv` or `.jsonl`.
 
-    A node's text is that of its `columns`, one after the other. Without a column `id`, nodes are
-    numbered from 0. An edge counts in both directions unless `directed`.
+    Args:
+        nodes: Table of nodes. Without a column `id`, nodes are numbered from 0.
+        edges: Table of edges.
+        classes: Table of classes. Default: the classes are the different labels, without descriptions.
+        columns: Columns of `nodes` that make up a node's text, joined in this order.
+        directed: Keep the direction of edges. Default: each edge is added in both directions.
+
+    Returns:
+        The graph with its texts.
+
+    Raises:
+        GraphError: A table cannot be read. The message names the file and line.
+
+    Examples:
+        >>> found = read_texts(Path("papers.csv"), Path("cites.csv"))  # doctest: +SKIP
+        >>> found.graph(embed(found.texts), None)  # doctest: +SKIP
     """
     names, described = _classes(classes) if classes else (None, None)
     with reading(nodes):
@@ -106,21 +128,21 @@ def _classes(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and descriptions; a class without a description is described by its name."""
     with reading(path):
         rows = _table(path)
-        names = tuple(_number(rows, "name", "class"))
+        names = tuple(_number_column(rows, "name", "class"))
         texts = [row.take("text") if "text" in row else "" for row in rows]
     described = tuple(f"{name}: {text}" if text else name for name, text in zip(names, texts, strict=True))
     return names, described
 
 
 def _ids(rows: Sequence[_Row]) -> dict[str, int]:
-    """The place of each node."""
+    """Node id -> node number."""
     if "id" not in rows[0]:
         return {str(index): index for index in range(len(rows))}
-    return _number(rows, "id", "node")
+    return _number_column(rows, "id", "node")
 
 
-def _number(rows: Sequence[_Row], column: str, what: str) -> dict[str, int]:
-    return number([row.take(column) for row in rows], [row.line for row in rows], what)
+def _number_column(rows: Sequence[_Row], column: str, what: str) -> dict[str, int]:
+    return number_names([row.take(column) for row in rows], [row.line for row in rows], what)
 
 
 def _labels(
@@ -130,13 +152,13 @@ def _labels(
         return None, names
     words = [row.take("label") if "label" in row else "" for row in rows]
     names = names or tuple(sorted(set(words) - {""}))
-    place = {name: index for index, name in enumerate(names)} | {"": UNKNOWN}
+    number = {name: index for index, name in enumerate(names)} | {"": UNKNOWN}
     for row, word in zip(rows, words, strict=True):
-        if word not in place:
+        if word not in number:
             raise GraphError(
-                f"line {row.line}: there is no class {short(word)!r} among {short(', '.join(names))}"
+                f"line {row.line}: unknown class {short(word)!r}; the classes are {short(', '.join(names))}"
             )
-    return np.array([place[word] for word in words], np.int64), names or None
+    return np.array([number[word] for word in words], np.int64), names or None
 
 
 def _masks(rows: Sequence[_Row]) -> dict[str, Mask] | None:
@@ -152,26 +174,26 @@ def _edges(rows: Sequence[_Row], ids: Mapping[str, int]) -> Integers:
         for side, column in zip(ends, ("source", "target"), strict=True):
             name = row.take(column)
             if name not in ids:
-                raise GraphError(f"line {row.line}: {column} is {short(name)!r}, and there is no such node")
+                raise GraphError(f"line {row.line}: {column} is {short(name)!r}, which is not a node id")
             side.append(ids[name])
     return np.array(ends, np.int64)
 
 
 def _table(path: Path) -> list[_Row]:
     if path.suffix not in READERS:
-        raise GraphError(f"a table is .csv or .jsonl, not {path.suffix or 'nothing'!r}")
+        raise GraphError(f"a table ends in {' or '.join(READERS)}; got {path.suffix or 'no suffix'}")
     return READERS[path.suffix](path)
 
 
 def _csv(path: Path) -> list[_Row]:
-    heading, rows = read_table(path, ",")
-    return [_Row(line, dict(zip(heading, cells, strict=True))) for line, cells in rows]
+    header, rows = read_table(path, ",")
+    return [_Row(line, dict(zip(header, cells, strict=True))) for line, cells in rows]
 
 
 def _jsonl(path: Path) -> list[_Row]:
     rows = [_Row(line, _object(line, text)) for line, text in read_lines(path) if text.strip()]
     if not rows:
-        raise GraphError("the table is empty: it has to have an object a line")
+        raise GraphError("the table is empty: it needs one JSON object per line")
     return rows
 
 

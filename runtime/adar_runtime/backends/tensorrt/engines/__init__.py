@@ -1,7 +1,7 @@
-"""TensorRT engines of a bundle: built from its ONNX files, kept beside them, checked before they are used.
+"""TensorRT engines of a bundle: built from its ONNX models, stored beside them, checked before each use.
 
-They are a cache, never the truth: deleting the folder `engines` costs nothing but the time to build them
-again. All of it works without PyTorch, since an engine is best built on the machine that is to run it.
+Engines are a cache. Deleting the folder `engines` costs only the time to build them again. Building needs no
+PyTorch, because an engine is best built on the machine that runs it.
 """
 
 FOLDER = "engines"

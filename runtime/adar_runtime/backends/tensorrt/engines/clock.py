@@ -1,36 +1,36 @@
-"""A fourth, tiny graph: what the cell is told before each call, read from a table, a row further each time.
+"""The clock: a small ONNX model that supplies the step inputs of the cell from a table on the device.
 
-The table, the place and the answer are all on the device. So a step needs no word from the host, and a CUDA
-graph that was captured once gives every replay its own times: the place is read when the graph runs, not when
-it was captured.
+Each call reads one row of the table and moves on to the next row. The table and the row index are in device
+memory, so no step needs data from the host. A CUDA graph that was captured once therefore uses new times in
+every replay: the row index is read at replay, not at capture.
 
-The graph is written here as protobuf, since whoever builds engines need not have the `onnx` package.
+The model is written as protobuf by hand, because building engines does not require the `onnx` package.
 """
 
 from adar_runtime.bundle.signature import STEP
 
-ROWS = 256  # of the table; the host fills it again when they are used up
+ROWS = 256  # of the table; the host refills the table when all rows are used
 TABLE, TICK, NEXT_TICK, CODE = "table", "tick", "next_tick", "step_code"
-GRAPH = "clock"
+CLOCK = "clock"
 
 _OPSET, _IR_VERSION = 17, 8
 _FLOAT, _INT32, _INT64 = 1, 6, 7  # onnx.TensorProto.DataType
 
 
 def row_width(hidden: int) -> int:
-    """Numbers of a row: the step encoding, then the numbers of a move."""
+    """Number of columns of the table: the step encoding, then the scalars of a move."""
     return hidden + len(STEP)
 
 
-def clock_graph(hidden: int) -> bytes:
-    """[table, tick] -> [step_code, the numbers of STEP, tick + 1], as an ONNX file."""
+def clock_model(hidden: int) -> bytes:
+    """The ONNX model (table, tick) -> (step_code, the scalars of STEP, tick + 1)."""
     width = row_width(hidden)
     graph = b"".join(
         [
             _node("Gather", [TABLE, TICK], ["row"], axis=0),
             _node("Split", ["row", "widths"], [CODE, *STEP], axis=1),
             _node("Add", [TICK, "one"], [NEXT_TICK]),
-            _field(2, GRAPH),
+            _field(2, CLOCK),
             _constant("widths", _INT64, [hidden, *(1 for _ in STEP)], 8),
             _constant("one", _INT32, [1], 4),
             _port(11, TABLE, _FLOAT, [ROWS, width]),
@@ -45,7 +45,7 @@ def clock_graph(hidden: int) -> bytes:
 
 
 def _node(operator: str, inputs: list[str], outputs: list[str], axis: int | None = None) -> bytes:
-    """NodeProto, as a field of the graph."""
+    """A NodeProto, as a field of the GraphProto."""
     names = [_field(1, name) for name in inputs] + [_field(2, name) for name in outputs]
     node = b"".join(names) + _field(3, outputs[0]) + _field(4, operator)
     if axis is not None:
@@ -54,16 +54,16 @@ def _node(operator: str, inputs: list[str], outputs: list[str], axis: int | None
 
 
 def _constant(name: str, kind: int, numbers: list[int], size: int) -> bytes:
-    """TensorProto of one dimension, as an initializer of the graph."""
+    """A one-dimensional TensorProto, as an initializer of the GraphProto."""
     data = b"".join(number.to_bytes(size, "little") for number in numbers)
     return _field(5, _field(1, len(numbers)) + _field(2, kind) + _field(8, name) + _field(9, data))
 
 
-def _port(where: int, name: str, kind: int, shape: list[int]) -> bytes:
-    """ValueInfoProto, as an input (11) or output (12) of the graph."""
-    sides = b"".join(_field(1, _field(1, side)) for side in shape)
-    tensor = _field(1, kind) + _field(2, sides)
-    return _field(where, _field(1, name) + _field(2, _field(1, tensor)))
+def _port(number: int, name: str, kind: int, shape: list[int]) -> bytes:
+    """A ValueInfoProto, as an input (field 11) or output (field 12) of the GraphProto."""
+    dimensions = b"".join(_field(1, _field(1, size)) for size in shape)
+    tensor = _field(1, kind) + _field(2, dimensions)
+    return _field(number, _field(1, name) + _field(2, _field(1, tensor)))
 
 
 def _field(number: int, value: int | str | bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""Which shapes an engine takes: ranges of a graph's sizes -> ranges of every side of every input.
+"""Optimization profiles: ranges of graph sizes -> ranges of the shapes of every input of an engine.
 
-TensorRT wants the least, the likeliest and the largest shape of each input. A person knows how many nodes,
-edges, targets and pairs there may be; how large the tables of neighbours are then follows from that.
+TensorRT needs the least, the likely and the largest shape of each input. The user gives the numbers of
+nodes, edges, targets and pairs. The sizes of the neighbour tables follow from these numbers.
 """
 
 import math
@@ -15,48 +15,48 @@ from adar_runtime.graph import Graph
 from adar_runtime.graph.neighbour_tables import FULL_WIDTHS, SAMPLE, widest_join
 
 Shape = tuple[int, ...]
-LARGEST = 2**31 - 1  # indices of nodes are 32-bit numbers
-ROOM = 2  # how much larger than a graph the profile is that is made for it
+LARGEST = 2**31 - 1  # node ids are 32-bit integers
+HEADROOM = 2  # a profile made for a graph allows graphs this many times larger
 
 
 class Range(NamedTuple):
-    """Of one size."""
+    """The values that one size may take."""
 
     least: int
     likely: int
     most: int
 
     def within(self, least: int, most: int) -> "Range":
-        """The same, cut at both ends."""
+        """The range clipped to [least, most]."""
         return Range(*(min(max(number, least), most) for number in self))
 
 
 class Shapes(NamedTuple):
-    """Of one input."""
+    """The shapes that one input may take."""
 
     least: Shape
     likely: Shape
     most: Shape
 
     def take(self, shape: Sequence[int]) -> bool:
-        """Whether a shape lies between the least and the largest."""
+        """Whether a shape lies between the least and the largest shape."""
         return len(shape) == len(self.least) and all(
-            low <= side <= high for low, side, high in zip(self.least, shape, self.most, strict=True)
+            low <= size <= high for low, size, high in zip(self.least, shape, self.most, strict=True)
         )
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Graphs of these sizes."""
+    """The graph sizes that an engine accepts."""
 
     n: Range  # nodes
     m: Range  # edges
-    c: Range  # targets, where a graph describes them
-    k: Range  # pairs of nodes, where links are judged
+    c: Range  # targets, for zero-shot bundles
+    k: Range  # node pairs, for link prediction
 
     @classmethod
     def of(cls, given: Mapping[str, Range]) -> "Profile":
-        """What was not said follows from the number of nodes."""
+        """A profile of the given sizes. Missing sizes follow from the number of nodes."""
         if "n" not in given:
             raise UsageError("a profile needs n, the number of nodes, as in n=1:10000:100000")
         n = given["n"]
@@ -66,7 +66,7 @@ class Profile:
 
     @classmethod
     def parse(cls, text: str) -> "Profile":
-        """`small`, `medium`, `large`, or sizes such as n=1:10000:100000,m=1:80000:1000000,c=2."""
+        """Parse `small`, `medium`, `large`, or sizes such as n=1:10000:100000,m=1:80000:1000000,c=2."""
         if text in PROFILES:
             return PROFILES[text]
         given = {}
@@ -75,19 +75,22 @@ class Profile:
             name = name.strip()
             if name not in cls.__dataclass_fields__ or name in given:
                 raise UsageError(
-                    f"the profile {short(text)!r} is none of {', '.join(PROFILES)}, nor sizes of n, m, c, k "
-                    "(each once), as in n=1:10000:100000,m=1:80000:1000000"
+                    f"unknown profile {short(text)!r}: choose {', '.join(PROFILES)}, or give sizes of "
+                    "n, m, c, k (each at most once), as in n=1:10000:100000,m=1:80000:1000000"
                 )
             given[name] = _range(name, numbers)
         return cls.of(given)
 
     @classmethod
     def around(cls, graph: Graph) -> "Profile":
-        """For this graph, and those up to twice as large."""
+        """A profile for this graph and for graphs up to twice as large."""
         pairs = 1 if graph.pairs is None else graph.pairs.shape[1]
         sizes = {"n": graph.nodes, "m": graph.edges, "c": graph.targets, "k": pairs}
         return cls(
-            **{name: Range(1, size, ROOM * max(1, size)).within(1, LARGEST) for name, size in sizes.items()}
+            **{
+                name: Range(1, size, HEADROOM * max(1, size)).within(1, LARGEST)
+                for name, size in sizes.items()
+            }
         )
 
     def to_dict(self) -> dict[str, list[int]]:
@@ -95,34 +98,34 @@ class Profile:
 
     @property
     def in_words(self) -> str:
-        """The sizes that every graph has."""
+        """The numbers of nodes and edges, as text."""
         named = {"nodes": self.n, "edges": self.m}
         return ", ".join(f"{sizes.least:,} to {sizes.most:,} {name}" for name, sizes in named.items())
 
     def shapes(self, ports: Iterable[Port]) -> dict[str, Shapes]:
-        """Of every input that has a free side, by its name."""
+        """Shape ranges of every input that has a dynamic dimension, by name."""
         found = {}
         for port in ports:
-            if any(isinstance(side, str) for side in port.shape):
-                sides = [self._side(side) for side in port.shape]
-                found[port.name] = Shapes(*(tuple(side[i] for side in sides) for i in range(3)))
+            if any(isinstance(dimension, str) for dimension in port.shape):
+                ranges = [self._dimension(dimension) for dimension in port.shape]
+                found[port.name] = Shapes(*(tuple(one[i] for one in ranges) for i in range(3)))
         return found
 
-    def _side(self, side: int | str) -> Range:
-        if isinstance(side, int):
-            return Range(side, side, side)
-        kind = side.rstrip("0123456789").rstrip("_")  # the tables are numbered
-        if kind not in self._sides():
-            raise UsageError(f"no profile says how large the side {short(side)!r} of an input may be")
-        return self._sides()[kind]
+    def _dimension(self, dimension: int | str) -> Range:
+        if isinstance(dimension, int):
+            return Range(dimension, dimension, dimension)
+        kind = dimension.rstrip("0123456789").rstrip("_")  # neighbour tables are numbered
+        if kind not in self._dimensions():
+            raise UsageError(f"no profile gives a range for the dimension {short(dimension)!r} of an input")
+        return self._dimensions()[kind]
 
-    def _sides(self) -> dict[str, Range]:
-        """Bounds from how `neighbour_tables` cuts lists: full rows have at least 8 entries."""
+    def _dimensions(self) -> dict[str, Range]:
+        """Ranges by dimension name. `neighbour_tables` gives full rows at least 8 entries."""
         n, m, narrow, wide = self.n, self.m, FULL_WIDTHS[0], FULL_WIDTHS[-1]
         degree = math.ceil(m.likely / n.likely)
-        longest = min(n.most, m.most)  # a hub's list
+        longest = min(n.most, m.most)  # neighbour list of a hub
         rows = min(m.most, n.most + m.most // narrow)
-        several = max(1, min(n.most, m.most // narrow))  # lists that take more than one row
+        several = max(1, min(n.most, m.most // narrow))  # neighbour lists that span more than one row
         joined = widest_join(longest)
         return {
             "n": n,
@@ -146,7 +149,7 @@ def _range(name: str, text: str) -> Range:
         numbers *= 3
     if len(numbers) != 3 or sorted(numbers) != numbers or not 1 <= numbers[0] <= numbers[-1] <= LARGEST:
         raise UsageError(
-            f"{name}={short(text)} is no range: give the least, the likeliest and the largest number, "
+            f"{name}={short(text)} is not a range: give the least, the likely and the largest number, "
             f"as in {name}=1:100:1000"
         )
     return Range(*numbers)
@@ -156,4 +159,4 @@ PROFILES = {
     name: Profile.of({"n": Range(1, likely, 10 * likely)})
     for name, likely in (("small", 1_000), ("medium", 10_000), ("large", 100_000))
 }
-"""By the names of the command line; a bundle's engines are built for all of them."""
+"""Profiles by their command-line names. By default engines are built for all of them."""

@@ -1,6 +1,7 @@
-"""What stands beside each engine: what it was built from, by what, for which GPUs and shapes.
+"""Engine files and their sidecars: JSON files that say what an engine was built from, with what and for what.
 
-An engine is raw bytes, so that other tools can read it, and bytes do not say whether they fit.
+An engine file holds only the bytes of TensorRT, so that other tools can read it. The sidecar tells whether
+the engine can be used on this machine.
 """
 
 import hashlib
@@ -12,69 +13,70 @@ from pathlib import Path
 from typing import Any
 
 from adar_runtime.backends.tensorrt.engines import FOLDER
-from adar_runtime.backends.tensorrt.engines.flavours import MODULES, RTX
+from adar_runtime.backends.tensorrt.engines.packages import MODULES, RTX
 from adar_runtime.backends.tensorrt.engines.profiles import Profile, Range, Shapes
 from adar_runtime.errors import BackendError, BundleError, reason, short
-from adar_runtime.files import changed_folder, read_own
+from adar_runtime.files import changed_folder, read_bundle_file
 from adar_runtime.temporary_files import NAME
 
 SCHEMA = 1
-PORTABLE = (
-    80  # an engine of rtx that was built for no GPU in particular takes this compute capability and later
-)
-MAX_BYTES = 2**20  # of a sidecar
+PORTABLE = 80  # an rtx engine built for no specific GPU runs on this compute capability and later
+MAX_BYTES = 2**20  # largest sidecar that is read
 SUFFIX = ".engine"
 
 
 @dataclass(frozen=True)
 class Sidecar:
-    """About one engine."""
+    """Description of one engine."""
 
-    graph: str  # encoder, cell, head or clock
+    onnx_model: str  # encoder, cell, head or clock
     onnx_sha256: str
     engine_sha256: str
     bytes: int
-    flavour: str
-    version: str  # of the builder
-    compute_capabilities: tuple[int, ...]  # that it was built for; none: 8.0 and later
+    package: str  # that built the engine: "tensorrt" or "rtx"
+    version: str  # of the package
+    compute_capabilities: tuple[int, ...]  # targets of the build; empty: 8.0 and later
     precision: str  # of the bundle
-    profiles: tuple[Profile, ...]  # sizes of graphs
-    shapes: tuple[dict[str, Shapes], ...]  # of every input with a free side, for each profile
+    profiles: tuple[Profile, ...]  # graph sizes
+    shapes: tuple[dict[str, Shapes], ...]  # per profile: every input with a dynamic dimension
     optimization_level: int
-    workspace: int | None  # bytes, where there was a limit
-    built_by: str  # the version of adar-deploy
+    workspace: int | None  # limit in bytes, if there was one
+    built_by: str  # version of adar-deploy
 
     @property
     def target(self) -> str:
-        """What it runs on, as its file's name says it."""
-        return target_name(self.flavour, self.compute_capabilities)
+        """The target GPUs, as part of the file name."""
+        return target_name(self.package, self.compute_capabilities)
 
     @property
     def builder(self) -> str:
-        """The package, as pip calls it."""
-        return _package(self.flavour)
+        """The package's name on PyPI."""
+        return _pip_name(self.package)
 
     @property
     def gpus(self) -> str:
-        """Those that it runs on."""
+        """The GPUs that can run the engine, in words."""
         found = ", ".join(map(_dotted, self.compute_capabilities)) or f"{_dotted(PORTABLE)} and later"
         return f"compute capability {found}"
 
     @property
     def file(self) -> str:
-        return f"{self.graph}-{self.target}{SUFFIX}"
+        return f"{self.onnx_model}-{self.target}{SUFFIX}"
 
     def to_json(self) -> str:
-        return json.dumps({"schema": SCHEMA} | asdict(self), indent=2) + "\n"
+        fields = {_JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        return json.dumps({"schema": SCHEMA} | fields, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Sidecar":
-        """Parse and check: a ValueError where it is not one of ours."""
+        """Parse and check a sidecar. Raises ValueError if the text is not a valid sidecar."""
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.pop("schema", None) != SCHEMA:
-            raise ValueError(f"its schema is not {SCHEMA}")
-        if raw.keys() != cls.__dataclass_fields__.keys():
-            raise ValueError("it has other fields than an engine's description")
+            raise ValueError(f"the schema is not {SCHEMA}")
+        names = {_JSON_KEYS.get(name, name): name for name in cls.__dataclass_fields__}
+        if raw.keys() != names.keys():
+            raise ValueError("the fields are not those of a sidecar")
+        raw = {names[key]: value for key, value in raw.items()}
         for name in _NUMBERS:
             _whole(raw[name])
         if raw["workspace"] is not None:
@@ -89,57 +91,57 @@ class Sidecar:
         )
         found = cls(**raw)
         if not all(isinstance(getattr(found, name), str) for name in _TEXTS):
-            raise ValueError("a field that should be text is not")
+            raise ValueError("a text field does not hold text")
         return found
 
-    def misfit(self, onnx_sha256: str, flavour: str, version: str, capability: int) -> str | None:
-        """Why it cannot be used here, and for what; None where it can."""
+    def incompatibility(self, onnx_sha256: str, package: str, version: str, capability: int) -> str | None:
+        """Why the engine cannot be used with this ONNX model, package and GPU; None if it can."""
         if self.onnx_sha256 != onnx_sha256:
-            return f"it was built from another {self.graph}.onnx than the bundle's"
-        if self.flavour != flavour:
-            return f"it was built by {_package(self.flavour)}, and {_package(flavour)} is what is installed"
+            return f"it was built from a different {self.onnx_model}.onnx"
+        if self.package != package:
+            return f"it was built with {self.builder}, but {_pip_name(package)} is installed"
         if self.version != version:
-            return f"it was built by {_package(flavour)} {short(self.version)}, and {version} is installed"
+            return f"it was built with {self.builder} {short(self.version)}, but {version} is installed"
         if capability in self.compute_capabilities or (
-            not self.compute_capabilities and flavour == RTX and capability >= PORTABLE
+            not self.compute_capabilities and package == RTX and capability >= PORTABLE
         ):
             return None
-        targets = ", ".join(map(_dotted, self.compute_capabilities)) or f"{_dotted(PORTABLE)} and later"
-        return (
-            f"it was built for GPUs of compute capability {targets}, and this one has {_dotted(capability)}"
-        )
+        return f"it was built for {self.gpus}, but this GPU has {_dotted(capability)}"
 
 
-_TEXTS = ("graph", "onnx_sha256", "engine_sha256", "flavour", "version", "precision", "built_by")
+_JSON_KEYS = {"onnx_model": "graph", "package": "flavour"}
+"""Fields whose key in the file differs from the field's name, so that older sidecars stay readable."""
+
+_TEXTS = ("onnx_model", "onnx_sha256", "engine_sha256", "package", "version", "precision", "built_by")
 _NUMBERS = ("bytes", "optimization_level")
 
 
 def _whole(value: object) -> int:
-    """A number of things. JSON as Python reads it also has fractions, Infinity and NaN."""
+    """Check that a value is a whole number: Python's JSON also has fractions, Infinity and NaN."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{short(value)} is no whole number")
+        raise ValueError(f"{short(value)} is not a whole number")
     return value
 
 
 def _ascending(values: Sequence[object]) -> list[int]:
     found = list(map(_whole, values))
     if sorted(found) != found:
-        raise ValueError("a range that does not ascend")
+        raise ValueError("a range is not in ascending order")
     return found
 
 
 def _shapes(least: Sequence[object], likely: Sequence[object], most: Sequence[object]) -> Shapes:
-    sides = [_ascending(side) for side in zip(least, likely, most, strict=True)]
-    return Shapes(*(tuple(side[index] for side in sides) for index in range(3)))
+    dimensions = [_ascending(numbers) for numbers in zip(least, likely, most, strict=True)]
+    return Shapes(*(tuple(numbers[index] for numbers in dimensions) for index in range(3)))
 
 
-def target_name(flavour: str, capabilities: Sequence[int]) -> str:
-    """`rtx` for every GPU that rtx can build for at once, `rtx-sm80-sm89`, `tensorrt-sm90`."""
-    return "-".join([flavour, *(f"sm{number}" for number in capabilities)])
+def target_name(package: str, capabilities: Sequence[int]) -> str:
+    """Part of a file name: `rtx` (all GPUs from 8.0 on), `rtx-sm80-sm89` or `tensorrt-sm90`."""
+    return "-".join([package, *(f"sm{number}" for number in capabilities)])
 
 
-def _package(flavour: str) -> str:
-    return MODULES.get(flavour, short(flavour)).replace("_", "-")
+def _pip_name(package: str) -> str:
+    return MODULES.get(package, short(package)).replace("_", "-")
 
 
 def _dotted(capability: int) -> str:
@@ -147,55 +149,57 @@ def _dotted(capability: int) -> str:
 
 
 def sha256(content: bytes) -> str:
-    """As hexadecimal digits."""
+    """The SHA-256 hash as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def write_engines(bundle: Path, engines: Mapping[str, tuple[Sidecar, bytes]]) -> None:
-    """All of them in one move, or none: until then, and where it fails, the old ones are there."""
+    """Write all engines or, on failure, none: the folder is replaced in one move."""
     folder = bundle / FOLDER
     with changed_folder(folder) as new:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.is_file() and not path.is_symlink() and not NAME.fullmatch(path.name):
-                shutil.copy2(path, new)  # engines for other GPUs
+                shutil.copy2(path, new)  # engines for other GPUs stay
         for sidecar, content in engines.values():
             (new / sidecar.file).write_bytes(content)
             (new / sidecar.file).with_suffix(".json").write_text(sidecar.to_json(), encoding="utf-8")
 
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
-    """Every engine that the bundle has; a file that is none of ours is passed over."""
+    """Sidecars of all engines of a bundle. Invalid files are skipped."""
     folder = bundle / FOLDER
     for path in [] if folder.is_symlink() else sorted(folder.glob("*.json")):
         try:
-            found = Sidecar.from_json(read_own(path, MAX_BYTES).decode("utf-8"))
+            found = Sidecar.from_json(read_bundle_file(path, MAX_BYTES).decode("utf-8"))
         except (OSError, BundleError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-        if path.name == found.file.removesuffix(SUFFIX) + ".json":  # hence no name that leads elsewhere
+        if (
+            path.name == found.file.removesuffix(SUFFIX) + ".json"
+        ):  # so the name cannot lead outside the folder
             yield found
 
 
 def read_engine(bundle: Path, sidecar: Sidecar) -> bytes:
-    """The bytes of an engine, if they are the ones that were built."""
+    """Read an engine and check that its bytes are unchanged since the build."""
     path = bundle / FOLDER / sidecar.file
     try:
-        content = read_own(path, sidecar.bytes)
+        content = read_bundle_file(path, sidecar.bytes)
     except BundleError as error:
-        raise BackendError(f"{path} is not the file that was built ({error}): build it again") from error
+        raise BackendError(f"{path} is not the engine that was built ({error}): build it again") from error
     except OSError as error:
         raise BackendError(f"{path} cannot be read: {reason(error)}") from error
     if sha256(content) != sidecar.engine_sha256:
-        raise BackendError(f"{path} was changed after it was built: build it again")
+        raise BackendError(f"{path} was changed after the build: build it again")
     return content
 
 
 def summary(sidecar: Sidecar) -> dict[str, Any]:
-    """What there is to tell about an engine in a few words."""
+    """The main fields of a sidecar, for JSON output."""
     return {
-        "graph": sidecar.graph,
+        "graph": sidecar.onnx_model,
         "file": sidecar.file,
         "bytes": sidecar.bytes,
-        "flavour": sidecar.flavour,
+        "flavour": sidecar.package,
         "version": sidecar.version,
         "compute_capabilities": list(sidecar.compute_capabilities),
         "precision": sidecar.precision,

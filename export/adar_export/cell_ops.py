@@ -1,0 +1,81 @@
+"""The operations that the emitters of a cell are written with: its weights, products in its precision, ψ."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from adar_export.builder import OnnxBuilder
+from adar_export.precision import Precision
+from adar_train.model import AdaR
+
+LEAKY_SLOPE = 0.01  # PyTorch's default
+
+
+class CellOps:
+    """Operations on values of one cell's ONNX model. Values and weights are referred to by name."""
+
+    def __init__(self, model: AdaR, builder: OnnxBuilder, precision: Precision, step: str) -> None:
+        self.builder = builder
+        self.d = model.config.hidden
+        self.small = precision.product
+        self.weights = {
+            name: tensor.detach().cpu().numpy() for name, tensor in model.cell.state_dict().items()
+        }
+        self._cell = model.cell
+        self._precision = precision
+        self._step = step
+
+    def module(self, name: str) -> nn.Module:
+        """Return the training module of this name in the cell."""
+        return self._cell.get_submodule(name)
+
+    def layer(self, x: str, name: str, *bias: str, **attributes: Any) -> str:
+        """Multiply x with a linear layer of the model, from the right: its kernel is [in, out]."""
+        return self.product(x, self.kernel(f"{name}.T", self.weights[name].T), *bias, **attributes)
+
+    def kernel(self, name: str, kernel: NDArray[np.float32]) -> str:
+        """Add a constant factor of a product, in the precision of the weights."""
+        if self._precision.weights is None:
+            return self.builder.weight(name, kernel, self.small)
+        scale = np.maximum(np.abs(kernel).max(axis=0), 1e-12) / 127  # one per column
+        levels = self.builder.weight(f"{name}.int8", np.rint(kernel / scale).astype(np.int8))
+        scales = self.builder.weight(f"{name}.scale", scale)
+        return self.builder.op("DequantizeLinear", levels, scales, axis=1, type=self.builder.real)
+
+    def parameter(self, name: str) -> str:
+        """Add a weight of the cell in the precision of the products."""
+        return self.builder.weight(name, self.weights[name], self.small)
+
+    def product(self, a: str, b: str, *bias: str, **attributes: Any) -> str:
+        """Compute a @ b + bias in the precision of the products."""
+        return self.low(self.builder.op("Gemm", *map(self.low, (a, b, *bias)), **attributes))
+
+    def leaky(self, x: str) -> str:
+        """Compute LeakyReLU(x)."""
+        return self.builder.op("LeakyRelu", x, alpha=LEAKY_SLOPE)
+
+    def scaled(self, x: str) -> str:
+        """Compute x / √d."""
+        return self.builder.op("Mul", x, self.builder.weight("inverse_root_d", np.array(self.d**-0.5)))
+
+    def attend(self, a: str, b: str) -> str:
+        """Compute ψ(a, b) in full precision."""
+        # The smaller matrix is scaled: proxies and targets, never the nodes.
+        scaled = (a, self.scaled(b)) if a == "nodes" else (self.scaled(a), b)
+        return self.builder.op("Softmax", self.full(self.product(*scaled, transB=1)), axis=1)
+
+    def step_bias(self, name: str) -> str:
+        """Compute what the step encoding adds to the first layer of a velocity: one row [d]."""
+        kernel = self.builder.weight(f"{name}.step.weight.T", self.weights[f"{name}.step.weight"].T)
+        bias = self.builder.weight(f"{name}.step.bias", self.weights[f"{name}.step.bias"])
+        return self.builder.op("Add", self.builder.op("MatMul", self._step, kernel), bias)
+
+    def low(self, x: str) -> str:
+        """Cast x to the precision of the products."""
+        return self.builder.cast(x, self.small)
+
+    def full(self, x: str) -> str:
+        """Cast x to full precision."""
+        return self.builder.cast(x, self.builder.real)

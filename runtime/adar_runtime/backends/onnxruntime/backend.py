@@ -1,0 +1,58 @@
+"""ONNX Runtime on the CPU and on an NVIDIA GPU."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from adar_runtime.backends import CPU, CUDA, Settings
+from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
+from adar_runtime.backends.onnxruntime.sessions import backend_errors, open_sessions, ports_of
+from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.backends.tensorrt.cuda import device_problem
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.signature import Ports
+
+
+class _OnnxBackend:
+    """The models of a bundle as ONNX Runtime sessions."""
+
+    name: str
+    device: ClassVar[str]
+    provider: ClassVar[str]
+
+    def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads)
+
+    @property
+    def ports(self) -> dict[str, Ports]:
+        return {name: ports_of(session) for name, session in self._sessions.items()}
+
+    def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
+        with backend_errors():
+            return OnnxRecurrence(self.name, self.device, self._sessions, prepared)
+
+
+class OnnxCpuBackend(_OnnxBackend):
+    """On the CPU: works everywhere."""
+
+    name = CPU
+    device = "cpu"
+    provider = "CPUExecutionProvider"
+
+    @staticmethod
+    def problem() -> str | None:
+        """None: ONNX Runtime is installed with this package."""
+        return None
+
+
+class OnnxCudaBackend(_OnnxBackend):
+    """On the first CUDA device."""
+
+    name = CUDA
+    device = "cuda"
+    provider = "CUDAExecutionProvider"
+
+    @staticmethod
+    def problem() -> str | None:
+        """The driver's answer. ONNX Runtime lists CUDA even where there is no device."""
+        found = device_problem()
+        return None if found is None else f"{found}; use onnxruntime-cpu"

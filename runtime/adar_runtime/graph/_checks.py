@@ -1,0 +1,92 @@
+"""Convert the arguments of a `Graph` to arrays of the right type, or raise a GraphError that says why not."""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adar_runtime.errors import GraphError, reason, short
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+# Contiguous and writeable: PyTorch warns about read-only arrays.
+LAYOUT: tuple[Literal["C"], Literal["W"]] = ("C", "W")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise a GraphError unless the condition holds."""
+    if not condition:
+        raise GraphError(message)
+
+
+def array(name: str, value: Any) -> NDArray[Any]:
+    """Any value as a numpy array."""
+    try:
+        return np.asarray(value)
+    except Exception as error:  # lists of unequal length, objects with their own __array__, …
+        raise GraphError(f"{name} is not an array of numbers ({reason(error)})") from error
+
+
+def matrix(name: str, value: Any) -> Floats:
+    """Numbers [rows, columns]."""
+    checked = floats(name, value)
+    require(checked.ndim == 2, f"{name} has shape {list(checked.shape)}, not [rows, columns]")
+    return checked
+
+
+def floats(name: str, value: Any, *, allow_nan: bool = False) -> Floats:
+    """Finite 32-bit numbers; with `allow_nan`, also NaN for unknown values."""
+    given = array(name, value)
+    require(given.dtype.kind in "fiub", f"{name} holds {short(given.dtype)}, not numbers")
+    with np.errstate(over="ignore"):
+        converted = np.require(given, np.float32, LAYOUT)
+    finite = np.isfinite(converted) | np.isnan(converted) if allow_nan else np.isfinite(converted)
+    if not finite.all():
+        where = ", ".join(str(i) for i in np.argwhere(~finite)[0])
+        raise GraphError(f"{name} contains a value that is not a finite 32-bit number, first at [{where}]")
+    return converted
+
+
+def integers(name: str, value: Any) -> Integers:
+    """64-bit integers."""
+    given = array(name, value)
+    require(given.dtype.kind in "iu", f"{name} holds {short(given.dtype)}, not integers")
+    if given.dtype == np.uint64 and given.size:
+        require(int(given.max()) <= np.iinfo(np.int64).max, f"{name} contains a value beyond 64-bit integers")
+    return np.require(given, np.int64, LAYOUT)
+
+
+def mask(name: str, value: Any, outputs: int) -> Mask:
+    """Booleans [splits, outputs]; [outputs] is taken as one split."""
+    given = np.atleast_2d(array(name, value))
+    require(given.dtype == np.bool_, f"{name} holds {short(given.dtype)}, not booleans")
+    require(
+        given.ndim == 2 and given.shape[1] == outputs,
+        f"{name} has shape {list(given.shape)}, not [splits, {outputs}]",
+    )
+    require(len(given) > 0, f"{name} has no splits: omit it, or give at least one")
+    return np.require(given, np.bool_, LAYOUT)
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """A list of strings."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    # Not converted to an array: every string would then take the memory of the longest.
+    strings = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    require(strings, f"{name} must be a list of strings")
+    return tuple(value)
+
+
+def check_range(name: str, indices: Integers, count: int, what: str) -> None:
+    """Raise a GraphError unless all indices are in 0 … count - 1."""
+    if not indices.size:
+        return
+    low, high = int(indices.min()), int(indices.max())
+    if low < 0 or high >= count:
+        wrong = low if low < 0 else high
+        if not count:
+            raise GraphError(f"{name} contains {wrong}, but there are no {what}")
+        hint = "; are the ids 1-based?" if low >= 1 and high == count else ""
+        raise GraphError(f"{name} contains {wrong}, but valid {what} are 0–{count - 1}{hint}")

@@ -1,0 +1,72 @@
+"""Open zip archives safely. `.npz` and `.pt` are both zip archives, whose headers may lie about sizes."""
+
+import io
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from adar_runtime.errors import GraphError
+from adar_runtime.graph.limits import limit_is_given
+
+MAX_DEFLATE_RATIO = 1032  # deflate cannot compress further
+COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+LOCAL_HEADER = b"PK\x03\x04"
+MAX_DIRECTORY_BYTES = 2**20  # enough for ten thousand members
+SMALL_BYTES = 256 * 2**20  # an archive may always unpack to this size
+MAX_RATIO = 200  # an archive that unpacks to more than SMALL_BYTES and this ratio is taken for a zip bomb
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive that Python and PyTorch read alike.
+
+    Raises:
+        ValueError: Python and PyTorch could read different members.
+        zipfile.BadZipFile: The file is not a zip archive.
+    """
+    with _LimitedReader(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+        file.opened = True
+        members = archive.infolist()
+        # PyTorch ignores case in member names: it could read a member that was not checked.
+        if len({member.filename.casefold() for member in members}) < len(members):
+            raise ValueError("two of its members have the same name")
+        # Python skips bytes before the archive and PyTorch does not: the two would read different archives.
+        file.seek(0)
+        if file.read(4) != LOCAL_HEADER or min((member.header_offset for member in members), default=1) != 0:
+            raise ValueError("it does not begin with its first member")
+        yield archive
+
+
+def check_members(path: Path, members: Iterable[zipfile.ZipInfo]) -> None:
+    """Reject members with impossible sizes, and archives that unpack to far more than their own size."""
+    size, total = path.stat().st_size, 0
+    for member in members:
+        _check_member(member, size)
+        total += member.file_size
+    if total > max(SMALL_BYTES, MAX_RATIO * size) and not limit_is_given():
+        raise GraphError(
+            f"would unpack from {size:,} to {total:,} bytes: if you trust the file, set ADAR_MAX_BYTES"
+        )
+
+
+def _check_member(member: zipfile.ZipInfo, size: int) -> None:
+    """Reject a member that zlib cannot read or that cannot be as large as its header says."""
+    if member.flag_bits & 1:
+        raise GraphError(f"member {member.filename!r} is encrypted: save the file without a password")
+    if member.compress_type not in COMPRESSION:
+        raise GraphError(f"member {member.filename!r} uses an unsupported compression: use plain zip")
+    ratio = MAX_DEFLATE_RATIO if member.compress_type == zipfile.ZIP_DEFLATED else 1
+    if member.file_size > ratio * min(member.compress_size, size):
+        raise GraphError(f"member {member.filename!r} is smaller than its header says: the file is damaged")
+
+
+class _LimitedReader(io.BufferedReader):
+    """Refuses to read a huge list of members. `zipfile` reads the whole list when it opens an archive."""
+
+    opened = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if not self.opened and size is not None and size > MAX_DIRECTORY_BYTES:
+            raise ValueError("it has far more members than a graph file")
+        return super().read(size)

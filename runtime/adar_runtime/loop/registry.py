@@ -1,0 +1,98 @@
+"""What a registry of solvers or stop rules has in common: settings with help texts, and objects by name.
+
+A setting of the command line is a dataclass field made by `setting`. Nothing here imports numpy, so the
+command line can read its choices and help texts from the registries at no cost.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from adar_runtime.errors import UsageError, short
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a solver or a stop rule, as the command line offers it."""
+
+    name: str  # the parameter of the class
+    option: str  # the name on the command line, without dashes
+    kind: type
+    help: str
+    default: Any
+
+
+def setting(default: Any, help: str, option: str | None = None) -> Any:
+    """A dataclass field that the command line offers under `option` (the field's name unless given)."""
+    return field(default=default, metadata={"help": help, "option": option})
+
+
+def settings_of(kind: type) -> list[Setting]:
+    """The settings that the command line offers for a registered class."""
+    return [
+        Setting(one.name, one.metadata["option"] or one.name, one.type, one.metadata["help"], one.default)
+        for one in fields(kind)
+        if "help" in one.metadata and isinstance(one.type, type)
+    ]
+
+
+def find(registry: Mapping[str, type[T]], what: str, name: object) -> type[T]:
+    """The registered class of this name; `what` is the registry's noun in an error message.
+
+    Raises:
+        UsageError: No class has this name.
+    """
+    if not isinstance(name, str) or name not in registry:
+        raise UsageError(f"there is no {what} {short(name)!r}: choose {' or '.join(registry)}")
+    return registry[name]
+
+
+def create(registry: Mapping[str, type[T]], what: str, name: object, settings: Mapping[str, Any]) -> T:
+    """An object of the registered class of this name, with these settings.
+
+    Raises:
+        UsageError: No class has this name, or the class does not accept these settings.
+    """
+    kind = find(registry, what, name)
+    for one in settings:
+        if one not in _parameters(kind):
+            takers = " and ".join(other for other, each in registry.items() if one in _parameters(each))
+            raise UsageError(
+                f"the {what} {name!r} does not take {short(one)}: that is for {takers or f'no {what}'}"
+            )
+    missing = [one for one, needed in _parameters(kind).items() if needed and one not in settings]
+    if missing:
+        raise UsageError(f"the {what} {name!r} needs a value for {' and '.join(missing)}")
+    return kind(**settings)
+
+
+def _parameters(kind: type) -> dict[str, bool]:
+    """The parameters of a class, and whether each one needs a value."""
+    return {
+        name: parameter.default is inspect.Parameter.empty
+        for name, parameter in inspect.signature(kind).parameters.items()
+    }
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, and not True or False."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: object, least: int) -> bool:
+    """Whether a value is a whole number of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_tolerance(value: object) -> bool:
+    """Whether a value is a number above 0 and below 1."""
+    return isinstance(value, int | float) and 0 < value < 1
+
+
+def check_tolerance(value: object) -> None:
+    """Raise a UsageError for a value that is not a tolerance."""
+    if not is_tolerance(value):
+        raise UsageError(f"tolerance is {short(value)}: choose a number above 0 and below 1")

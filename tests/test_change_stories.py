@@ -1,0 +1,114 @@
+"""The change stories of CONTRIBUTING: a toy solver, stop rule and backend, added through the registries."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adar_export.convergence import measure
+from adar_runtime import Final, Graph, StopReason, load
+from adar_runtime.backends import BACKENDS, Settings
+from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.signature import Ports, expected
+from adar_runtime.loop.registry import setting, settings_of
+from adar_runtime.loop.solvers import SOLVERS, Attempt, Move, Moves, RegisteredSolver
+from adar_runtime.loop.stopping import RULES, Observation, RegisteredRule, Verdict
+from tests.bundles import edit
+from tests.runtime.toys import Toy
+
+
+@pytest.fixture
+def copy(bundle_folder: Path, tmp_path: Path) -> Path:
+    """The small bundle, for a test to change."""
+    return shutil.copytree(bundle_folder, tmp_path / "bundle")
+
+
+@dataclass(frozen=True)
+class Leaps(RegisteredSolver):
+    """Euler's method with a few long steps, which lead as far as they go."""
+
+    leaps: int = setting(4, "Leaps for the whole time")
+
+    def moves(self, start: float, end: float, h: float) -> Moves:
+        size = (end - start) / self.leaps
+        for leap in range(self.leaps):
+            yield Move(start + leap * size, size, size, 0.0, size)
+
+    @classmethod
+    def attempts(cls, budget: int) -> Iterator[Attempt]:
+        return (Attempt(budget, cls(leaps)) for leaps in (2, 3))
+
+    @classmethod
+    def measured_settings(cls, calls: int | None, trial: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG003
+        return None if calls is None else {"leaps": calls}
+
+
+def test_a_new_solver(bundle_folder: Path, copy: Path, board: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOLVERS, "leaps", Leaps)
+    edit(copy, lambda m: m.update(convergence={"order": 1.0, "calls": {"leaps": 5}}))
+    bundle = load(copy, "onnxruntime-cpu")
+    assert bundle.run(board, 100, Final(), "leaps").cell_calls == 5  # as the bundle was measured
+    assert bundle.run(board, 100, Final(), bundle.solver("leaps", leaps=3)).cell_calls == 3
+    assert [one.option for one in settings_of(Leaps)] == ["leaps"]
+    found = measure(load(bundle_folder, "onnxruntime-cpu"), "board", board)  # what export does
+    tried = [trial.settings for trial in found.trials if trial.solver == "leaps"]
+    assert tried[0] == {"leaps": 2}
+
+
+@dataclass
+class AfterSteps(RegisteredRule):
+    """Stop after a number of steps."""
+
+    steps: int = setting(3, "Steps before stopping")
+
+    def watch(self, observed: Observation) -> Verdict:
+        done = observed.last or round(observed.time * observed.budget) >= self.steps
+        return Verdict(keep=done, stop=StopReason.BUDGET if done else None)
+
+    @classmethod
+    def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:  # noqa: ARG003
+        return {"steps": 7} | dict(settings)  # as if calibration had found it
+
+
+def test_a_new_stop_rule(copy: Path, board: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RULES, "after-steps", AfterSteps)
+    bundle = load(copy, "onnxruntime-cpu")
+    assert bundle.run(board, 20, bundle.stop_rule("after-steps")).steps == 7
+    assert bundle.run(board, 20, bundle.stop_rule("after-steps", steps=2)).best_step == 2
+    assert [one.option for one in settings_of(AfterSteps)] == ["steps"]
+    edit(copy, lambda m: m.update(exit={"rule": "after-steps", "steps": 4}))
+    assert load(copy, "onnxruntime-cpu").run(board, 20).steps == 4  # as the manifest says
+
+
+class ToyBackend:
+    """Runs no model at all: its state is one number."""
+
+    name = "toy"
+
+    def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        self._manifest = manifest
+
+    @staticmethod
+    def problem() -> str | None:
+        return None
+
+    @property
+    def ports(self) -> Mapping[str, Ports]:
+        return expected(self._manifest)
+
+    def start(self, prepared: PreparedGraph) -> Toy:
+        assert prepared.outputs == prepared.graph.nodes
+        assert set(prepared.structure) >= {"leaf_0", "place", "share"}
+        return Toy()
+
+
+def test_a_new_backend(bundle_folder: Path, board: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKENDS, "toy", f"{__name__}:ToyBackend")
+    result = load(bundle_folder, "toy").run(board, 300, Final())
+    assert result.backend == "toy"
+    assert np.isclose(result.scores[0, 0], Toy.exact(1.0), atol=1e-2)

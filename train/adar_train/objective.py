@@ -1,0 +1,75 @@
+"""What an epoch optimises: the loss of one graph, and the graphs that one epoch trains on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adar_runtime.graph import Graph
+from adar_train.config import TrainConfig
+from adar_train.data.episodes import EpisodeSource
+from adar_train.losses import full_loss, step_loss, task_loss
+from adar_train.model import Model
+from adar_train.tensors import GraphTensors
+
+Batch = tuple[GraphTensors, Tensor]
+"""A graph, and the indices of its outputs whose labels are trained on."""
+
+
+class Objective(nn.Module):
+    """Eq. loss of one graph. A module, because several processes share the gradient of a module."""
+
+    def __init__(self, model: Model, config: TrainConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+
+    def forward(self, graph: GraphTensors, chosen: Tensor, clock: Sequence[float], middle: int) -> Tensor:
+        """The weighted sum of the loss terms, over the trajectory at the times `clock`.
+
+        `middle` is the step at which the intermediate task loss is taken (`TrainConfig.middle_weight`).
+        """
+        states = list(self.model.trajectory(graph, clock))
+        loss = task_loss(self.model, states[-1], graph, chosen, smoothing=self.config.label_smoothing)
+        if self.config.middle_weight:
+            loss = loss + self.config.middle_weight * task_loss(self.model, states[middle], graph, chosen)
+        if self.config.step_weight:
+            loss = loss + self.config.step_weight * step_loss(self.model, states, graph, chosen)
+        if self.config.full_weight:
+            loss = loss + self.config.full_weight * full_loss(self.model, states, graph, chosen)
+        return loss
+
+
+class WholeGraphs:
+    """Every epoch trains on every graph with training labels."""
+
+    def __init__(self, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], split: int) -> None:
+        self._batches = [
+            (tensor, torch.from_numpy(np.flatnonzero(mask)).to(tensor.share.device))
+            for graph, tensor in zip(graphs, tensors, strict=True)
+            if (mask := graph.labelled("train", split)) is not None
+        ]
+
+    def draw(self, count: int, random: np.random.Generator) -> list[Batch]:  # noqa: ARG002
+        """All graphs, in their order."""
+        return self._batches
+
+
+class Episodes:
+    """Every epoch trains on small tasks drawn from the graphs; larger graphs are drawn more often."""
+
+    def __init__(self, graphs: Sequence[Graph], split: int, device: torch.device) -> None:
+        labelled = [graph for graph in graphs if graph.labelled("train", split) is not None]
+        self._sources = [EpisodeSource.of(graph, split) for graph in labelled]
+        self._device = device
+
+    def draw(self, count: int, random: np.random.Generator) -> list[Batch]:
+        """`count` new tasks, one for each process."""
+        sizes = np.array([len(source.chosen) for source in self._sources], np.float64)
+        drawn = random.choice(len(self._sources), count, p=sizes / sizes.sum())
+        graphs = [self._sources[index].draw(random) for index in drawn]
+        return [
+            (GraphTensors.of(graph, self._device), torch.arange(graph.nodes, device=self._device))
+            for graph in graphs
+        ]

@@ -1,0 +1,272 @@
+"""The training loop: one optimiser step per epoch, the best weights by validation, checkpoints."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adar_runtime.errors import DivergedError, UsageError
+from adar_runtime.graph import Graph
+from adar_runtime.interrupts import deferred_signals
+from adar_train import checkpoints, distributed
+from adar_train.config import TrainConfig
+from adar_train.data.checks import check_trainable
+from adar_train.evaluate import exit_metrics, worst_metric
+from adar_train.initialisation import scale_labels
+from adar_train.model import Model
+from adar_train.objective import Episodes, Objective, WholeGraphs
+from adar_train.tensors import GraphTensors
+from adar_train.time_grids import GRIDS
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The state of a training after an epoch, as `on_epoch` callbacks receive it.
+
+    Attributes:
+        number: Number of the epoch, from 1.
+        loss: Training loss of this epoch, the mean over graphs.
+        val: Best validation metric so far; None before the first validation.
+
+    Example:
+        >>> Epoch(number=1, loss=0.7, val=None).loss
+        0.7
+    """
+
+    number: int
+    loss: float
+    val: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A trained model, its metrics and its history. `save_run` writes it to a folder.
+
+    Attributes:
+        model: The model with the best weights by validation, in evaluation mode.
+        metrics: The name of the metric, its value per part of the split, the calibrated exit rule, the
+            values at every budget of `exit_budgets`, seconds, seed and split.
+        history: One row per epoch: "epoch", "loss" and, if the epoch was validated, "val".
+
+    Example:
+        >>> fitted = fit([graph], model_config, TrainConfig())  # doctest: +SKIP
+        >>> fitted.metrics["val"], fitted.history[-1]["loss"]  # doctest: +SKIP
+        (0.95, 0.21)
+    """
+
+    model: Model
+    metrics: dict[str, Any]
+    history: list[dict[str, Any]]
+
+
+class Trainer:
+    """Trains any model on graphs, with checkpoints from which a training can be resumed.
+
+    `fit` is the short form for AdaR. Use a Trainer for a baseline, a model of your own, or checkpoints.
+
+    Args:
+        graphs: Graphs with labels, a train_mask and a val_mask.
+        model: The model to train. It is moved to the device and changed in place.
+        config: Settings of the training.
+        device: PyTorch device to train on.
+
+    Raises:
+        GraphError: If a graph has no labels to learn from, or none to select a model by.
+        UsageError: If there are more processes than graphs.
+
+    Example:
+        >>> trainer = Trainer([graph], model, TrainConfig(epochs=500))  # doctest: +SKIP
+        >>> fitted = trainer.run(checkpoint=Path("checkpoint.safetensors"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, graphs: Sequence[Graph], model: Model, config: TrainConfig, device: torch.device | str = "cpu"
+    ) -> None:
+        check_trainable(graphs, config.split)
+        self.graphs = graphs
+        self.config = config
+        self.model = model.to(device)
+        self.device = torch.device(device)
+        self.tensors = [GraphTensors.of(graph, device) for graph in graphs]
+        self._check_processes()
+        if model.config.regression:
+            scale_labels(model, self._training_labels())
+        self.batches = (
+            Episodes(graphs, config.split, self.device)
+            if config.episodes
+            else WholeGraphs(graphs, self.tensors, config.split)
+        )
+        self.optimizer = torch.optim.Adam(
+            [weight for weight in model.parameters() if weight.requires_grad],
+            config.lr,
+            betas=(0.9, config.beta2),
+            weight_decay=config.weight_decay,
+        )
+        model.gradient_checkpoints = config.gradient_checkpoints
+        self.random = np.random.default_rng(config.seed)
+        self.objective: Any = distributed.share_gradients(Objective(model, config))
+        self.best: dict[str, Tensor] = deepcopy(model.state_dict())
+        self.best_val: float | None = None
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+
+    def run(
+        self,
+        on_epoch: Callable[[Epoch], None] = lambda _: None,
+        checkpoint: Path | None = None,
+        checkpoint_every: int = 50,
+    ) -> Fitted:
+        """Train up to the last epoch and evaluate the best weights.
+
+        Args:
+            on_epoch: Called after every epoch.
+            checkpoint: File for checkpoints, also written on Ctrl-C; None writes no checkpoints.
+            checkpoint_every: Number of epochs between two checkpoints.
+
+        Returns:
+            The model with the best weights by validation, its metrics and its history.
+
+        Raises:
+            DivergedError: If the loss is no longer finite.
+            KeyboardInterrupt: On Ctrl-C, after the current epoch and the checkpoint.
+        """
+        if self.config.episodes and self.best_val is None:
+            self.best_val = self._validate()  # keeps the initial weights if training only makes them worse
+        try:
+            while len(self.history) < self.config.epochs:
+                with deferred_signals():
+                    self._epoch()
+                on_epoch(Epoch(len(self.history), self.history[-1]["loss"], self.best_val))
+                if checkpoint and len(self.history) % checkpoint_every == 0:
+                    self.save(checkpoint)
+        except KeyboardInterrupt:
+            if checkpoint:
+                self.save(checkpoint)
+            raise
+        self.model.load_state_dict(self.best)
+        return Fitted(self.model.eval(), self._metrics(), self.history)
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint after the last complete epoch. Only the first process writes.
+
+        Args:
+            path: The checkpoint file; an existing one is replaced.
+        """
+        if distributed.rank() == 0:
+            progress = {
+                "settings": self._settings,
+                "history": self.history,
+                "best_val": self.best_val,
+                "seconds": self.seconds,
+            }
+            checkpoints.save_checkpoint(path, self.model, self.best, self.optimizer, self.random, progress)
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint: `run` then gives the losses of an uninterrupted training.
+
+        Args:
+            path: A checkpoint that a Trainer with the same model, settings and data wrote.
+
+        Raises:
+            RunFolderError: If the file is not such a checkpoint; the message says what differs.
+        """
+        progress = checkpoints.read_progress(path)
+        checkpoints.check_settings(path, progress.get("settings"), self._settings)
+        self.best = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random)
+        self.history, self.best_val = progress["history"], progress["best_val"]
+        self.seconds = progress["seconds"]
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        """Everything that must be equal to resume a training, with the types that JSON gives back."""
+        settings = {
+            "model": type(self.model).__name__,
+            **asdict(self.model.config),
+            **asdict(self.config),
+            "data": checkpoints.fingerprint(self.graphs),
+        }
+        return dict(json.loads(json.dumps(settings)))
+
+    def _check_processes(self) -> None:
+        train = sum(graph.labelled("train", self.config.split) is not None for graph in self.graphs)
+        if train < distributed.world_size():
+            raise UsageError(
+                f"{distributed.world_size()} processes for {train} training graphs: "
+                "start at most one process per graph (torchrun --nproc-per-node)"
+            )
+
+    def _training_labels(self) -> list[Any]:
+        return [
+            np.asarray(graph.labels)[mask]
+            for graph in self.graphs
+            if (mask := graph.labelled("train", self.config.split)) is not None
+        ]
+
+    def _epoch(self) -> None:
+        started, number = time.perf_counter(), len(self.history)
+        loss = self._update(self.config.lr * self.config.lr_factor(number))
+        if not np.isfinite(loss):
+            raise DivergedError(f"the loss is no longer finite in epoch {number + 1}: try a smaller --lr")
+        row: dict[str, Any] = {"epoch": number + 1, "loss": loss}
+        if (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.epochs:
+            row["val"] = self._validate()
+            if self.best_val is None or row["val"] > self.best_val:
+                self.best, self.best_val = deepcopy(self.model.state_dict()), row["val"]
+        self.history.append(row)
+        self.seconds += time.perf_counter() - started
+
+    def _update(self, lr: float) -> float:
+        """One optimiser step on this process's share of the batches; returns the mean loss of all batches."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.model.train()
+        self.optimizer.zero_grad()
+        clock = GRIDS[self.config.grid](self.config.train_steps, self.random)
+        middle = int(self.random.integers(1, len(clock)))
+        processes = distributed.world_size()
+        batches = self.batches.draw(processes, self.random)
+        mine = batches[distributed.rank() :: processes]
+        total = torch.zeros((), device=self.device)
+        for index, (graph, chosen) in enumerate(mine):
+            # Processes average their gradients once per epoch, in the backward pass of the last batch.
+            waits = processes > 1 and index < len(mine) - 1
+            with self.objective.no_sync() if waits else nullcontext(), self._autocast():
+                loss = self.objective(graph, chosen, clock.tolist(), middle)
+                loss = loss * processes / len(batches)
+                loss.backward()
+            total += loss.detach()
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        return distributed.mean(total)
+
+    def _autocast(self) -> Any:
+        chosen = self.config.mixed_precision
+        on = self.device.type == "cuda" if chosen is None else chosen
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=on)
+
+    def _validate(self) -> float:
+        config = self.config
+        return worst_metric(self.model, self.graphs, self.tensors, config.select_budgets, config.split, "val")
+
+    def _metrics(self) -> dict[str, Any]:
+        """The metrics of the trained model: exit rule, metric at the exit for every budget, and seconds."""
+        started = time.perf_counter()
+        found = exit_metrics(
+            self.model, self.graphs, self.tensors, self.config.exit_budgets, self.config.split
+        )
+        return found | {
+            "epochs": len(self.history),
+            "seconds": round(self.seconds, 2),
+            "calibration_seconds": round(time.perf_counter() - started, 2),
+            "seed": self.config.seed,
+            "split": self.config.split,
+        }
