@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import is_installed, require
 from adar_deploy.paths import RUNS
+from adar_runtime.run_files import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
@@ -51,7 +52,6 @@ def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
     """The run or bundle in `path`, and the bundle or run with the same weights where there is one."""
     from adar_runtime.bundle.manifest import FILE_NAME
     from adar_runtime.errors import RunFolderError
-    from adar_runtime.run_files import CONFIG
 
     if (path / FILE_NAME).is_file():
         return ModelFolders(_run_of_bundle(path, run), path)
@@ -64,7 +64,6 @@ def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
     from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.errors import RunFolderError
     from adar_runtime.files import find_by_hash
-    from adar_runtime.run_files import WEIGHTS
 
     weights = read_manifest(bundle).training.get("weights")
     candidates = [run / WEIGHTS] if run else RUNS.glob(f"*/{WEIGHTS}")
@@ -77,7 +76,6 @@ def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
 def _same_weights(run: Path, bundle: Path) -> bool:
     from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.errors import AdarError
-    from adar_runtime.run_files import WEIGHTS
 
     weights = run / WEIGHTS
     if not weights.is_file():

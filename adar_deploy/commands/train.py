@@ -173,7 +173,7 @@ def train(
         model=model_config(
             graphs,
             hidden=hidden or (ZERO_SHOT_HIDDEN if described else HIDDEN),
-            isotropic=described,
+            variant="zero-shot" if described else "standard",
             proxies=proxies,
             step_info=Ablation.step_info not in removed,
             relation=Ablation.relation not in removed,

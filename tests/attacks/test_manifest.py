@@ -47,7 +47,7 @@ ATTACKS = {
     "a name with a zero byte": (name_cell("cell.onnx\0.txt"), "no such file"),
     "a device": (name_cell("/dev/zero"), "outside the bundle"),
     "the manifest as a graph": (name_cell("manifest.json"), "where the manifest says"),
-    "one file for two graphs": (same_file, "do not fit"),
+    "one file for two graphs": (same_file, "do not match"),
     "another hash": (lambda m: m["graphs"]["cell"].update(sha256="0" * 64), "was changed"),
     "a hash in capitals": (
         lambda m: m["graphs"]["cell"].update(sha256=m["graphs"]["cell"]["sha256"].upper()),
@@ -59,7 +59,7 @@ ATTACKS = {
     "a negative size": (size_cell(-1), "positive"),
     "a size that is true": (size_cell(True), "bool"),
     "a fractional size": (size_cell(1.5), "float"),
-    "a state of 10^15 columns": (lambda m: m.update(hidden=10**15), "do not fit"),
+    "a state of 10^15 columns": (lambda m: m.update(hidden=10**15), "do not match"),
     "schema 0": (lambda m: m.update(schema=0), "schema 0"),
     "a future schema": (lambda m: m.update(schema=99), "schema 99"),
     "a schema in words": (lambda m: m.update(schema="2"), "'schema' as str"),
@@ -69,19 +69,19 @@ ATTACKS = {
     "lists in lists in lists": (lambda m: m["training"].update(test=nested(400)), "nested"),
     "no graphs": (lambda m: m.pop("graphs"), "no 'graphs'"),
     "graphs in a list": (lambda m: m.update(graphs=[]), "'graphs' as list"),
-    "another width": (lambda m: m.update(features=11), "do not fit"),
-    "another state": (lambda m: m.update(hidden=32), "do not fit"),
-    "other proxies": (lambda m: m.update(proxies=5), "do not fit"),
-    "other targets": (lambda m: m.update(targets=3), "do not fit"),
-    "described targets": (lambda m: m.update(targets=None), "do not fit"),
-    "another level": (lambda m: m.update(level="edge"), "do not fit"),
+    "another width": (lambda m: m.update(features=11), "do not match"),
+    "another state": (lambda m: m.update(hidden=32), "do not match"),
+    "other proxies": (lambda m: m.update(proxies=5), "do not match"),
+    "other targets": (lambda m: m.update(targets=3), "do not match"),
+    "described targets": (lambda m: m.update(targets=None), "do not match"),
+    "another level": (lambda m: m.update(level="edge"), "do not match"),
     "an unknown level": (lambda m: m.update(level="x" * 10**4), "level 'xxx"),
-    "graphs swapped": (swap, "do not fit"),
+    "graphs swapped": (swap, "do not match"),
     "a port of another type": (lambda m: m["graphs"]["cell"]["inputs"][0].update(type="int8"), "int8"),
     "a port of another shape": (lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=[[]]), "nodes"),
     "a port given twice": (
         lambda m: m["graphs"]["cell"]["inputs"].append(m["graphs"]["cell"]["inputs"][0]),
-        "twice",
+        "duplicate names",
     ),
     "a schema of 4,000 digits": (lambda m: m.update(schema=10**4000), "schema 1000"),
     "an invalid file name": (lambda m: m["graphs"]["cell"].update(file="\ud800"), "no such file"),
@@ -95,7 +95,7 @@ ATTACKS = {
     "patience true": (lambda m: m.update(exit={"rule": "peak", "patience": True}), "patience"),
     "a time NaN": (lambda m: m.update(exit={"rule": "time", "t": float("nan")}), "exit time"),
     "a time in words": (lambda m: m.update(exit={"rule": "time", "t": "late"}), "exit time"),
-    "no time": (lambda m: m.update(exit={"rule": "time"}), "does not take"),
+    "no time": (lambda m: m.update(exit={"rule": "time"}), "needs a value for t"),
 }
 
 
@@ -166,9 +166,9 @@ KINDS = {
     "a link": (to_link, "is a link"),
     "a hard link": (to_hard_link, "is a hard link"),
     "a link to itself": (to_loop, ""),
-    "a pipe": (to_pipe, "no "),
-    "a folder": (to_folder, "no "),
-    "no file": (Path.unlink, "no "),
+    "a pipe": (to_pipe, "no such file|not a bundle"),
+    "a folder": (to_folder, "no such file|not a bundle"),
+    "no file": (Path.unlink, "no such file|not a bundle"),
 }
 
 
@@ -178,9 +178,8 @@ def test_a_file_that_is_not_a_regular_file(kind: str, file: str, bundle_folder: 
     change, message = KINDS[kind]
     bundle = shutil.copytree(bundle_folder, tmp_path / "b")
     change(bundle / file)
-    with pytest.raises(BundleError) as error:
+    with pytest.raises(BundleError, match=message):
         adar_runtime.load(bundle)
-    assert message in str(error.value)
 
 
 def test_the_first_split_replaces_one_that_the_graph_does_not_have(bundle_folder: Path, board) -> None:

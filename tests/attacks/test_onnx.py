@@ -148,9 +148,9 @@ def wire(field: int, content: bytes) -> bytes:
         (wire(0, b"anything") + wire(7, b""), "field 0"),
         (wire(99, b"anything") + wire(7, b""), "field 99"),
         (wire(2**29 + 7, b"") + wire(7, b""), "needs"),  # protobuf drops the upper bits and reads a graph
-        (wire(7, b"")[:-1], "not a whole"),
-        (b"\x0b", "not a whole"),
-        (b"\xff" * 11, "not a whole"),
+        (wire(7, b"")[:-1], "not a complete"),
+        (b"\x0b", "not a complete"),
+        (b"\xff" * 11, "not a complete"),
     ],
 )
 def test_ambiguous_wire_format_is_refused(content: bytes, message: str) -> None:

@@ -35,7 +35,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
-DRAWN = r"note: .+ not given, and drawn: .+"  # train prints this for a graph without a split
+DRAWN = r"note: .+: drew the missing .+ at random: .+"  # train prints this for a graph without a split
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
     r"adar-deploy (bench|build|doctor)|.*--plain"  # slow, and tested elsewhere

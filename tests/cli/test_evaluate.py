@@ -57,7 +57,7 @@ def test_tables_pictures_and_what_is_free(adar, described_bundle: Path, tmp_path
         (["MODEL", "bare.npz"], "no labels to score"),
         (["MODEL", "g.npz", "--plot", "p.txt"], ".png or .svg"),
         (["MODEL", "narrow.npz"], "4 features and the model takes 6"),
-        (["MODEL", "links.npz"], "not what the model predicts"),
+        (["MODEL", "links.npz"], "do not fit the model"),
         (["MODEL", "one.npz"], "all of one class"),
     ],
 )

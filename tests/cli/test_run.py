@@ -12,7 +12,7 @@ from rich.console import Console
 
 from adar_deploy import console, live_status
 from adar_deploy.console import sparkline
-from adar_deploy.options import Backend, SolverName
+from adar_deploy.options import Backend, ExitRule, SolverName
 from adar_runtime import Graph, write_graph
 from adar_runtime.backends import AUTO, BACKENDS
 from adar_runtime.loop.solvers import SOLVERS

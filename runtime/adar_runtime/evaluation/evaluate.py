@@ -1,4 +1,4 @@
-"""Evaluate a model on graphs: every step of every budget, its own exit, and training-free baselines."""
+"""Evaluates a model at every step of every budget and at its own exit, beside training-free baselines."""
 
 import csv
 import io
@@ -54,7 +54,7 @@ class Evaluation:
         ]
 
     def better_for_free(self) -> dict[str, float]:
-        """Training-free baselines that score at least as well as the model at its largest budget."""
+        """The training-free baselines that score no worse than the model at its largest budget's exit."""
         reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
         return {name: value for name, value in self.free.items() if value >= reached}
 
