@@ -55,7 +55,7 @@ def test_the_whole_table_fits_the_window(
     assert "no comparison with PyTorch: no run in runs" in out
     words = out.split()
     assert [words.count(word) for word in ("p50", "p90", "p99", "MB")] == [2, 2, 1, 1]
-    assert "speed-up over PyTorch" in " ".join(words)
+    assert {"speed-up", "over", "same", "predictions"} <= set(words)  # a heading may be wrapped
     assert out.count("100.00 %") == 2
 
 
@@ -91,7 +91,7 @@ def test_without_a_bundle_one_is_made(tmp_path: Path) -> None:
         (["BUNDLE", "--nodes", "99999999999"], "99,999,999,999 nodes would take"),
         (["BUNDLE", "--plot", "p.bmp"], ".png or .svg"),
         (["BUNDLE", "--precision", "fp16"], "name its run with --run"),
-        (["BUNDLE", "--run", "nowhere"], "holds no training run"),
+        (["BUNDLE", "--run", "nowhere"], "is not a training run"),
     ],
 )
 def test_bad_input_is_one_clear_line(adar, bundle_folder: Path, words: list[str], message: str) -> None:
