@@ -35,7 +35,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
-DRAWN = r"note: .+ not given, and drawn: .+"  # that train says of a graph without a split
+DRAWN = r"note: .+: drew the missing .+"  # that train says of a graph without a split
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
     r"adar-deploy (bench|build|doctor)|.*--plain"  # slow, and with tests of their own
