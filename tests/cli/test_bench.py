@@ -90,7 +90,7 @@ def test_without_a_bundle_one_is_made(tmp_path: Path) -> None:
         (["BUNDLE", "--nodes", "99999999999"], "99,999,999,999 nodes would take"),
         (["BUNDLE", "--plot", "p.bmp"], ".png or .svg"),
         (["BUNDLE", "--precision", "fp16"], "name its run with --run"),
-        (["BUNDLE", "--run", "nowhere"], "holds no training run"),
+        (["BUNDLE", "--run", "nowhere"], "is not a training run"),
     ],
 )
 def test_bad_input_is_one_clear_line(adar, bundle_folder: Path, words: list[str], message: str) -> None:

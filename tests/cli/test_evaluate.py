@@ -50,7 +50,7 @@ def test_tables_pictures_and_what_is_free(adar, described_bundle: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "g.npz"], "holds no training run"),
+        (["nowhere", "g.npz"], "is not a training run"),
         (["MODEL", "g.npz", "--budgets", "8,x"], "whole numbers"),
         (["MODEL", "g.npz", "--budgets", "0"], "at least 1"),
         (["MODEL", "g.npz", "--output", "t.txt"], ".csv or .json"),

@@ -40,7 +40,7 @@ def test_a_training_that_is_interrupted_can_go_on(
     endless = [*arguments, "--epochs", 10**6, "--checkpoint-every", 5]
     got, err = interrupt(endless, tmp_path, number, lambda _: checkpoint.exists())
     assert got == code
-    assert err == ["error: interrupted; to go on, give the same command with --resume --out r"]
+    assert err == ["error: interrupted; to continue, run the same command with --resume --out r"]
     assert checkpoint.is_file()
     assert not list(tmp_path.rglob(".adar-*"))
     before = checkpoint.stat().st_mtime_ns

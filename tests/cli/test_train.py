@@ -22,7 +22,7 @@ def test_folders_of_graphs_are_trained_on_and_evaluated(adar, tmp_path: Path) ->
     (tmp_path / "molecules" / "notes.txt").write_text("no graph")
     code, out, err = adar("train", "molecules/", *QUICK)
     assert code == 0, err
-    assert "20 graphs: train_mask, val_mask, test_mask not given, and drawn: 12 train, 4 val, 4 test" in err
+    assert "drew the missing train_mask, val_mask, test_mask at random: 12 train, 4 val, 4 test" in err
     run = json.loads(out)["run"]
     assert run == "runs/molecules"
     config = json.loads((tmp_path / run / "config.json").read_text())
@@ -38,7 +38,7 @@ def test_an_empty_folder_and_a_name_of_nothing(adar, tmp_path: Path) -> None:
     code, _, err = adar("train", "gg")
     assert code == 2
     assert "there is no data set 'gg'" in err
-    assert "a folder of them" in err
+    assert "a folder of such files" in err
 
 
 def test_help_names_every_generated_graph(adar) -> None:

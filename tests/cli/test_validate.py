@@ -101,14 +101,14 @@ def other_run(folder: Path) -> Path:
 def test_another_run_is_refused(adar, described_bundle: Path, tmp_path: Path) -> None:
     code, _, err = adar("validate", described_bundle, "--run", other_run(tmp_path / "other"))
     assert code == 2
-    assert "holds other weights than the bundle was exported from" in err
+    assert "the bundle was not exported from" in err
 
 
 def test_no_run_at_all_says_how_to_name_one(adar, described_bundle: Path, tmp_path: Path) -> None:
     other_run(tmp_path / "runs" / "other")
     code, _, err = adar("validate", described_bundle)
     assert code == 2
-    assert "name it with --run" in err
+    assert "give its folder with --run" in err
 
 
 @pytest.mark.usefixtures("runs")
