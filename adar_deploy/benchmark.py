@@ -105,13 +105,6 @@ def configurations(
     return found
 
 
-def measured_solvers(manifest: "Manifest") -> list[str]:
-    """The solvers that reproduce the result of many Euler steps with this bundle."""
-    from adar_runtime.bundle.bundle import usable_solvers
-
-    return usable_solvers(manifest)
-
-
 def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], folder: Path) -> "list[Case]":
     """Random graphs of every size and degree, with the number of features that the bundle takes."""
     return [_generate(manifest, count, degree, folder) for count in nodes for degree in degrees]

@@ -33,7 +33,7 @@ def readable(bundle: Path) -> Iterator[None]:
         ) from error
 
 
-def build_with_bar(bundle: Path, request: "BuildOptions") -> "list[Sidecar]":
+def build_with_bar(bundle: Path, options: "BuildOptions") -> "list[Sidecar]":
     """Build engines while a bar shows the phases that TensorRT reports."""
     from adar_runtime.backends.tensorrt.engines.build import build_engines
     from adar_runtime.bundle.bundle import read_bundle
@@ -47,7 +47,7 @@ def build_with_bar(bundle: Path, request: "BuildOptions") -> "list[Sidecar]":
                 started.append(model)
             bar.update(len(started) - 1 + done, f"{model}  {phase}")
 
-        return build_engines(bundle, manifest, onnx_models, request, show)
+        return build_engines(bundle, manifest, onnx_models, options, show)
 
 
 def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:

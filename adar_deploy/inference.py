@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.console import print_facts, print_note, print_rows, printable
-from adar_deploy.formatting import percent
+from adar_deploy.formatting import metric_title, percent
 from adar_deploy.paths import output_paths
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ def _show_one(done: Success) -> None:
 
 
 def _metric_label(part: str, metric: str) -> str:
-    return f"{metric}, all labels" if part == "all" else f"{part} {metric}"
+    title = metric_title(metric)
+    return f"{title}, all labels" if part == "all" else f"{part} {title}"
 
 
 def _row(done: Success) -> tuple[str, ...]:

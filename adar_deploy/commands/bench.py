@@ -83,7 +83,7 @@ def bench(
     Example: adar-deploy bench --nodes 1000,10000,100000 --precision fp32 --precision fp16
     """
     from adar_runtime.backends import available
-    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.bundle.bundle import read_manifest, usable_solvers
     from adar_runtime.evaluation.plots import check_drawable
 
     if plot:
@@ -111,8 +111,8 @@ def bench(
         sides = benchmark.configurations(
             bundles,
             found,
-            backend or available(),
-            solver or benchmark.measured_solvers(manifest),
+            [str(name) for name in backend or available()],
+            [str(name) for name in solver or usable_solvers(manifest)],
             counts,
             trusted=is_typed(ctx, "backend"),
         )

@@ -83,7 +83,7 @@ def build(
             f"{bundle} is {manifest.precision}, and TensorRT uses the types of the ONNX file: "
             f"adar-deploy export --precision {precision.value} --tensorrt"
         )
-    request = BuildOptions(
+    options = BuildOptions(
         package=flavour.value if flavour else None,
         capabilities=_capabilities(sm),
         profiles=tuple(map(Profile.parse, profile or PROFILES)),
@@ -91,7 +91,7 @@ def build(
         workspace=None if workspace is None else int(workspace * GIB),
         timing_cache=timing_cache,
     )
-    built = build_with_bar(bundle, request)
+    built = build_with_bar(bundle, options)
     if as_json:
         typer.echo(json.dumps({"bundle": str(bundle), "engines": [summary(one) for one in built]}))
         return

@@ -109,18 +109,18 @@ def run(
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     outputs = OutputFiles.plan(files, output, plot, several=several)
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
-    opened = load(bundle, backend, threads, rebuild=rebuild, trust_engines=trusted)
+    opened = load(bundle, str(backend), threads, rebuild=rebuild, trust_engines=trusted)
     inference = Inference(
         bundle=opened,
         budget=max_steps,
-        rule=opened.stop_rule(exit, **without_none(patience=patience, tolerance=within)),
-        solver=opened.solver(solver, **without_none(calls=calls, tolerance=tolerance)),
+        rule=opened.stop_rule(exit and str(exit), **without_none(patience=patience, tolerance=within)),
+        solver=opened.solver(str(solver), **without_none(calls=calls, tolerance=tolerance)),
     )
     if calls is not None and calls > max_steps and not quiet:
         print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
     results: list[Success | Failure] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
-        for index, (path, graph) in enumerate(zip(files, _read_ahead(files), strict=True)):
+        for index, (path, graph) in enumerate(zip(files, _prefetch(files), strict=True)):
             try:
                 status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
                 results.append(outputs.save(index, inference.run(path, graph, status)))
@@ -133,7 +133,7 @@ def run(
         raise typer.Exit(EXIT_USER_ERROR)
 
 
-def _read_ahead(files: "list[Path]") -> "Iterator[Graph | AdarError]":
+def _prefetch(files: "list[Path]") -> "Iterator[Graph | AdarError]":
     """Each graph, or its error, read while the graph before is processed."""
     from adar_runtime import AdarError, read_graph
     from adar_runtime.loop.prefetch import prefetch

@@ -1,4 +1,4 @@
-"""How a command is typed in a test."""
+"""The fixture that runs a command in a test."""
 
 import math
 import sys
@@ -14,7 +14,7 @@ from adar_deploy.cli import main
 def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Run `adar-deploy …` in an empty folder: exit code, stdout, stderr.
 
-    What a slow machine would tell of long work while it goes on stays untold: short work is tested here.
+    Progress lines are switched off: on a slow machine they would appear on stderr.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(console, "LOG_INTERVAL", math.inf)

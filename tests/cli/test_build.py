@@ -86,7 +86,7 @@ def test_a_bar_shows_the_builder_s_own_phases(adar, bundle: Path, monkeypatch: p
         (["--profile", "n=1:2:3,q=4"], "unknown profile 'n=1:2:3,q=4': choose small, medium, large"),
         (["--sm", "90"], "--sm contains 90"),
         (["--sm", "ampere"], "--sm is 'ampere': give numbers such as 80,86,89,120"),
-        (["--precision", "fp16"], "is fp32, and TensorRT takes the types of the ONNX file"),
+        (["--precision", "fp16"], "is fp32, and TensorRT uses the types of the ONNX file"),
         (["--flavour", "tensorrt"], "pip install 'adar-deploy[tensorrt]'"),
         (["--workspace", "nan"], "--workspace is nan"),
         (["--workspace", "inf"], "--workspace is inf"),
@@ -153,5 +153,5 @@ def test_export_can_build_too(
 def test_export_refuses_at_once_what_no_engine_is_made_of(adar, run_folder: Path) -> None:
     code, _, error = adar("export", run_folder, "--out", "b", "--tensorrt", "--plain")
     assert code == 2
-    assert "leave --plain or --tensorrt out" in error
+    assert "remove --plain or --tensorrt" in error
     assert not Path("b").exists()

@@ -29,8 +29,8 @@ def test_train_export_run_with_no_further_options(adar, board: Graph, tmp_path: 
     assert "adar-deploy run runs/board/graph.pt" in out
     code, out, _ = adar("run", "runs/board/graph.pt", "--max-steps", 30)
     assert code == 0
-    assert "of 30" in out
-    assert "test roc_auc" in out
+    assert "step budget 30" in out
+    assert "test ROC-AUC" in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board.npz", "bundle", "runs"]
 
 
@@ -140,32 +140,32 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run board.npz --bundle nowhere", "adar-deploy export"),
         ("run board.npz --output graph.txt/p.csv", "cannot be written"),
         ("run board.npz --output occupied.csv", "is a folder"),
-        ("run board.npz --output board.npz", "is the graph itself"),
-        ("run board.npz --output same.npz", "is the graph itself"),
-        ("run occupied.npz", "this is a folder with no .npz or .pt file in it"),
+        ("run board.npz --output board.npz", "is the input graph"),
+        ("run board.npz --output same.npz", "is the input graph"),
+        ("run occupied.npz", "this folder contains no .npz or .pt file"),
         (
             "run board.npz board.npz --output p.csv",
-            "several graphs need {name} in --output",
+            "several graphs need the placeholder {name}",
         ),
         (
             "run board.npz same.npz --output {nope}/{name}.csv",
-            "{nope} in --output stands for nothing: the only",
+            "--output contains the unknown placeholder {nope}: the only",
         ),
-        ("run board.npz --plot {}.png", "{} in --plot stands for nothing: the only placeholder is {name}"),
+        ("run board.npz --plot {}.png", "--plot contains the unknown placeholder {}: the only one is {name}"),
         ("run board.npz same.npz --output {name}/same.npz --plot p.png", "in --plot"),
         (
             "run board.npz occupied/../board.npz --output {name}.csv",
             "two graphs would be written to board.csv",
         ),
-        ("run same.npz board.npz --output {name}.npz", "is the graph itself"),
+        ("run same.npz board.npz --output {name}.npz", "is the input graph"),
         ("run board.npz --plot p.bmp", ".png or .svg"),
         ("run board.npz --backend onnxruntime-cuda", "onnxruntime-cpu"),
         ("run board.npz --threads 0", "--threads"),
         ("run board.npz --solver rk4", "rk4"),
         ("run board.npz --solver euler --calls 8", "does not take calls"),
         ("run board.npz --solver ab2 --calls 0", "at least 1"),
-        ("run board.npz --solver adaptive --tolerance 2", "between 0 and 1"),
-        ("run board.npz --exit final --patience 3", "'final' takes no patience: that is for peak"),
+        ("run board.npz --solver adaptive --tolerance 2", "above 0 and below 1"),
+        ("run board.npz --exit final --patience 3", "'final' does not take patience: that is for peak"),
         ("train chess", "no data set"),
         ("train missing.pt", "no such file"),
         ("train nan.pt", "not a finite"),

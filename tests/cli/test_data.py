@@ -75,9 +75,9 @@ def test_edges_and_nodes_become_a_graph_that_is_shown(adar, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("labels", "told", "regression"),
     [
-        (",label\na,0.5\nb,1.5", "1 number of each node", True),
-        (",label\na,red\nb,blue", "2 classes of each node", False),
-        (",label\na,red\nb,", "1 class of each node", False),
+        (",label\na,0.5\nb,1.5", "1 number for each node", True),
+        (",label\na,red\nb,blue", "2 classes for each node", False),
+        (",label\na,red\nb,", "1 class for each node", False),
         ("\na\nb", "nothing: no labels", False),
     ],
 )
@@ -134,7 +134,7 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
         ("make chain --homophily 0.5", "chain has no setting homophily"),
         ("make chain -o g.xlsx", "ends in .npz or .pt"),
         ("make chain -o made", "is a folder"),
-        ("convert g.npz g.npz", "is the graph itself"),
+        ("convert g.npz g.npz", "is the input graph"),
         ("convert g.npz h.npz --label z", "omit --label and --labels"),
         ("convert g.npz h.npz --labels numbers", "omit --label and --labels"),
         ("convert e.csv h.npz --labels classes", "name it with --label"),
@@ -142,7 +142,7 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
         ("convert e.csv h.npz --table none.csv", "none.csv: there is no such file"),
         ("convert none.csv h.npz", "there is no such file"),
         ("show none.npz", "no such file"),
-        ("show made", "no .npz or .pt file in it"),
+        ("show made", "contains no .npz or .pt file"),
         ("show g.npz --split 3", "split 3 does not exist"),
     ],
 )

@@ -23,7 +23,7 @@ def test_this_machine_end_to_end(adar, bundle_folder: Path) -> None:
     told = json.loads(out)
     state = {(one["group"], one["name"]): one["state"] for one in told["findings"]}
     assert state["ONNX Runtime", "CPUExecutionProvider"] == "works"
-    assert state["end to end", "a model"] == state["end to end", "a cell"] == "works"
+    assert state["end to end", "training"] == state["end to end", "export and run"] == "works"
     assert state["end to end", str(bundle_folder)] == "works"
     assert state["packages", "one onnxruntime"] == state["extras", "export"] == "works"
     listed = {name for group, name in state if group == "ONNX Runtime"}
@@ -56,10 +56,10 @@ def test_a_broken_machine_is_told_how_to_mend_it(tmp_path: Path) -> None:
     code, out = in_folder(tmp_path, "doctor", tmp_path / "no-bundle")
     assert code == 2
     flat = " ".join(out.split())
-    assert "✗ one onnxruntime onnxruntime and onnxruntime-gpu are in one folder" in flat
+    assert "✗ one onnxruntime onnxruntime and onnxruntime-gpu overwrite" in flat
     assert "→ pip uninstall -y onnxruntime onnxruntime-gpu; pip install 'onnxruntime-gpu>=1.22'" in out
-    assert "✗ a cell libcudart.so.12: cannot open" in flat
-    assert "– train not here" in flat
+    assert "✗ export and run libcudart.so.12: cannot open" in flat
+    assert "– train not available" in flat
     assert "✓ run onnxruntime-cpu" in flat
     assert "not a bundle" in flat
     assert max(len(line) for line in out.splitlines() if not line.startswith("   →")) <= 60
@@ -101,7 +101,7 @@ def test_what_a_machine_with_a_gpu_can_do() -> None:
         Finding("ONNX Runtime", "CPUExecutionProvider", State.works, ""),
         Finding("CUDA", "driver", State.works, ""),
         Finding("TensorRT", "tensorrt", State.works, ""),
-        Finding("end to end", "a model", State.works, "trained for a moment, on cuda"),
+        Finding("end to end", "training", State.works, "trained 1 epoch on cuda"),
     ]
     assert abilities(found) == {
         "train": "cuda",

@@ -51,7 +51,7 @@ def test_tables_pictures_and_what_is_free(adar, described_bundle: Path, tmp_path
     ("arguments", "message"),
     [
         (["nowhere", "g.npz"], "is not a training run"),
-        (["MODEL", "g.npz", "--budgets", "8,x"], "whole numbers"),
+        (["MODEL", "g.npz", "--budgets", "8,x"], "integers separated by commas"),
         (["MODEL", "g.npz", "--budgets", "0"], "at least 1"),
         (["MODEL", "g.npz", "--output", "t.txt"], ".csv or .json"),
         (["MODEL", "bare.npz"], "no labels to score"),

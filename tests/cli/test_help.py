@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
 from adar_deploy.configuration import parameters_of
 from adar_runtime import Converged, Peak, load
+from adar_train import ModelConfig
+from adar_train.config import PRESETS, preset
 from tests.bundles import edit
 
 GROUP = typer.main.get_command(app)
@@ -91,10 +94,28 @@ def test_a_default_that_the_runtime_chooses_is_shown_as_it_chooses_it(
     shown = {one.name: one.show_default for one in command_of(("run",)).params}
     assert float(shown["within"]) == Converged().tolerance
     assert int(shown["patience"].removeprefix("the bundle's, or ")) == Peak().patience
-    assert shown["calls"] == shown["tolerance"] == "as the bundle was measured"
+    assert shown["calls"] == shown["tolerance"] == "as measured by the export"
     measured = {"ab2": 17, "adaptive": 23}
     trials = [{"solver": "adaptive", "calls": 23, "tolerance": 0.0625}]
     folder = shutil.copytree(bundle_folder, tmp_path / "bundle")
     edit(folder, lambda m: m["convergence"].update(order=1.0, calls=measured, trials=trials))
     bundle = load(folder)
     assert (bundle.solver("ab2").calls, bundle.solver("adaptive").tolerance) == (17, 0.0625)
+
+
+def test_train_shows_the_defaults_of_both_kinds_of_training() -> None:
+    shown = {one.name: one.show_default for one in command_of(("train",)).params}
+    standard, zero_shot = (asdict(preset(described=described)) for described in (False, True))
+    for name in ("epochs", "train_steps", "lr", "weight_decay", "label_smoothing"):
+        first, _, second = shown[name].removesuffix(" for zero-shot").partition(", or ")
+        assert (float(first), float(second or first)) == (standard[name], zero_shot[name]), name
+    model = ModelConfig(1, 2)
+    assert shown["hidden"].startswith(f"{model.hidden}, or ")
+    assert shown["dropout"].startswith(f"{model.dropout}, or 0 ")
+    assert float(shown["input_dropout"]) == model.input_dropout
+
+
+def test_train_describes_the_presets_with_their_values() -> None:
+    text = next(one.help for one in command_of(("train",)).params if one.name == "preset")
+    for name, settings in PRESETS.items():
+        assert f"{name}: {settings['epochs']} epochs, learning rate {settings['lr']}" in text

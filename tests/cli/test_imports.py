@@ -58,7 +58,7 @@ def after_command(*arguments: object) -> set[str]:
 
 def test_help_loads_nothing_that_takes_time() -> None:
     for words in (["--help"], ["run", "--help"], ["--version"]):
-        assert not after_command(*words) & {*HEAVY, "onnxruntime", "numpy", "adar_runtime"} - {"typer"}
+        assert not after_command(*words) & {*HEAVY, "onnxruntime", "numpy"} - {"typer"}
 
 
 def test_running_an_npz_loads_what_it_needs_and_no_more(bundle_folder: Path, board, tmp_path: Path) -> None:

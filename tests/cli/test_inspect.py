@@ -31,13 +31,13 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
         "leaf_0 … leaf_5 int32 leaf_rows × leaf_width",
         "previous_nodes_velocity float32 n × 16",
         "lead float32",
-        "checksums of every file",
+        "checksums all files",
         "engines none",
-        "calls of the cell for the answer of 300 steps",
+        "cell calls needed to match 300 Euler steps",
     ):
         assert line in lines
     assert "Gemm" in out
-    assert "roc_auc" in out
+    assert "ROC-AUC" in out
     assert "order of convergence" in out
     assert sum(line.startswith("the run's graph") for line in lines) == 1  # each graph is named once
 
@@ -79,7 +79,7 @@ def test_as_json(adar, bundle_folder: Path) -> None:
 def test_an_older_bundle_is_shown_as_it_is(adar, bundle_folder: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     edit(bundle, lambda m: m.pop("checksum"), seal=False)
-    assert "of the graphs, none of the manifest" in adar("inspect", bundle)[1]
+    assert "ONNX files only, not the manifest" in adar("inspect", bundle)[1]
     assert "checksum" not in json.loads(adar("inspect", bundle, "--json")[1])["manifest"]
 
 

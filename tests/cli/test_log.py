@@ -33,7 +33,7 @@ def test_training_tells_a_log_how_far_it_is(eager) -> None:
             line
         )
     assert "best val" in lines[-1]
-    assert "calibrating the exit" in lines[-1]
+    assert "calibrating the stop rule" in lines[-1]
 
 
 @pytest.mark.parametrize("shown", [True, False])

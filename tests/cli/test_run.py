@@ -17,6 +17,7 @@ from adar_runtime import Graph, write_graph
 from adar_runtime.backends import AUTO, BACKENDS
 from adar_runtime.loop.solvers import SOLVERS
 from adar_runtime.loop.stopping import RULES
+from adar_runtime.prediction_files import OUTPUT_FORMATS
 from tests.helpers import random_graph
 
 
@@ -135,7 +136,7 @@ def test_more_calls_than_the_budget_has_are_noted(
     options += ["--json", "--solver", "ab2", "--calls"]
     code, out, err = adar(*options, 1001)
     assert (code, json.loads(out)["cell_calls"]) == (0, 5)
-    assert err == "note: --calls 1,001 is above the budget of 5 steps, which is the most that ab2 takes\n"
+    assert err == "note: --calls 1,001 exceeds --max-steps: at most 5 calls are made\n"
     assert adar(*options, 1001, "--quiet")[2] == ""
     assert adar(*options, 5)[2] == ""
 
@@ -164,7 +165,7 @@ def test_how_near_to_rest_the_nodes_have_to_be(
     for rule in ("peak", "final"):
         code, _, err = adar(*options, rule, "--within", 0.5)
         assert code == 2
-        assert "it goes with --exit converged" in err
+        assert "add --exit converged" in err
 
 
 def test_answers_have_the_names_of_their_classes(
@@ -210,7 +211,7 @@ def test_the_line_of_a_run_fits_the_window(
 
 def test_exit_codes_are_in_the_help(adar) -> None:
     out = " ".join(adar("run", "--help")[1].split())
-    for code in ("0 all answered", "2 a mistake", "130 Ctrl-C", "143 SIGTERM"):
+    for code in ("0 success", "2 an error", "130 Ctrl-C", "143 SIGTERM"):
         assert code in out
 
 
@@ -229,8 +230,12 @@ def test_sparklines(values: list[float], drawn: str) -> None:
     assert sparkline(values, 6) == drawn
 
 
-def test_the_command_offers_what_the_runtime_has() -> None:
-    """The choices come from the registries."""
-    assert {name.value for name in ExitRule} == set(RULES)
+def test_the_command_offers_the_registries_of_the_runtime() -> None:
+    assert [name.value for name in ExitRule] == list(RULES)
     assert [name.value for name in SolverName] == list(SOLVERS)
-    assert {name.value for name in Backend} == {AUTO, *BACKENDS}
+    assert [name.value for name in Backend] == [AUTO, *BACKENDS]
+
+
+def test_the_help_names_every_format_of_predictions(adar) -> None:
+    out = " ".join(adar("run", "--help")[1].split())
+    assert all(suffix in out for suffix in OUTPUT_FORMATS)

@@ -34,7 +34,7 @@ def test_folders_of_graphs_are_trained_on_and_evaluated(adar, tmp_path: Path) ->
 
 def test_an_empty_folder_and_a_name_of_nothing(adar, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "a folder with no .npz or .pt file" in adar("train", "empty")[2]
+    assert "folder contains no .npz or .pt file" in adar("train", "empty")[2]
     code, _, err = adar("train", "gg")
     assert code == 2
     assert "there is no data set 'gg'" in err

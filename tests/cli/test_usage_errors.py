@@ -17,7 +17,7 @@ from adar_deploy.options import ExitRule
         ("run g --max-steps", "run", "option --max-steps requires an argument"),
         ("run g --json=3", "run", "option --json does not take a value"),
         ("data make", "data make", "missing argument 'family': choose from minesweeper, chain, tree, blocks"),
-        ("data make chain x y", "data make", "there is no place for x y"),
+        ("data make chain x y", "data make", "unexpected extra arguments: x y"),
         ("data mak", "data", "no such command 'mak' (did you mean 'make'?)"),
         ("rum", "", "no such command 'rum' (did you mean 'run'?)"),
         ("--verzion", "", "no such option --verzion (did you mean --version?)"),

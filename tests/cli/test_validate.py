@@ -72,7 +72,7 @@ def test_a_bf16_bundle_is_compared_by_a_twin_of_its_own_files(adar, tmp_path: Pa
     assert report["checks"]
     for check in report["checks"]:
         assert check["relative"] == exported[check["graph"], check["steps"]]
-    assert "a twin in float32 was compared" in err
+    assert "a float32 emulation was compared" in err
     bundle = change_model(tmp_path / "b", tmp_path / "changed", "cell", partial(change_weight, by=100.0))
     code, _, err = adar("validate", bundle, "--steps", "1,5")
     assert code == 2
@@ -115,8 +115,8 @@ def test_no_run_at_all_says_how_to_name_one(adar, described_bundle: Path, tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m["training"].pop("weights"), "does not say which weights"),
-        (lambda m: m["training"].update(weights=["x"]), "does not say which weights"),
+        (lambda m: m["training"].pop("weights"), "does not record which weights"),
+        (lambda m: m["training"].update(weights=["x"]), "does not record which weights"),
         (lambda m: m["graphs"]["cell"]["inputs"][0].update(shape=[1]), "cell.onnx"),
     ],
 )
