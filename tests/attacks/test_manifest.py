@@ -165,7 +165,7 @@ def to_folder(file: Path) -> None:
 KINDS = {
     "a link": (to_link, "is a link"),
     "a hard link": (to_hard_link, "is a hard link"),
-    "a link to itself": (to_loop, ""),
+    "a link to itself": (to_loop, "b[:/]"),
     "a pipe": (to_pipe, "no such file|not a bundle"),
     "a folder": (to_folder, "no such file|not a bundle"),
     "no file": (Path.unlink, "no such file|not a bundle"),
