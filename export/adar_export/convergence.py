@@ -10,7 +10,7 @@ import numpy as np
 from adar_export.validate import differing
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_SAME, Manifest
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.loop import Loop
@@ -20,8 +20,6 @@ from adar_runtime.loop.stopping import Final
 
 REFERENCE = 300  # Euler steps whose result the solvers have to reproduce
 ORDER_STEPS = (25, 50, 100)  # budgets of Euler's method that give the order of convergence
-LARGEST_CHANGE = 1e-3  # relative to the distance that the nodes moved
-LEAST_SAME = 0.999  # fraction of predictions
 
 
 @dataclass(frozen=True)
