@@ -61,12 +61,12 @@ def test_a_cell_whose_answer_hangs_on_the_grid_has_not(described_run: Path, tmp_
         for name, weight in run.model.named_parameters():
             if name.endswith("out.weight"):
                 weight.mul_(1000)
-    from adar_export.writer import _Wish, _write
+    from adar_export.writer import _ExportOptions, _write
     from adar_runtime.bundle.manifest import Manifest
 
     out = tmp_path / "bundle"
     out.mkdir()
-    wild: Manifest = _write(out, run, run.model, run.graph(), _Wish(17, "fp32", plain=False))
+    wild: Manifest = _write(out, run, run.model, run.graph(), _ExportOptions(17, "fp32", plain=False))
     found = measure(load(out, "onnxruntime-cpu"), "a graph", random_graph(60, 200))
     assert found.order < 0.8
     assert not replace(wild, convergence=found.to_dict()).behaves_like_ode

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adar_export import export_bundle
-from adar_export.writer import _Wish, _write
+from adar_export.writer import _ExportOptions, _write
 from adar_runtime import Bundle, Final, Graph, load
 from adar_runtime.errors import DivergedError, ExportError
 from adar_train import Fitted, TrainConfig, load_run, save_run
@@ -25,7 +25,7 @@ def scaled(graph: Graph, factor: float, rows: slice = slice(None)) -> Graph:
 def half(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """In fp16."""
     run, folder = load_run(described_run), tmp_path_factory.mktemp("half")
-    _write(folder, run, run.model, run.graph(), _Wish(17, "fp16", plain=False))
+    _write(folder, run, run.model, run.graph(), _ExportOptions(17, "fp16", plain=False))
     return load(folder, "onnxruntime-cpu", threads=1)
 
 
@@ -85,6 +85,6 @@ def test_weights_that_blow_up_are_found_at_export(described_run: Path, tmp_path:
         run.model.cell.velocity.out.weight.mul_(factor)
     wild = tmp_path / "wild"
     save_run(wild, Fitted(run.model, {"metric": "accuracy"}, []), run.graph(), ["random"], TrainConfig())
-    with pytest.raises(ExportError, match=r"blow up .*at step \d+ of \d+.*smaller --lr"):
+    with pytest.raises(ExportError, match=r"diverge .*at step \d+ of \d+.*smaller --lr"):
         export_bundle(load_run(wild), tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()

@@ -65,6 +65,6 @@ def _check_no_paths(content: bytes) -> None:
 
 
 def test_it_has_one_precision(described_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="plain export is fp32"):
+    with pytest.raises(UsageError, match="plain export is always fp32"):
         export_bundle(load_run(described_run), tmp_path / "bundle", precision="fp16", plain=True)
     assert not (tmp_path / "bundle").exists()
