@@ -13,7 +13,14 @@ from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import load
-from adar_runtime.bundle.manifest import AGGREGATIONS, LEAST_ORDER, LEVELS, SCHEMA
+from adar_runtime.bundle.manifest import (
+    AGGREGATIONS,
+    LARGEST_CHANGE,
+    LEAST_ORDER,
+    LEAST_SAME,
+    LEVELS,
+    SCHEMA,
+)
 from adar_runtime.bundle.signature import expected
 from adar_runtime.evaluation.curves import Curve, calibrate
 from adar_runtime.loop.stopping import RULES
@@ -158,3 +165,5 @@ def test_figures_agree_with_the_code() -> None:
         (row,) = (line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |"))
         assert row.endswith(f"| {tolerance} |")
     assert f"where the order is below {LEAST_ORDER}" in TEXT
+    limits = f"at most {100 * LARGEST_CHANGE:g} % of the total movement, and {100 * LEAST_SAME:g} % of the"
+    assert limits in " ".join(TEXT.split())

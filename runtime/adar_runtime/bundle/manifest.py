@@ -23,6 +23,8 @@ TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 CHECKSUM = "checksum"  # the key of the checksum in manifest.json
 LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
+LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
+LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
 LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
