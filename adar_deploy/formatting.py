@@ -12,6 +12,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
+def with_interval(share: float, found: Mapping[str, Any] | None, unit: str = "labels") -> str:
+    """A metric with its 95 % interval where that is wider than ± half a point: "33 % [6, 79] of 3 nodes"."""
+    if not found:
+        return percent(share)
+    low, high = found["interval"]
+    if high - low <= 0.01:
+        return percent(share)
+    digits = 0 if high - low > 0.1 else 1
+    value = f"{100 * share:.{digits}f} % [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
+    return f"{value} of {found['count']:,} {unit}"
+
+
 def seconds(value: float) -> str:
     """A duration with its unit: seconds, or milliseconds where it is shorter than one second."""
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.3g} ms"

@@ -80,7 +80,8 @@ def _fill(graph: Graph, masks: dict[str, Mask] | None, split: int) -> Graph:
     known = graph.labelled(ALL)
     if known is not None and not masks["test"].any() and graph.level != GRAPH:
         masks = masks | {"test": known & ~masks["train"] & ~masks["val"]}
-    return replace(graph, **{f"{part}_mask": np.tile(masks[part], (split + 1, 1)) for part in PARTS})
+    rows: dict[str, Any] = {f"{part}_mask": np.tile(masks[part], (split + 1, 1)) for part in PARTS}
+    return replace(graph, **rows)
 
 
 def _leaks(

@@ -1,7 +1,7 @@
 """What a model was trained on: a fingerprint of each training graph with its split, and a sample of outputs.
 
-A score on training labels says little. With this record, the runtime recognises a training graph and scores its
-test part. Of other graphs, the sample shows whether many of their outputs were trained on.
+A score on training labels says little. With this record, the runtime recognises a training graph and scores
+its test part. Of other graphs, the sample shows whether many of their outputs were trained on.
 
 The fingerprint covers features, edges and pairs, not labels or masks: labels may be renumbered or completed
 later, and the same outputs were trained on.
