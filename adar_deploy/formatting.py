@@ -12,16 +12,22 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def with_interval(share: float, found: Mapping[str, Any] | None, unit: str = "labels") -> str:
+def with_interval(share: float, found: Mapping[str, Any] | None, unit: str | None = None) -> str:
     """A metric with its 95 % interval where that is wider than ± half a point: "33 % [6, 79] of 3 nodes"."""
     if not found:
         return percent(share)
-    low, high = found["interval"]
-    if high - low <= 0.01:
+    low, high = (100 * bound for bound in found["interval"])
+    if high - low <= 1:
         return percent(share)
-    digits = 0 if high - low > 0.1 else 1
-    value = f"{100 * share:.{digits}f} % [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
-    return f"{value} of {found['count']:,} {unit}"
+    wide = high - low > 10
+    bounds = f"[{low:.0f}, {high:.0f}]" if wide else f"[{low:.1f}, {high:.1f}]"
+    value = f"{100 * share:.0f} %" if wide else percent(share)
+    return f"{value} {bounds}" + (f" of {found['count']:,} {unit}" if unit else "")
+
+
+def outputs_of(level: str) -> str:
+    """What a model of this level predicts, in the plural: nodes, pairs or graphs."""
+    return {"node": "nodes", "edge": "pairs", "graph": "graphs"}.get(level, "labels")
 
 
 def seconds(value: float) -> str:

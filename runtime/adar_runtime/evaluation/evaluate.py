@@ -32,6 +32,9 @@ class Evaluation:
     exits: list[int]  # per budget, the step that the model's own rule answers from
     free: dict[str, float]  # the metric of each training-free baseline, where classes are described
     scored: str = ""  # what is scored, for people: "test nodes of the training split"
+    graphs: Sequence[Graph] = field(
+        default=(), repr=False
+    )  # with the masks of `part` and the model's classes
     recognised: bool = False  # the test part is that of the training split
     warnings: list[str] = field(default_factory=list)
 
@@ -132,6 +135,7 @@ def evaluate(
         exits=[curve.answer_step(subject.make_rule()) for curve in curves],
         free=_free(described, split, part),
         scored=chosen.title,
+        graphs=graphs,
         recognised=chosen.recognised,
         warnings=chosen.warnings,
     )
