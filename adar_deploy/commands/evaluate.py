@@ -83,8 +83,7 @@ def evaluate(
 
 def _show(done: "Evaluation") -> None:
     metric = metric_title(done.metric)
-    count = done.budgets()[0]["count"]
-    print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {count:,} {done.scored}"})
+    print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {done.counted}"})
     rows = [
         (
             row["budget"],

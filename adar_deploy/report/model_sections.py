@@ -191,12 +191,10 @@ def predictions_section(facts: Facts) -> str:
         )
     else:
         drawn += f'<p class="note">{len(found["classes"])} classes are too many for a confusion matrix.</p>'
-    scored, budget = (
-        facts["evaluation"]["scored"],
-        max(row["budget"] for row in facts["evaluation"]["budgets"]),
-    )
+    scored = facts["evaluation"]["counted"]
+    budget = max(row["budget"] for row in facts["evaluation"]["budgets"])
     return section(
         "Predictions",
-        f"{scored.capitalize()}, at the exit step of the budget of {budget} steps.",
+        f"Measured on {scored}, at the exit step of the budget of {budget} steps.",
         f'<div class="pair">{drawn}</div>',
     )

@@ -65,7 +65,7 @@ def _figures(facts: Facts) -> str:
     if "evaluation" in facts:
         done = facts["evaluation"]
         row = max(done["budgets"], key=lambda row: row["budget"])
-        what = f"{metric_title(done['metric'])}, {row['count']:,} {done['scored']}"
+        what = f"{metric_title(done['metric'])}, {done['counted']}"
         tiles.append((what, with_interval(row["at_exit"], row), f"at the exit step, budget {row['budget']}"))
     if facts.get("curves"):
         last = max(facts["curves"], key=lambda curve: curve["budget"])

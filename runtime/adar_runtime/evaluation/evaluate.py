@@ -13,7 +13,7 @@ from adar_runtime.evaluation.curves import Curve, Moment, measure_together
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
-from adar_runtime.graph import NODE, Graph
+from adar_runtime.graph import ALL, NODE, Graph
 from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.stopping import StopRule
 
@@ -32,9 +32,7 @@ class Evaluation:
     exits: list[int]  # per budget, the step that the model's own rule answers from
     free: dict[str, float]  # the metric of each training-free baseline, where classes are described
     scored: str = ""  # what is scored, for people: "test nodes of the training split"
-    graphs: Sequence[Graph] = field(
-        default=(), repr=False
-    )  # with the masks of `part` and the model's classes
+    graphs: Sequence[Graph] = field(default=(), repr=False)  # with the masks of `part`
     recognised: bool = False  # the test part is that of the training split
     warnings: list[str] = field(default_factory=list)
 
@@ -66,8 +64,14 @@ class Evaluation:
         reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
         return {name: value for name, value in self.free.items() if value >= reached}
 
+    @property
+    def counted(self) -> str:
+        """What is scored, with its number: "120 test nodes of the training split"."""
+        count = self.curves[0].estimates[0][self.part].count if self.curves[0].estimates else 0
+        return f"all {count:,} labels" if self.part == ALL else f"{count:,} {self.scored}"
+
     def to_dict(self) -> dict[str, Any]:
-        named = {"graph": self.graph, "metric": self.metric, "part": self.part, "scored": self.scored}
+        named = {"graph": self.graph, "metric": self.metric, "part": self.part, "counted": self.counted}
         return named | {
             "training_split": self.recognised,
             "warnings": self.warnings,

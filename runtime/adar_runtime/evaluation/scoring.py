@@ -109,8 +109,6 @@ def _leaks(
         advice = f"; the model was trained on split {trained_split} (--split)" if other else ""
         return [f"{certain:,} of {total:,} scored {unit} were trained on: the score is too high{advice}"]
     if total and estimated / total >= OVERLAP:
-        return [
-            f"about {estimated / total:.0%} of the scored {unit} look like training {unit}: the score may be "
-            "too high; give the graph a test_mask"
-        ]
+        share = f"about {100 * estimated / total:.0f} % of the scored {unit}"
+        return [f"{share} look like training {unit}: the score may be too high; give the graph a test_mask"]
     return []

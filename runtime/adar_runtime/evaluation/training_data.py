@@ -89,8 +89,8 @@ class TrainingData:
             if not all(is_count(entry[key], 0) for key in ("nodes", "edges", "outputs")):
                 raise TypeError("not a count")
         sample = record.get("sample") if known else None
-        self._rounds = int(sample["rounds"]) if sample else 0
-        if not 0 <= self._rounds <= MAX_ROUNDS:
+        self._rounds = sample["rounds"] if sample else 0
+        if not is_count(self._rounds, 0) or self._rounds > MAX_ROUNDS:
             raise ValueError("unknown number of rounds")
         packed = base64.b64decode(sample["hashes"]) if sample else b""
         self._trained: Hashes = np.sort(np.frombuffer(packed, "<u8").astype(np.uint64))

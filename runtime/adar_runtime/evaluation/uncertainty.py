@@ -67,7 +67,7 @@ def estimate(scores: Floats, labels: Integers | Floats) -> Estimate:
         error = r_squared_error(values, spread)
         return Estimate(value, value - Z * error, min(1.0, value + Z * error), count)
     if scores.shape[1] != 2:
-        value = float(values.mean())
+        value = float(values.mean(dtype=np.float64))
         return Estimate(value, *wilson(value, count), count)
     positive = labels == 1
     if positive.all() or not positive.any():
