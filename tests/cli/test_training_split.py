@@ -95,9 +95,8 @@ def test_other_graphs_overlaps_and_older_bundles(adar, tmp_path: Path) -> None:
     code, out, err = adar("evaluate", bundle, "graph.npz", "--budgets", "2")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "record of the training data is damaged" in err
-    assert "not scored: the record of the training data" in " ".join(
-        adar("run", "graph.npz", *options)[1].split()
-    )
+    out = adar("run", "graph.npz", *options)[1]
+    assert "not scored: the record of the training data" in " ".join(out.split())
 
 
 def test_training_says_which_exit_and_why(adar, tmp_path: Path) -> None:
