@@ -127,6 +127,7 @@ def _open_bundle(path: Path) -> "Subject":
         regression=manifest.regression,
         targets=manifest.targets,
         class_names=manifest.class_names,
+        training=manifest.training,
     )
 
 
@@ -149,4 +150,5 @@ def _open_run(path: Path) -> "Subject":
         targets=config.targets,
         class_names=run.class_names(),
         any_budget=run.model.any_budget,
+        training=run.training(),
     )

@@ -137,7 +137,11 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
-        training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
+        training={
+            "data": [*map(_public, run.config["data"])],
+            "weights": run.fingerprint(),
+            **run.training(),
+        },
         versions=_versions(),
     )
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())

@@ -216,7 +216,8 @@ def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> 
     graph, options = fruit / "shifted.npz", ["--bundle", fruit / "bundle", "--max-steps", 3]
     evaluated = json.loads(adar("evaluate", fruit / "bundle", graph, "--budgets", 3, "--json")[1])
     metrics = json.loads(adar("run", graph, *options, "--json")[1])["metrics"]
-    assert metrics == {"metric": "accuracy", "all": evaluated["budgets"][0]["at_exit"]}
+    assert metrics["all"] == evaluated["budgets"][0]["at_exit"]
+    assert metrics["intervals"]["all"]["interval"] == evaluated["budgets"][0]["interval"]
     assert "accuracy, all labels" in adar("run", graph, *options)[1]
     assert f"all {100 * metrics['all']:.2f} %" in adar("run", graph, graph, *options)[1]
 

@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from adar_runtime import run_files
 from adar_runtime.errors import RunFolderError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
+from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph, write_graph
@@ -66,6 +67,10 @@ class Run:
             return None
         return self.graph().class_names
 
+    def training(self) -> dict[str, Any]:
+        """The metrics, and the fingerprints of the training graphs: `training` of a bundle's manifest."""
+        return self.metrics | ({KEY: self.config[KEY]} if KEY in self.config else {})
+
     def fingerprint(self) -> str:
         """The sha256 of the weights file. A bundle keeps it, so that its run can be found."""
         return hashlib.sha256((self.path / run_files.WEIGHTS).read_bytes()).hexdigest()
@@ -98,6 +103,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
         "model": asdict(fitted.model.config),
         "training": asdict(training),
         "weights": hashlib.sha256(weights).hexdigest(),
+        **({KEY: fitted.trained_on} if fitted.trained_on else {}),
     }
     with writing(path):
         (path / run_files.CONFIG).unlink(missing_ok=True)
