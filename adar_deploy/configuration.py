@@ -108,8 +108,6 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        if not path.is_file() and path.exists():
-            raise _error(path, "this is not a file: name a TOML file")
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1).decode()
         if len(text) > MAX_BYTES:

@@ -7,7 +7,6 @@
 | classes | `name` | `text`: a description of the class |
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from adar_runtime.graph import Floats, Graph, Integers, Mask
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._tables import number_names, read_lines, read_table, split_masks
 from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget
+from adar_runtime.json_files import parse_json
 
 UNKNOWN = -1  # label of a node without one
 
@@ -204,20 +204,12 @@ def _jsonl(path: Path) -> list[_Row]:
 
 def _object(line: int, text: str) -> Mapping[str, Any]:
     try:
-        cells = json.loads(text, object_pairs_hook=_each_once)
-    except (ValueError, RecursionError) as error:
+        cells = parse_json(text)
+    except ValueError as error:
         raise GraphError(f"line {line}: not JSON ({reason(error)})") from error
     if not isinstance(cells, dict):
         raise GraphError(f"line {line}: not a JSON object")
     return cells
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of two values with the same key, one would be lost."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("two values have the same key")
-    return found
 
 
 READERS: dict[str, Callable[[Path], list[_Row]]] = {".csv": _csv, ".jsonl": _jsonl}
