@@ -11,6 +11,7 @@ from adar_runtime.errors import AdarError, AdarWarning, GraphError, reason, shor
 from adar_runtime.graph import MASKS, NODE, Graph
 
 MAX_LISTED = 8  # keys that a warning names
+MAX_GAPS = 10  # classes without a label: a small graph for inference does not have all classes
 
 KEYS = ("x", "edge_index", "y", *MASKS, "target_x", "class_names", "pairs", "level")
 """The keys that are read, in every format. A warning names all other keys of a file."""
@@ -83,7 +84,21 @@ def graph_from_arrays(
         level=level,
     )
     _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found)
+    _warn_gaps(graph)
     return graph
+
+
+def _warn_gaps(graph: Graph) -> None:
+    """Warn if most classes have no label: the labels are probably codes, not numbers from 0."""
+    described = graph.target_features is not None or len(graph.class_names or ()) >= graph.targets
+    if graph.labels is None or graph.regression or described:
+        return
+    used = len(np.unique(graph.labels[graph.labels >= 0]))
+    if graph.targets - used > max(used, MAX_GAPS):
+        warn(
+            f"y has {used:,} different labels up to {graph.targets - 1:,}, so {graph.targets:,} classes: "
+            f"number the labels from 0 to {used - 1:,}, or name all classes in class_names"
+        )
 
 
 def _warn_unused(unused: Collection[str], found: Collection[str]) -> None:
