@@ -1,8 +1,8 @@
 """Mutations of JSON and TOML files: a valid file with a few values changed, the same ones for the same seed.
 
-    python fuzz/mutations.py FOLDER SECONDS
+    python -m fuzz.mutations FOLDER SECONDS
 
-FOLDER holds a valid `bundle/`, `run/` and `g.npz`. Commands read each mutated manifest, run folder or
+FOLDER gets a valid `bundle/`, `run/` and `g.npz`, unless they exist. Commands read each mutated manifest, run folder or
 configuration. One line and exit code 2 is a correct result, and so is success. A traceback is a bug; the
 mutated file is printed.
 """
@@ -184,9 +184,26 @@ TARGETS: dict[str, Target] = {
 """What is changed, in which folder, and the commands that read it."""
 
 
+def make_materials(folder: Path) -> None:
+    """Write a small graph, a run that was trained on it, and its bundle."""
+    from adar_export import export_bundle
+    from adar_runtime import write_graph
+    from adar_runtime.graph.synthetic import minesweeper
+    from adar_train import ModelConfig, TrainConfig, fit, load_run, save_run
+
+    board = minesweeper(side=12)
+    training = TrainConfig(epochs=3, train_steps=3, select_budgets=(3,), exit_budgets=(3, 5))
+    fitted = fit([board], ModelConfig(board.width, 2, hidden=16, proxies=4), training)
+    save_run(folder / "run", fitted, board, ["board"], training)
+    export_bundle(load_run(folder / "run"), folder / "bundle")
+    write_graph(folder / "g.npz", board)
+
+
 def main() -> None:
     """Try mutations of all targets until the time is over, and print those that cause a traceback."""
     source, seconds = Path(sys.argv[1]).resolve(), float(sys.argv[2])
+    if not source.exists():
+        make_materials(source)
     end, seed, found = time.monotonic() + seconds, 0, 0
     with TemporaryDirectory(prefix="adar-fuzz-") as folder, contextlib.chdir(folder):
         while time.monotonic() < end:

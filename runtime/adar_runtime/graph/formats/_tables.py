@@ -311,7 +311,7 @@ def _labels(
         raise GraphError(f"{name!r} contains labels that are not numbers: omit --labels {NUMBERS}")
     if numbers is not None and kind != CLASSES and (kind == NUMBERS or (numbers % 1 > 0).any()):
         notes.append(f"labels are from {name!r}: regression targets")
-        return {"labels": numbers}
+        return {"labels": numbers[:, None]}
     words = [_word(value) for value in values]
     if numbers is not None:  # pandas writes 1.0 for 1 if another label is missing
         words = [word.partition(".")[0] if WHOLE.fullmatch(word) else word for word in words]
