@@ -18,6 +18,7 @@ from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph, write_graph
+from adar_runtime.json_files import parse_json
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig
@@ -135,6 +136,7 @@ def load_run(path: Path) -> Run:
     try:
         config = _read_object(path / run_files.CONFIG, "data", "kind", "model", "training")
         metrics = _read_object(path / run_files.METRICS)
+        _check_types(config, metrics)
         model = _read_model(path / run_files.WEIGHTS, config)
     except FileNotFoundError as error:
         missing = Path(error.filename or path).name
@@ -167,9 +169,18 @@ def _read_model(file: Path, config: dict[str, Any]) -> Model:
     return model
 
 
+def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
+    """Check the values that commands use without another check."""
+    data, exit_rule = config["data"], metrics.get("exit", {})
+    if not isinstance(data, list) or not all(isinstance(each, str) for each in data):
+        raise ValueError(f"{run_files.CONFIG} has 'data' that is not a list of names")
+    if not isinstance(exit_rule, dict):
+        raise ValueError(f"{run_files.METRICS} has 'exit' that is not a stop rule")
+
+
 def _read_object(file: Path, *keys: str) -> dict[str, Any]:
     """The JSON object in a file; it must have these keys."""
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = parse_json(file.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} contains no JSON object")
     for key in keys:
