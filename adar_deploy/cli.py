@@ -25,7 +25,7 @@ from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
 from adar_deploy.configuration import ConfigurableGroup
 from adar_deploy.console import print_error
-from adar_deploy.signals import EXIT_USER_ERROR, interruptible, sigterm_as_interrupt
+from adar_deploy.signals import EXIT_USER_ERROR, exit_at_once, handled_by, interruptible
 from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_message
 
 Command = Callable[..., None]
@@ -106,7 +106,7 @@ def main() -> None:
     """Run the app. An error that a user can cause prints one line to stderr and exits with code 2."""
     prepare_completion()
     try:
-        with sigterm_as_interrupt():
+        with handled_by(exit_at_once):
             sys.exit(app(standalone_mode=False) or 0)
     except TyperUsageError as error:
         message = usage_message(error)
