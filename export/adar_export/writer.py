@@ -21,8 +21,9 @@ from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
+from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
-from adar_runtime.errors import ExportError, UsageError
+from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
@@ -56,14 +57,18 @@ def export_bundle(
     plain: bool = False,
     steps: Sequence[int] = validate.STEPS,
     on_progress: Callable[[Check | Trial], None] = lambda _: None,
+    overwrite: bool = False,
 ) -> Manifest:
     """Write a bundle that agrees with PyTorch after each of these numbers of `steps`, or none at all.
 
     `plain` is for comparison: the cell as the paper writes it, as PyTorch's own exporter gives it.
+    `overwrite` also replaces a bundle of another run. A bundle of the same run is always replaced.
     """
     wish = _Wish(opset, precision, plain)
     wish.check()
     model = adar_of(run)
+    if not overwrite:
+        _check_same_run(out, run)
     with new_folder(out, marker=manifests.FILE_NAME) as folder:
         graph = run.graph()
         manifest = _write(folder, run, model, graph, wish)
@@ -79,6 +84,20 @@ def export_bundle(
                 manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def _check_same_run(out: Path, run: Run) -> None:
+    """Refuse to replace a bundle that was exported from another run."""
+    if not (out / manifests.FILE_NAME).is_file():
+        return
+    try:
+        weights = read_manifest(out).training.get("weights")
+    except AdarError:
+        weights = None
+    if weights != run.fingerprint():
+        raise UsageError(
+            f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
+        )
 
 
 def adar_of(run: Run) -> AdaR:
@@ -111,7 +130,12 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Ma
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
-        training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
+        training={
+            "data": [*map(_public, run.config["data"])],
+            "run": run.path.resolve().name,
+            "weights": run.fingerprint(),
+            **run.metrics,
+        },
         versions=_versions(),
     )
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
