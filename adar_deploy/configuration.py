@@ -33,7 +33,6 @@ NOT_FROM_WORKING_FOLDER = {
 """Options that a configuration file in the working folder may not set, by what they decide."""
 
 ONLY_READ = (
-    "config",
     "data",
     "graph",
     "graphs",
@@ -41,8 +40,6 @@ ONLY_READ = (
     "edges",
     "classes",
     "source",
-    "table",
-    "label",
     "labels",
 )
 """The other options that name files: graphs and tables, which may come from anybody."""
@@ -140,8 +137,8 @@ def _check_allowed(path: Path, key: tuple[str, ...], name: str) -> None:
         if name in names:
             raise _error(
                 path,
-                f"{'.'.join(key)} decides {what}, which a file in the working folder may not: give the option on "
-                f"the command line, or name the file with --config {path}",
+                f"{'.'.join(key)} decides {what}, which a file in the working folder may not: give the option "
+                f"on the command line, or name the file with --config {path}",
             )
 
 

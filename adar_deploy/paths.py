@@ -9,7 +9,7 @@ NAME = "{name}"  # in an output path: replaced by the name of the graph's file w
 
 
 def run_folders(bundle: Path) -> list[Path]:
-    """Where the run of a bundle is looked for: runs/ here, beside the bundle, and in runs/ beside the bundle."""
+    """Folders that may contain the run of a bundle: runs/, the folder of the bundle, and runs/ in it."""
     found = {folder.absolute(): folder for folder in (bundle.parent / RUNS, bundle.parent, RUNS)}
     return list(reversed(found.values()))
 

@@ -36,10 +36,10 @@ def exit_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def install(handler: Handler) -> dict[int, Any]:
-    """Set the handler of both signals and return the previous ones. A signal that is ignored stays ignored."""
+    """Set the handler of both signals and return the old ones. A signal that is ignored stays ignored."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         return {}
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
         if before[number] is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -114,7 +114,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> None:
-        interrupts, notes = Interrupts(wrapped.__code__), list[str]()
+        interrupts, notes = Interrupts(sys._getframe().f_code), list[str]()
         try:
             with interrupts.raised():
                 command(*args, **options)

@@ -27,8 +27,8 @@ ROOT = HERE.parent
 NOT_LOCKED = {"torch", "triton"}
 ALTERNATIVES = ("onnxruntime", "onnxruntime-gpu")
 LOCKS: dict[str, tuple[str, ...]] = {"runtime": (), "export": ("export",), "dev": ("dev",)}
-"""The extras in each lock file. `runtime` is for the Dockerfile, the others are for the Makefile; one more file,
-`build`, has what builds this package."""
+"""The extras in each lock file. `runtime` is for the Dockerfile, the others are for the Makefile. One more
+lock file, `build`, contains what builds this package."""
 
 HEADER = "# Made by `make lock` from pyproject.toml and constraints.txt: do not edit.\n"
 
@@ -73,7 +73,7 @@ def hashes(name: str, version: str) -> set[str]:
     """The hashes of all files of this version in the package index."""
     index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
     links = _Links()
-    with urlopen(f"{index}/{name}/", timeout=60) as page:  # noqa: S310: an address of the user's own settings
+    with urlopen(f"{index}/{name}/", timeout=60) as page:  # noqa: S310
         links.feed(page.read().decode())
     # A wheel is NAME-VERSION-…, a source archive NAME-VERSION.tar.gz or .zip.
     of_version = re.compile(rf"[^-]+(?:-[^-\d][^-]*)*-{re.escape(version)}(?:-.+\.whl|\.tar\.gz|\.zip)")

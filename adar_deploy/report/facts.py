@@ -42,7 +42,8 @@ def collect(
     if folders.bundle and manifest and folders.run is None:
         searched = " or ".join(map(str, run_folders(folders.bundle)))
         facts["notes"].append(
-            f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. Give it with --run."
+            f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. "
+            "Give it with --run."
         )
     graph = _graph(folders, graph_file, facts["notes"])
     if graph is not None:

@@ -49,8 +49,9 @@ class Job:
     ) -> dict[str, Any]:
         """Train, write the run and return its metrics.
 
-        `resume` continues from the checkpoint. Without one, training starts from the beginning, and a run that
-        is finished with the same settings is kept: a supervisor can always pass it. `overwrite` replaces a run.
+        `resume` continues from the checkpoint. Without a checkpoint, training starts from the beginning, and
+        a run that is finished with the same settings is kept: a supervisor can always pass `resume`.
+        `overwrite` replaces a run.
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():

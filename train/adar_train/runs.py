@@ -184,8 +184,8 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
         unfinished = (path / run_files.CHECKPOINT).is_file()
         if unfinished and not resume:
             raise UsageError(
-                f"{path} contains an unfinished run: continue it with --resume, choose another --out, or replace "
-                "it with --overwrite"
+                f"{path} contains an unfinished run: continue it with --resume, choose another --out, or "
+                "replace it with --overwrite"
             )
         if not unfinished and (path / run_files.CONFIG).is_file():
             raise UsageError(
@@ -223,8 +223,8 @@ def find_run(
     if found is not None:
         return load_run(found)
     raise RunFolderError(
-        f"{name} that the bundle was exported from is not in {' or '.join(map(str, folders))}: give its folder "
-        "with --run"
+        f"{name} that the bundle was exported from is not in {' or '.join(map(str, folders))}: give its "
+        "folder with --run"
     )
 
 
