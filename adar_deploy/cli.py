@@ -21,18 +21,21 @@ from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
 from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
+from adar_deploy.commands.sign import sign
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
+from adar_deploy.commands.verify import verify
 from adar_deploy.configuration import ConfigurableGroup
 from adar_deploy.console import print_error
-from adar_deploy.signals import EXIT_USER_ERROR, exit_at_once, handled_by, interruptible
+from adar_deploy.early_signals import exit_at_once
+from adar_deploy.signals import EXIT_USER_ERROR, handled_by, interruptible
 from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_message
 
 Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, build, validate, inspect),
+    "Make a bundle": (export, build, validate, inspect, sign, verify),
     "Use a bundle": (run, bench, report),
     "This program": (doctor, completion),
 }

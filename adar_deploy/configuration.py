@@ -28,7 +28,14 @@ NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature"),
     "what is replaced or installed": ("overwrite", "rebuild", "install"),
     "which model is loaded": ("bundle", "run", "model", "allow-unknown-model"),
-    "whose keys and signatures are used": ("private-key", "public-key", "sigstore", "identity", "issuer"),
+    "whose keys and signatures are used": (
+        "private-key",
+        "public-key",
+        "password",
+        "sigstore",
+        "identity",
+        "issuer",
+    ),
 }
 """Options that a configuration file in the working folder may not set, by what they decide."""
 
@@ -137,8 +144,8 @@ def _check_allowed(path: Path, key: tuple[str, ...], name: str) -> None:
         if name in names:
             raise _error(
                 path,
-                f"{'.'.join(key)} decides {what}, which a file in the working folder may not: give the option "
-                f"on the command line, or name the file with --config {path}",
+                f"{'.'.join(key)} decides {what}, which a file in the working folder may not: give the "
+                f"option on the command line, or name the file with --config {path}",
             )
 
 

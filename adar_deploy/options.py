@@ -61,6 +61,9 @@ RunOption = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
+SignatureOption = Annotated[
+    Path | None, typer.Option(help="File of the signature.", show_default="model.sig in the bundle")
+]
 Split = Annotated[int, typer.Option(min=0, help="Index of the split, for graphs that have several.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one per core")

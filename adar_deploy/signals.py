@@ -3,36 +3,29 @@
 Outside a command there is nothing to clean up: the program prints the line and ends at once. Inside a
 command both signals arrive as a KeyboardInterrupt, so every `finally` block runs: temporary files are
 deleted and training writes its checkpoint.
-
-This module imports little, because the handlers are installed before anything else is imported.
 """
 
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from types import CodeType, FrameType
 from typing import Any
 
+import typer
+
+from adar_deploy.console import print_error
+from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS
+
 EXIT_USER_ERROR = 2
-EXIT_SIGNAL = 128  # plus the number of the signal
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RETRY = 0.02  # seconds until a signal is delivered again
 Handler = Callable[[int, FrameType | None], None]
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received."""
-
-
-def exit_at_once(number: int, _frame: FrameType | None) -> None:
-    """The handler outside a command: print the line and end the process."""
-    with suppress(OSError):
-        os.write(2, b"error: interrupted\n")
-    os._exit(EXIT_SIGNAL + number)
 
 
 def install(handler: Handler) -> dict[int, Any]:
@@ -135,9 +128,5 @@ def _number(interrupt: KeyboardInterrupt) -> int:
 
 
 def _exit_interrupted(number: int, notes: list[str]) -> None:
-    import typer
-
-    from adar_deploy.console import print_error
-
     print_error("; ".join(["interrupted", *notes]))
     raise typer.Exit(EXIT_SIGNAL + number)

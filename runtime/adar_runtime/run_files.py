@@ -28,9 +28,8 @@ def find_weights(folders: Iterable[Path], sha256: str | None) -> Path | None:
 def has_weights(run: Path, sha256: str | None) -> bool:
     """Whether this run has the weights with this hash. A folder that cannot be read has not."""
     try:
-        if sha256 is None or not all(
-            (run / name).is_file() for name in (CONFIG, WEIGHTS)
-        ):  # pipes would block
+        regular = all((run / name).is_file() for name in (CONFIG, WEIGHTS))  # reading a pipe would block
+        if sha256 is None or not regular:
             return False
         if (run / CONFIG).stat().st_size > MAX_CONFIG_BYTES:
             return False
