@@ -1,10 +1,9 @@
 # An image with the runtime only: numpy, ONNX Runtime and the command line, without PyTorch and without a compiler.
 #   docker build -t adar .
 #   docker run --rm -v "$PWD:/work" adar run graph.npz --bundle bundle --output predictions.csv
-# The packages come from the lock files in requirements/, with hashes. The base image is named by its tag: this project
-# has no network to look up its digest. To pin it, replace the tag by python:3.11-slim@sha256:… as
-#   docker buildx imagetools inspect python:3.11-slim
-# prints it, in both FROM lines.
+# The packages come from the lock files in requirements/, with hashes. The base image is named by its tag,
+# because no digest of it has been verified for this project. To pin it, write python:3.11-slim@sha256:… in both FROM
+# lines, with the digest that `docker buildx imagetools inspect python:3.11-slim` prints.
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY requirements requirements
@@ -23,7 +22,6 @@ COPY --from=build /wheels /wheels
 COPY requirements /requirements
 RUN pip install --no-cache-dir --no-deps --require-hashes -r /requirements/runtime.txt -r "/requirements/$ONNXRUNTIME.txt" \
  && pip install --no-cache-dir --no-deps /wheels/*.whl \
- && pip check \
  && rm -r /wheels /requirements \
  && adar-deploy --version
 RUN useradd --create-home adar

@@ -4,9 +4,8 @@ The program installs it before it imports anything else. `signal` and `contextli
 hundredths of a second, in which a signal ends Python with a traceback or without a message.
 """
 
-import os
-
 import _signal
+import os
 
 EXIT_SIGNAL = 128  # plus the number of the signal
 SIGNALS: tuple[int, ...] = (_signal.SIGINT, _signal.SIGTERM)

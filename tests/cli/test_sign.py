@@ -39,7 +39,8 @@ def signed(adar, bundle_folder: Path, tmp_path: Path) -> Path:
 VERIFY = ("verify", "bundle", "--public-key", "mine-public.pem")
 
 
-def test_a_signed_bundle_is_verified_and_still_runs(adar, signed: Path) -> None:
+@pytest.mark.usefixtures("signed")
+def test_a_signed_bundle_is_verified_and_still_runs(adar) -> None:
     code, out, err = adar(*VERIFY)
     assert (code, err) == (0, "")
     assert "verified" in out
@@ -94,8 +95,9 @@ def test_engines_are_not_covered(adar, signed: Path) -> None:
     assert "engines in the bundle are not covered" in out
 
 
+@pytest.mark.usefixtures("signed")
 def test_a_password_and_another_place_for_the_signature(
-    adar, signed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_keys(tmp_path, "locked", b"secret")
     words = ("sign", "bundle", "--private-key", "locked.pem", "--signature", "elsewhere.sig")
@@ -106,7 +108,8 @@ def test_a_password_and_another_place_for_the_signature(
     assert adar("verify", "bundle", *elsewhere)[0] == 0
 
 
-def test_the_signer_has_to_be_named(adar, signed: Path) -> None:
+@pytest.mark.usefixtures("signed")
+def test_the_signer_has_to_be_named(adar) -> None:
     assert "choose how to sign" in adar("sign", "bundle")[2]
     assert "choose how to sign" in adar("sign", "bundle", "--private-key", "mine.pem", "--sigstore")[2]
     assert "name the signer" in adar("verify", "bundle")[2]
