@@ -10,7 +10,7 @@ from adar_deploy.bundle_output import EXPORT_CHECKS, build_with_bar, show_engine
 from adar_deploy.console import Bar, print_facts, print_next
 from adar_deploy.environment import require
 from adar_deploy.formatting import megabytes
-from adar_deploy.options import PrecisionName
+from adar_deploy.options import Overwrite, PrecisionName
 from adar_deploy.paths import RUNS
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def export(
         bool,
         typer.Option("--tensorrt", help="Also build TensorRT engines, like adar-deploy build."),
     ] = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON object.")] = False,
 ) -> None:
     """Turn a training run into a bundle that runs without PyTorch.
 
     The bundle is compared with PyTorch over 1, 10, 100 and 300 steps on graphs of several shapes, and is
     written only if both agree. The export also measures the fewest cell calls that reproduce the result of
-    300 steps.
+    300 steps. A bundle of the same run is replaced; a bundle of another model only with --overwrite.
 
     Example: adar-deploy export runs/minesweeper --opset 17 --out bundle
     """
@@ -61,7 +62,9 @@ def export(
             done += 1
             bar.update(done, _status(found))
 
-        manifest = export_bundle(loaded, out, opset, precision.value, plain, on_progress=show)
+        manifest = export_bundle(
+            loaded, out, opset, precision.value, plain, on_progress=show, overwrite=overwrite
+        )
     engines = _build(out) if tensorrt else []
 
     if as_json:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import environment
-from adar_deploy.model_folders import ModelFolders
+from adar_deploy.model_folders import ModelFolders, name_of_run
+from adar_deploy.paths import run_folders
 from adar_deploy.report.measure import OnProgress, measure_on
 from adar_runtime.run_files import CONFIG, GRAPH, HISTORY, METRICS
 
@@ -38,6 +39,12 @@ def collect(
         "made_with": manifest.versions if manifest else None,
         "notes": [],
     }
+    if folders.bundle and manifest and folders.run is None:
+        searched = " or ".join(map(str, run_folders(folders.bundle)))
+        facts["notes"].append(
+            f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. "
+            "Give it with --run."
+        )
     graph = _graph(folders, graph_file, facts["notes"])
     if graph is not None:
         name = str(graph_file or (folders.run or Path()) / GRAPH)
