@@ -3,8 +3,8 @@
     python -m fuzz.mutations FOLDER SECONDS
 
 FOLDER gets a valid `bundle/`, `run/` and `g.npz`, unless they exist. Commands read each mutated manifest, run
-folder or configuration. One line and exit code 2 is a correct result, and so is success. A traceback is a bug; the
-mutated file is printed.
+folder or configuration. One line and exit code 2 is a correct result, and so is success. A traceback is a
+bug; the mutated file is printed.
 """
 
 import contextlib
