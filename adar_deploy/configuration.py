@@ -50,6 +50,7 @@ ONLY_READ = (
     "classes",
     "source",
     "labels",
+    "table",
 )
 """The other options that name files: graphs and tables, which may come from anybody."""
 

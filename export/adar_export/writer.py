@@ -78,8 +78,8 @@ def export_bundle(
         The manifest of the bundle. `manifest.parity` and `manifest.convergence` hold the measurements.
 
     Raises:
-        UsageError: If the opset or precision is not supported, if `plain` has a precision besides fp32, or if the
-            folder contains a bundle of another run.
+        UsageError: If the opset or precision is not supported, if `plain` has a precision besides fp32, or if
+            the folder contains a bundle of another run.
         ExportError: If the run is a baseline, if the bundle and PyTorch disagree, or if states overflow.
         AdarError: If the folder cannot be written, or it contains something other than a bundle.
 

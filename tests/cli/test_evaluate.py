@@ -101,11 +101,11 @@ def test_baselines_train_and_are_evaluated_like_any_model(adar, name: str, tmp_p
 
 def test_graphs_labelled_as_wholes_are_scored_together(adar, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    for index in range(12):
+    for index in range(40):
         features = np.eye(2)[(random.random(10) < 0.2 + 0.6 * (index % 2)).astype(int)]
         graph = Graph(features, random.integers(0, 10, (2, 20)), labels=np.array([index % 2]), level="graph")
         write_graph(tmp_path / f"{index:02}.npz", graph)
-    files = [f"{index:02}.npz" for index in range(12)]
+    files = [f"{index:02}.npz" for index in range(40)]
     code, _, err = adar(
         "train", *files, "--epochs", 5, "--hidden", 8, "--train-steps", 2, "--out", "run", "--seed", 1
     )
@@ -150,18 +150,20 @@ def fruit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = random.integers(0, 3, 90)
     names = ("apple", "berry", "cherry")
     features = 3 * np.eye(6)[labels] + random.normal(size=(90, 6))
-    whole = Graph(features, random.integers(0, 90, (2, 200)), labels=labels, class_names=names)
+    edges = random.integers(0, 90, (2, 200))
+    whole = Graph(features, edges, labels=labels, class_names=names)
+    new = replace(whole, features=features + 0.01)  # not the training graph, so all labels are scored
     training = TrainConfig(epochs=10, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
     fitted = fit([with_split(whole)], ModelConfig(6, 3, hidden=16, proxies=4), training)
     save_run(folder / "run", fitted, with_split(whole), ["fruit"], training)
     export_bundle(load_run(folder / "run"), folder / "bundle", steps=(1,))
     without_apples = np.where(labels == 0, -1, labels)
     graphs = {
-        "same": replace(whole, labels=without_apples),
-        "shifted": replace(whole, labels=without_apples - (without_apples > 0), class_names=names[1:]),
-        "other": replace(whole, class_names=("apple", "berry", "durian")),
-        "beyond": replace(whole, labels=np.where(labels == 2, 4, labels), class_names=None),
-        "pair": replace(whole, labels=np.minimum(labels, 1), class_names=None),
+        "same": replace(new, labels=without_apples),
+        "shifted": replace(new, labels=without_apples - (without_apples > 0), class_names=names[1:]),
+        "other": replace(new, class_names=("apple", "berry", "durian")),
+        "beyond": replace(new, labels=np.where(labels == 2, 4, labels), class_names=None),
+        "pair": replace(new, labels=np.minimum(labels, 1), class_names=None),
     }
     for name, graph in graphs.items():
         write_graph(folder / f"{name}.npz", graph)
