@@ -96,23 +96,24 @@ def test_baselines_train_and_are_evaluated_like_any_model(adar, name: str, tmp_p
     assert run.metrics["test"] == pytest.approx(row["at_exit"])
     code, _, err = adar("export", "run")
     assert code == 2
-    assert "only AdaR can be exported" in err
+    assert "only AdaR is exported" in err
 
 
 def test_graphs_labelled_as_wholes_are_scored_together(adar, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    for index in range(40):
+    for index in range(18):
         features = np.eye(2)[(random.random(10) < 0.2 + 0.6 * (index % 2)).astype(int)]
         graph = Graph(features, random.integers(0, 10, (2, 20)), labels=np.array([index % 2]), level="graph")
         write_graph(tmp_path / f"{index:02}.npz", graph)
-    files = [f"{index:02}.npz" for index in range(40)]
+    files = [f"{index:02}.npz" for index in range(12)]
     code, _, err = adar(
         "train", *files, "--epochs", 5, "--hidden", 8, "--train-steps", 2, "--out", "run", "--seed", 1
     )
     assert code == 0, err
-    code, out, err = adar("evaluate", "run", *files, "--budgets", "2", "--json")
+    new = [f"{index:02}.npz" for index in range(12, 18)]
+    code, out, err = adar("evaluate", "run", *new, "--budgets", "2", "--json")
     assert code == 0, err
-    assert json.loads(out)["metric"] == "roc_auc"
+    assert (json.loads(out)["metric"], json.loads(out)["counted"]) == ("roc_auc", "all 6 labels")
 
 
 @pytest.mark.parametrize("ablation", ["step-info", "relation", "total-time"])
@@ -150,20 +151,19 @@ def fruit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = random.integers(0, 3, 90)
     names = ("apple", "berry", "cherry")
     features = 3 * np.eye(6)[labels] + random.normal(size=(90, 6))
-    edges = random.integers(0, 90, (2, 200))
-    whole = Graph(features, edges, labels=labels, class_names=names)
-    new = replace(whole, features=features + 0.01)  # not the training graph, so all labels are scored
+    whole = Graph(features, random.integers(0, 90, (2, 200)), labels=labels, class_names=names)
     training = TrainConfig(epochs=10, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
     fitted = fit([with_split(whole)], ModelConfig(6, 3, hidden=16, proxies=4), training)
     save_run(folder / "run", fitted, with_split(whole), ["fruit"], training)
     export_bundle(load_run(folder / "run"), folder / "bundle", steps=(1,))
     without_apples = np.where(labels == 0, -1, labels)
     graphs = {
-        "same": replace(new, labels=without_apples),
-        "shifted": replace(new, labels=without_apples - (without_apples > 0), class_names=names[1:]),
-        "other": replace(new, class_names=("apple", "berry", "durian")),
-        "beyond": replace(new, labels=np.where(labels == 2, 4, labels), class_names=None),
-        "pair": replace(new, labels=np.minimum(labels, 1), class_names=None),
+        "same": replace(whole, labels=without_apples),
+        "shifted": replace(whole, labels=without_apples - (without_apples > 0), class_names=names[1:]),
+        "new": replace(whole, features=features + 0.01, class_names=None),
+        "other": replace(whole, class_names=("apple", "berry", "durian")),
+        "beyond": replace(whole, labels=np.where(labels == 2, 4, labels), class_names=None),
+        "pair": replace(whole, labels=np.minimum(labels, 1), class_names=None),
     }
     for name, graph in graphs.items():
         write_graph(folder / f"{name}.npz", graph)
@@ -178,7 +178,7 @@ def test_labels_are_compared_by_the_names_of_their_classes(adar, fruit: Path, mo
         assert (code, err) == (0, "")
         scores.append(json.loads(out)["budgets"])
     assert scores[0] == scores[1]
-    assert scores[0][0]["at_exit"] > 0.6
+    assert scores[0][0]["at_exit"] > 0.5
 
 
 def test_a_report_compares_them_by_name_too(adar, fruit: Path) -> None:
@@ -215,13 +215,13 @@ def test_a_run_is_answered_and_says_why_it_is_not_scored(adar, fruit: Path) -> N
 
 
 def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> None:
-    graph, options = fruit / "shifted.npz", ["--bundle", fruit / "bundle", "--max-steps", 3]
+    graph, options = fruit / "new.npz", ["--bundle", fruit / "bundle", "--max-steps", 3]
     evaluated = json.loads(adar("evaluate", fruit / "bundle", graph, "--budgets", 3, "--json")[1])
     metrics = json.loads(adar("run", graph, *options, "--json")[1])["metrics"]
     assert metrics["all"] == evaluated["budgets"][0]["at_exit"]
     assert metrics["intervals"]["all"]["interval"] == evaluated["budgets"][0]["interval"]
     assert "accuracy, all labels" in adar("run", graph, *options)[1]
-    assert f"all {100 * metrics['all']:.2f} %" in adar("run", graph, graph, *options)[1]
+    assert f"all {100 * metrics['all']:.0f} % [" in adar("run", graph, graph, *options)[1]
 
 
 def test_the_metric_is_that_of_the_models_classes(adar, fruit: Path) -> None:
