@@ -28,18 +28,23 @@ def needs_twin(manifest: Manifest, backend: str) -> bool:
 
 
 @contextmanager
-def opened(folder: Path, backend: str = CPU, threads: int | None = None) -> Iterator[Bundle]:
-    """The bundle or, where it needs a GPU, its twin. Engines that were built elsewhere are not trusted."""
+def opened(
+    folder: Path, backend: str = CPU, threads: int | None = None, *, made_here: bool = False
+) -> Iterator[Bundle]:
+    """The bundle or, where it needs a GPU, its twin. Engines that were built elsewhere are not trusted.
+
+    `made_here`: this process has just exported the bundle. Its models may be those of a new variant.
+    """
     if not needs_twin(read_manifest(folder), backend):
-        yield Bundle(folder, backend, threads, trust_engines=False)
+        yield Bundle(folder, backend, threads, trust_engines=False, made_here=made_here)
         return
-    manifest, contents = read_bundle(folder)
+    manifest, contents = read_bundle(folder, allow_unknown_model=made_here)
     twins = {name: _twin_of_file(name, content) for name, content in contents.items()}
     with TemporaryDirectory() as made:
         twin = Path(made)
         files = {name: write_onnx_model(twin, name, proto) for name, proto in twins.items()}
         (twin / manifests.FILE_NAME).write_text(replace(manifest, onnx_models=files).to_json())
-        yield Bundle(twin, backend, threads)
+        yield Bundle(twin, backend, threads, made_here=True)
 
 
 def _twin_of_file(name: str, content: bytes) -> onnx.ModelProto:

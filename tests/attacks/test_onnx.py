@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import adar_runtime
 from adar_runtime import Graph
-from adar_runtime.backends.onnxruntime.sessions import _session
+from adar_runtime.backends.onnxruntime.sessions import session_of
 from adar_runtime.bundle import onnx_guard
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BackendError, BundleError
@@ -128,7 +128,7 @@ def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, 
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
     with pytest.raises(BackendError, match="cannot load"):  # also without the guard
-        _session(content, "CPUExecutionProvider", threads=None, spins=True)
+        session_of(content, "CPUExecutionProvider", threads=None, spins=True)
 
 
 def wire(field: int, content: bytes) -> bytes:

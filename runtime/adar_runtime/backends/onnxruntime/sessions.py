@@ -21,7 +21,7 @@ def open_sessions(
     """A session for each model of a bundle."""
     try:
         return {
-            name: _session(content, provider, threads, spins=name == LOOPED)
+            name: session_of(content, provider, threads, spins=name == LOOPED)
             for name, content in onnx_models.items()
         }
     except BackendError as error:
@@ -33,7 +33,8 @@ def open_sessions(
         raise
 
 
-def _session(content: bytes, provider: str, threads: int | None, *, spins: bool) -> ort.InferenceSession:
+def session_of(content: bytes, provider: str, threads: int | None, *, spins: bool) -> ort.InferenceSession:
+    """A session for one model."""
     options = ort.SessionOptions()
     if threads is not None:
         options.intra_op_num_threads = threads
