@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.bundle_output import EXPORT_CHECKS, build_with_bar, show_engines, show_parity
-from adar_deploy.console import Bar, print_facts, print_next
+from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import megabytes
 from adar_deploy.options import PrecisionName
@@ -63,6 +63,7 @@ def export(
 
         manifest = export_bundle(loaded, out, opset, precision.value, plain, on_progress=show)
     engines = _build(out) if tensorrt else []
+    _note_unknown(out)
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))
@@ -79,6 +80,19 @@ def export(
     if engines:
         show_engines(out, engines)
     print_next("run", loaded.path / GRAPH, "--bundle", out, "--max-steps", 300)
+
+
+def _note_unknown(bundle: Path) -> None:
+    """Say if the bundle needs --allow-unknown-model: a new variant, or a plain export by another PyTorch."""
+    from adar_runtime.bundle import known_models
+    from adar_runtime.bundle.bundle import read_bundle
+
+    if not known_models.are_known(*read_bundle(bundle, allow_unknown_model=True), allow_others=True):
+        print_note(
+            "the runtime does not know this model: run it with --allow-unknown-model, or list it with "
+            "make fingerprints (a plain export is known if made by the PyTorch version of constraints.txt)",
+            to=err,
+        )
 
 
 def _check_engines(*, plain: bool) -> None:

@@ -26,11 +26,11 @@ from adar_train.cell import ModelConfig
 from adar_train.model import AdaR
 from adar_train.variants import VARIANTS
 
-BASE = 4
-LETTERS = ("", "c", "p", "f", "d")
-SIZES = {letter: BASE**place for place, letter in enumerate(LETTERS)}
-"""Powers of one base: the digits of a side of a weight say which sum of dimensions the side is."""
+SIZES = {"": 1, "c": 4, "p": 8, "f": 16, "d": 32}
+"""Each is larger than the sum of the smaller ones (and of 2), so that a side of a weight says which sum of
+dimensions it is: 72 = 2 · 32 + 8 is 2d + p."""
 
+LARGEST = 8 * SIZES["d"]  # the largest sum of dimensions is 3d
 Entries = dict[str, list[dict[str, str]]]
 
 
@@ -124,13 +124,13 @@ def symbolic(weight: Weight) -> str:
 
 
 def _sum_of_dimensions(number: int) -> str:
-    if not 0 < number < BASE ** len(LETTERS):
+    if not 0 < number < LARGEST:
         return str(number)  # an index from the end, or "up to the end"
     terms = []
-    for place, letter in reversed(list(enumerate(LETTERS))):
-        digit = number // BASE**place % BASE
-        if digit:
-            terms.append(str(digit) if not letter else letter if digit == 1 else f"{digit}{letter}")
+    for letter, size in reversed(SIZES.items()):
+        count, number = divmod(number, size)
+        if count:
+            terms.append(str(count) if not letter else letter if count == 1 else f"{count}{letter}")
     return "+".join(terms)
 
 

@@ -1,6 +1,8 @@
 """Hostile ONNX files. The manifest has their hashes, as an attacker would write it."""
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +219,25 @@ def test_a_failure_during_inference_is_a_backend_error(
     with pytest.raises(BackendError, match="could not run"):
         Bundle(copy, "onnxruntime-cpu", made_here=True).run(board, 3)  # past the check of the topology
     assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
+
+
+def test_a_failed_allocation_prints_nothing(bundle_folder: Path) -> None:
+    """ONNX Runtime's Python code prints some lines if a session cannot be made, whatever the log level."""
+    code = """
+import resource, sys
+from pathlib import Path
+import adar_runtime.backends.onnxruntime.backend
+from adar_runtime import AdarError, load
+mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * 2**20,) * 2)
+try:
+    load(sys.argv[1], "onnxruntime-cpu", threads=8)  # the stacks of eight threads do not fit into 4 MB
+except AdarError as error:
+    sys.exit(3 if len(str(error).splitlines()) == 1 else 4)
+"""
+    command = [sys.executable, "-c", code, str(bundle_folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
 def test_inputs_that_differ_from_the_manifest(copy: Path, cell: onnx.ModelProto) -> None:

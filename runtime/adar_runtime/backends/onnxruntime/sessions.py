@@ -47,7 +47,8 @@ def session_of(content: bytes, provider: str, threads: int | None, *, spins: boo
     # Without this entry, the bytes choose their format, and might choose one that `onnx_guard` did not check.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
-        session = ort.InferenceSession(content, options, providers=[provider])
+        # With its fallback, the constructor prints several lines about a failure, and tries once more on CPU.
+        session = ort.InferenceSession(content, options, providers=[provider], enable_fallback=0)
     except Exception as error:  # its exceptions share no base class
         raise BackendError(f"ONNX Runtime cannot load the model: {reason(error)}") from error
     if session.get_providers()[0] != provider:
