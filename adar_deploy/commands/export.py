@@ -83,14 +83,14 @@ def export(
 
 
 def _note_unknown(bundle: Path) -> None:
-    """Say if the bundle needs --allow-unknown-model: a new variant, or a plain export by another PyTorch."""
+    """Say if the bundle needs --allow-unknown-model: a plain export, or a new variant."""
     from adar_runtime.bundle import known_models
     from adar_runtime.bundle.bundle import read_bundle
 
     if not known_models.are_known(*read_bundle(bundle, allow_unknown_model=True), allow_others=True):
         print_note(
-            "the runtime does not know this model: run it with --allow-unknown-model, or list it with "
-            "make fingerprints (a plain export is known if made by the PyTorch version of constraints.txt)",
+            "run this bundle with --allow-unknown-model: the runtime does not know its models, because "
+            "PyTorch wrote one (--plain) or the exporter has changed (make fingerprints)",
             to=err,
         )
 

@@ -1,8 +1,8 @@
 """Write `known_models.json`: every topology that this package exports. `make fingerprints` runs it.
 
 A topology depends on the variant of the model, the alignment scalar, the level, the precision, and on whether
-targets are learned. It depends neither on the dimensions nor on the opset. A plain export also depends on the
-version of PyTorch, which writes it: the file has those of the version in constraints.txt.
+targets are learned. It depends neither on the dimensions nor on the opset. Plain exports are not listed:
+PyTorch writes them, and folds or shares weights depending on their sizes and values.
 """
 
 import json
@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from itertools import product
 
 import onnx
-import torch
 
 from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import OLDEST
-from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import PRECISIONS
 from adar_runtime.bundle.known_models import FILE, OPERATORS
 from adar_runtime.bundle.topology import Topology, Weight, read_topology
@@ -26,25 +24,15 @@ from adar_train.cell import ModelConfig
 from adar_train.model import AdaR
 from adar_train.variants import VARIANTS
 
-SIZES = {"": 1, "c": 4, "p": 8, "f": 16, "d": 32}
-"""Each is larger than the sum of the smaller ones (and of 2), so that a side of a weight says which sum of
-dimensions it is: 72 = 2 · 32 + 8 is 2d + p."""
-
-LARGEST = 8 * SIZES["d"]  # the largest sum of dimensions is 3d
+SIZES = {"c": 5, "p": 8, "f": 16, "d": 32}  # any numbers that differ from each other and from constants
 Entries = dict[str, list[dict[str, str]]]
 
 
-def entries(*, plain: bool = True) -> Entries:
-    """The content of `known_models.json`.
-
-    Args:
-        plain: Include the plain exports, which take PyTorch some seconds each.
-    """
+def entries() -> Entries:
+    """The content of `known_models.json`."""
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {"encoder": {}, "cell": {}, "head": {}}
     for model, title, topology in fused_topologies():
         _add(found[model], title, topology)
-    for title, topology in plain_topologies() if plain else ():
-        _add(found["cell"], title, topology)
     return {model: list(known.values()) for model, known in found.items()}
 
 
@@ -69,14 +57,6 @@ def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]
             for name, proto in build_onnx_models(model, opset, PRECISIONS[precision]).items():
                 suffix = f", {precision}" if name == "cell" else ""
                 yield name, title + suffix, topology_of(proto)
-
-
-def plain_topologies(opset: int = OLDEST) -> Iterator[tuple[str, Topology]]:
-    """Every cell of the plain export by the installed version of PyTorch: a title, and the topology."""
-    for config, is_silent in configurations():
-        if config.level == NODE and not config.regression and not is_silent:
-            title = f"plain by PyTorch {torch.__version__.split('+')[0]}, {title_of(config)}"
-            yield title, topology_of(export_plain_cell(build(config), opset))
 
 
 def configurations() -> Iterator[tuple[ModelConfig, bool]]:
@@ -118,20 +98,10 @@ def topology_of(proto: onnx.ModelProto) -> Topology:
 
 
 def symbolic(weight: Weight) -> str:
-    """The sizes (and values) of a weight as sums of dimensions."""
-    sides = ",".join(map(_sum_of_dimensions, weight.sides))
-    return sides if weight.values is None else f"{sides}={','.join(map(_sum_of_dimensions, weight.values))}"
-
-
-def _sum_of_dimensions(number: int) -> str:
-    if not 0 < number < LARGEST:
-        return str(number)  # an index from the end, or "up to the end"
-    terms = []
-    for letter, size in reversed(SIZES.items()):
-        count, number = divmod(number, size)
-        if count:
-            terms.append(str(count) if not letter else letter if count == 1 else f"{count}{letter}")
-    return "+".join(terms)
+    """The sizes of a weight, with letters for the dimensions, and the values of integers."""
+    letters = {size: letter for letter, size in SIZES.items()}
+    sides = ",".join(letters.get(side, str(side)) for side in weight.sides)
+    return sides if weight.values is None else f"{sides}={','.join(map(str, weight.values))}"
 
 
 def main() -> None:

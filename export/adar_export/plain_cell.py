@@ -241,7 +241,6 @@ def export_plain_cell(model: AdaR, opset: int) -> onnx.ModelProto:
         _axes_to_attributes(proto, opset)
     for node in proto.graph.node:  # remove the paths of source files
         del node.metadata_props[:]
-    del proto.graph.value_info[:]  # shapes of intermediate values: a reader need not trust what it can infer
     check_exact(proto, opset)
     onnx.checker.check_model(proto, full_check=True)
     return proto

@@ -24,34 +24,27 @@ OPERATORS: dict[str, frozenset[str]] = {
     "Add": FLOATS,
     "Cast": FLOATS,
     "Clip": FLOATS,
-    "Concat": FLOATS | INDEX,
+    "Concat": FLOATS,
     "DequantizeLinear": FLOATS,
     "Div": FLOATS,
-    "Expand": FLOATS | INDEX,
     "Gather": FLOATS | INDEX,
-    "GatherND": FLOATS,
     "Gemm": FLOATS,
     "Identity": FLOATS,
     "LayerNormalization": FLOATS,
     "LeakyRelu": FLOATS,
     "MatMul": FLOATS,
-    "Mul": FLOATS | INDEX,
-    "Pow": FLOATS,
+    "Mul": FLOATS,
     "ReduceL2": FLOATS,
     "ReduceMax": FLOATS,
-    "ReduceMean": FLOATS,
     "ReduceSum": FLOATS,
     "ReduceSumSquare": FLOATS,
-    "ScatterElements": FLOATS,
     "Shape": INDEX,
     "Size": INDEX,
-    "Slice": INDEX,
     "Softmax": FLOATS,
     "Sqrt": FLOATS,
-    "Squeeze": FLOATS | INDEX,
+    "Squeeze": FLOATS,
     "Sub": FLOATS,
-    "Transpose": FLOATS,
-    "Unsqueeze": FLOATS | INDEX,
+    "Unsqueeze": FLOATS,
 }
 """The operators that a model may have, with the element types of each: no division of integers, for example.
 
@@ -153,13 +146,5 @@ def _weight(text: str, dimensions: Mapping[str, int]) -> Weight:
 
 
 def _numbers(text: str, dimensions: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(_sum(one, dimensions) for one in text.split(",")) if text else ()
-
-
-def _sum(text: str, dimensions: Mapping[str, int]) -> int:
-    """The value of a sum such as "2d+p"."""
-    total = 0
-    for term in text.split("+"):
-        count, letter = (term[:-1], term[-1]) if term[-1].isalpha() else (term, "")
-        total += int(count or 1) * (dimensions[letter] if letter else 1)
-    return total
+    """Numbers, and letters for dimensions, separated by commas."""
+    return tuple(dimensions[one] if one.isalpha() else int(one) for one in text.split(",")) if text else ()

@@ -45,7 +45,6 @@ _ATTRIBUTE = {
     2: (FIXED32, _ONE),
     3: _NUMBER,
     4: _TEXT,
-    5: _TEXT,
     8: _NUMBERS,
     13: _TEXT,
     20: _NUMBER,
@@ -56,8 +55,8 @@ _TYPE = {1: _TEXT, 6: _TEXT}
 _TENSOR_TYPE = {1: _NUMBER, 2: _TEXT}
 _SHAPE = {1: _TEXTS}
 _SIDE = {1: _NUMBER, 2: _TEXT, 3: _TEXT}
-_FLOAT, _INT, _STRING, _TENSOR_VALUE, _INTS = 1, 2, 3, 4, 7  # the types of an attribute, and its fields:
-_ATTRIBUTE_FIELD = {_FLOAT: 2, _INT: 3, _STRING: 4, _TENSOR_VALUE: 5, _INTS: 8}
+_FLOAT, _INT, _STRING, _INTS = 1, 2, 3, 7  # the types of an attribute, and its fields:
+_ATTRIBUTE_FIELD = {_FLOAT: 2, _INT: 3, _STRING: 4, _INTS: 8}
 
 
 class NoTopologyError(Exception):
@@ -167,7 +166,7 @@ class _Reader:
         names = [bytes(name).decode() for name in fields.get(1, [])]
         inputs = [self._value(name) for name in names]
         attributes: dict[str, str] = {}
-        cast_to = made = None
+        cast_to = None
         for message in fields.get(5, []):
             attribute = _read(message, _ATTRIBUTE)
             name, kind = _text(attribute, 1), _number(attribute, 20)
@@ -177,12 +176,6 @@ class _Reader:
                 # From opset 18 on, the axes are an input. Both are the same topology.
                 axes = tuple(_signed(n) for part in attribute[8] for n in integers(part))
                 inputs.append(self._integers("int64", Weight((len(axes),), axes)))
-            elif kind == _INT and name == "noop_with_empty_axes" and not _number(attribute, 3):
-                continue  # the default, since opset 18
-            elif kind == _TENSOR_VALUE:
-                made, weight = _weight(_read(attribute[5][0], _TENSOR))
-                self._weights.append(weight)
-                attributes[name] = f"{made}:{len(weight.sides)}"
             else:
                 attributes[name] = _attribute(attribute, kind)
                 if operator == "Cast" and name == "to":
@@ -190,7 +183,7 @@ class _Reader:
         outputs = [bytes(name).decode() for name in fields.get(2, [])]
         # Not joined: a name must not be able to imitate two names.
         self._lines.append(repr((operator, sorted(attributes.items()), inputs, len(outputs))))
-        element = cast_to or made or self._result_type(operator, names)
+        element = cast_to or self._result_type(operator, names)
         self._operators.add((operator, element))
         for index, name in enumerate(outputs):
             self._define(name, f"v{len(self._lines)}.{index}", element)
