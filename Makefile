@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -93,6 +93,9 @@ docs: install  ## build the documents as a site in build/site
 
 pictures: demo  ## draw the pictures of the documents again, from the demo's model
 	$(BIN)/python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
+
+fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
+	$(BIN)/python -m adar_export.fingerprints
 
 clean:  ## remove everything that these targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

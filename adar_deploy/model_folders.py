@@ -118,19 +118,20 @@ def find_run(bundle: Path, manifest: "Manifest", given: Path | None, notes: list
         return None
 
 
-def open_subject(path: Path) -> "Subject":
+def open_subject(path: Path, *, allow_unknown_model: bool = False) -> "Subject":
     """The model in this folder, ready to evaluate. A bundle needs no PyTorch."""
     from adar_runtime.bundle.manifest import FILE_NAME
 
-    return _open_bundle(path) if (path / FILE_NAME).is_file() else _open_run(path)
+    is_bundle = (path / FILE_NAME).is_file()
+    return _open_bundle(path, allow_unknown_model) if is_bundle else _open_run(path)
 
 
-def _open_bundle(path: Path) -> "Subject":
+def _open_bundle(path: Path, allow_unknown_model: bool) -> "Subject":
     from adar_runtime import load
     from adar_runtime.evaluation.curves import run_moments
     from adar_runtime.evaluation.evaluate import Subject
 
-    bundle = load(path)
+    bundle = load(path, allow_unknown_model=allow_unknown_model)
     manifest = bundle.manifest
     return Subject(
         run=lambda graph, budget: run_moments(bundle, graph, budget),

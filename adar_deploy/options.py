@@ -46,6 +46,14 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+AllowUnknownModel = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown-model",
+        help="Accept ONNX models that this version does not export. They run in a process of their own, with "
+        "limits of memory and time.",
+    ),
+]
 BundleArgument = Annotated[Path, typer.Argument(help="Folder of an exported bundle.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 MaxSteps = Annotated[int, typer.Option(help="Step budget: the largest number of cell calls.")]

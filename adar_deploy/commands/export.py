@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.bundle_output import EXPORT_CHECKS, build_with_bar, show_engines, show_parity
-from adar_deploy.console import Bar, print_facts, print_next
+from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import megabytes
 from adar_deploy.options import Overwrite, PrecisionName
@@ -66,6 +66,7 @@ def export(
             loaded, out, opset, precision.value, plain, on_progress=show, overwrite=overwrite
         )
     engines = _build(out) if tensorrt else []
+    _note_unknown(out)
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))
@@ -82,6 +83,19 @@ def export(
     if engines:
         show_engines(out, engines)
     print_next("run", loaded.path / GRAPH, "--bundle", out, "--max-steps", 300)
+
+
+def _note_unknown(bundle: Path) -> None:
+    """Say if the bundle needs --allow-unknown-model: a plain export, or a new variant."""
+    from adar_runtime.bundle import known_models
+    from adar_runtime.bundle.bundle import read_bundle
+
+    if not known_models.are_known(*read_bundle(bundle, allow_unknown_model=True), allow_others=True):
+        print_note(
+            "run this bundle with --allow-unknown-model: the runtime does not know its models, because "
+            "PyTorch wrote one (--plain) or the exporter has changed (make fingerprints)",
+            to=err,
+        )
 
 
 def _check_engines(*, plain: bool) -> None:

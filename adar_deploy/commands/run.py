@@ -11,6 +11,7 @@ from adar_deploy.console import Bar, err, print_error, print_note
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.live_status import LiveStatus
 from adar_deploy.options import (
+    AllowUnknownModel,
     Backend,
     ExitRule,
     MaxSteps,
@@ -73,6 +74,7 @@ def run(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
     ] = False,
+    allow_unknown_model: AllowUnknownModel = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +111,14 @@ def run(
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     outputs = OutputFiles.plan(files, output, plot, several=several)
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
-    opened = load(bundle, str(backend), threads, rebuild=rebuild, trust_engines=trusted)
+    opened = load(
+        bundle,
+        str(backend),
+        threads,
+        rebuild=rebuild,
+        trust_engines=trusted,
+        allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+    )
     inference = Inference(
         bundle=opened,
         budget=max_steps,

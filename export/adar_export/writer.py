@@ -100,7 +100,7 @@ def export_bundle(
         part = part_of(graph)
         own = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
         graphs = {own: part} | shapes_for(model.config)
-        with opened(folder, threads=THREADS) as bundle:
+        with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
             manifest = replace(manifest, parity=report.to_dict())
