@@ -96,7 +96,7 @@ def test_a_mutated_configuration_is_read_or_refused(home: Path) -> None:
         for name in ("adar.toml", "pyproject.toml"):
             if (home / name).exists():
                 try:
-                    read_defaults(group, [Path(name)])
+                    read_defaults(group, [Path(name)], named=True)
                 except AdarError as error:
                     refused += is_short(error)
                 (home / name).unlink()

@@ -96,7 +96,7 @@ def test_baselines_train_and_are_evaluated_like_any_model(adar, name: str, tmp_p
     assert run.metrics["test"] == pytest.approx(row["at_exit"])
     code, _, err = adar("export", "run")
     assert code == 2
-    assert "only AdaR is exported" in err
+    assert "only AdaR can be exported" in err
 
 
 def test_graphs_labelled_as_wholes_are_scored_together(adar, tmp_path: Path) -> None:

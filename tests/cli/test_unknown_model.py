@@ -51,4 +51,4 @@ def test_a_settings_file_cannot_allow_it(adar, unknown: Path, board: Graph, tmp_
     for command in (("run", "g.npz", "--bundle", unknown), ("evaluate", unknown, "g.npz")):
         code, _, err = adar(*command)
         assert code == 2
-        assert "--allow-unknown-model" in err
+        assert "allow_unknown_model decides which model is loaded" in err

@@ -1,5 +1,6 @@
 """Convert the arguments of a `Graph` to arrays of the right type, or raise a GraphError that says why not."""
 
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -84,10 +85,11 @@ def names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _strings(name: str, value: NDArray[Any]) -> list[Any]:
-    try:
-        return value.tolist()
-    except ValueError as error:  # a character beyond U+10FFFF
-        raise GraphError(f"{name} contains characters that are not valid Unicode text") from error
+    if value.dtype.kind == "U" and value.size:  # numpy keeps 4 bytes per character and does not check them
+        codes = np.ascontiguousarray(value).view(np.dtype(np.uint32).newbyteorder(value.dtype.byteorder))
+        valid = int(codes.max(initial=0)) <= sys.maxunicode
+        require(valid, f"{name} contains characters that are not valid Unicode text")
+    return value.tolist()
 
 
 def _is_text(value: str) -> bool:
