@@ -92,8 +92,9 @@ def test_a_default_that_the_runtime_chooses_is_shown_as_it_chooses_it(
     bundle_folder: Path, tmp_path: Path
 ) -> None:
     shown = {one.name: one.show_default for one in command_of(("run",)).params}
-    assert float(shown["within"]) == Converged().tolerance
-    assert int(shown["patience"].removeprefix("the bundle's, or ")) == Peak().patience
+    of_rules = {name: shown[name].removeprefix("the bundle's, or ") for name in ("patience", "within")}
+    assert float(of_rules["within"]) == Converged().tolerance
+    assert int(of_rules["patience"]) == Peak().patience
     assert shown["calls"] == shown["tolerance"] == "as measured by the export"
     measured = {"ab2": 17, "adaptive": 23}
     trials = [{"solver": "adaptive", "calls": 23, "tolerance": 0.0625}]

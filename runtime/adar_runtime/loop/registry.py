@@ -1,13 +1,13 @@
-"""What a registry of solvers or stop rules has in common: settings with help texts, and objects by name.
+"""What the registries of solvers and stop rules share: objects by name, and settings with help texts.
 
-A setting of the command line is a dataclass field made by `setting`. Nothing here imports numpy, so the
-command line can read its choices and help texts from the registries at no cost.
+A dataclass field made by `setting` becomes an option of `adar-deploy run`. Nothing here imports numpy, so
+that `--help` stays fast.
 """
 
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from adar_runtime.errors import UsageError, short
 
@@ -16,26 +16,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a solver or a stop rule, as the command line offers it."""
+    """One setting of a solver or a stop rule, and its option on the command line."""
 
     name: str  # the parameter of the class
-    option: str  # the name on the command line, without dashes
-    kind: type
-    help: str
+    option: str  # the name on the command line, without leading dashes
+    kind: Any  # the type of the value
+    help: str  # without a full stop at the end
     default: Any
 
 
 def setting(default: Any, help: str, option: str | None = None) -> Any:
-    """A dataclass field that the command line offers under `option` (the field's name unless given)."""
+    """A dataclass field that becomes an option of `adar-deploy run`.
+
+    The option has the name of the field. If another registry has an option of this name, give `option`.
+    """
     return field(default=default, metadata={"help": help, "option": option})
 
 
 def settings_of(kind: type) -> list[Setting]:
-    """The settings that the command line offers for a registered class."""
+    """The fields of a registered class that were made by `setting`."""
+    types = get_type_hints(kind)
     return [
-        Setting(one.name, one.metadata["option"] or one.name, one.type, one.metadata["help"], one.default)
+        Setting(
+            one.name, one.metadata["option"] or one.name, types[one.name], one.metadata["help"], one.default
+        )
         for one in fields(kind)
-        if "help" in one.metadata and isinstance(one.type, type)
+        if "help" in one.metadata
     ]
 
 

@@ -149,7 +149,7 @@ class AdamsBashforth2(RegisteredSolver):
         >>> bundle.run(graph, budget=300, solver=AdamsBashforth2(calls=32))  # doctest: +SKIP
     """
 
-    calls: int = setting(32, "Cell calls for the whole time")
+    calls: int = setting(32, "Cell calls from t = 0 to t = 1")
 
     def __post_init__(self) -> None:
         if not is_count(self.calls, 1):

@@ -171,7 +171,7 @@ class Peak(RegisteredRule):
         >>> bundle.run(graph, budget=300, stop=Peak(patience=20))  # doctest: +SKIP
     """
 
-    patience: int = setting(10, "Steps without a new peak before stopping")
+    patience: int = setting(10, "Steps without a new maximum of the alignment before stopping")
     prominence: float = 0.01
     minimum_steps: int = 0
     fallback: float = 1.0
