@@ -120,7 +120,7 @@ def test_a_cell_that_is_not_like_an_ode_is_run_with_euler(
 def test_calls_that_cannot_be_are_not_believed(copy: Path, calls: object) -> None:
     edit(copy, ode({"order": 1, "calls": calls}))
     bundle = adar_runtime.load(copy)
-    with pytest.raises(UsageError, match="not measured"):
+    with pytest.raises(UsageError, match="no measured settings"):
         bundle.solver("ab2")
     assert bundle.solver("ab2", calls=9) == AdamsBashforth2(9)
 
@@ -136,7 +136,7 @@ def test_the_tolerance_is_the_one_that_was_measured_to_be_enough(copy: Path, tri
     edit(copy, ode({"order": 1, "calls": {"adaptive": 34}, "trials": [TRIAL]}))
     assert adar_runtime.load(copy).solver("adaptive") == Adaptive(5e-4)
     edit(copy, ode({"order": 1, "calls": {"adaptive": 34}, "trials": trials}))
-    with pytest.raises(UsageError, match="not measured"):
+    with pytest.raises(UsageError, match="no measured settings"):
         adar_runtime.load(copy).solver("adaptive")
 
 

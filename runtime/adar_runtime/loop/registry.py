@@ -5,8 +5,9 @@ that `--help` stays fast.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, TypeVar, get_type_hints
 
 from adar_runtime.errors import UsageError, short
@@ -52,7 +53,7 @@ def find(registry: Mapping[str, type[T]], what: str, name: object) -> type[T]:
         UsageError: No class has this name.
     """
     if not isinstance(name, str) or name not in registry:
-        raise UsageError(f"there is no {what} {short(name)!r}: choose {' or '.join(registry)}")
+        raise UsageError(f"there is no {what} {short(name)!r}: choose {_either(list(registry))}")
     return registry[name]
 
 
@@ -65,10 +66,9 @@ def create(registry: Mapping[str, type[T]], what: str, name: object, settings: M
     kind = find(registry, what, name)
     for one in settings:
         if one not in _parameters(kind):
-            takers = " and ".join(other for other, each in registry.items() if one in _parameters(each))
-            raise UsageError(
-                f"the {what} {name!r} does not take {short(one)}: that is for {takers or f'no {what}'}"
-            )
+            takers = [other for other, each in registry.items() if one in _parameters(each)]
+            advice = f": it is a setting of {_either(takers)}" if takers else ""
+            raise UsageError(f"the {what} {name!r} has no setting {short(one)!r}{advice}")
     missing = [one for one, needed in _parameters(kind).items() if needed and one not in settings]
     if missing:
         raise UsageError(f"the {what} {name!r} needs a value for {' and '.join(missing)}")
@@ -83,19 +83,24 @@ def _parameters(kind: type) -> dict[str, bool]:
     }
 
 
+def _either(names: Sequence[str]) -> str:
+    """The names in a sentence: "a, b or c"."""
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, and not True or False."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a value is a real number of Python or numpy, and not True or False."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_count(value: object, least: int) -> bool:
     """Whether a value is a whole number of at least `least`."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def is_tolerance(value: object) -> bool:
     """Whether a value is a number above 0 and below 1."""
-    return isinstance(value, int | float) and 0 < value < 1
+    return is_number(value) and 0 < value < 1  # type: ignore[operator]
 
 
 def check_tolerance(value: object) -> None:
