@@ -192,7 +192,7 @@ def test_a_graph_that_does_not_fit(bundle_folder: Path, described_bundle: Path, 
 def test_a_state_that_is_not_finite_is_an_error(described_bundle: Path) -> None:
     graph = random_graph(5, 5)
     wild = Graph(np.full_like(graph.features, 3e38), graph.edge_index, target_features=graph.target_features)
-    with pytest.raises(DivergedError, match="step 0"):
+    with pytest.raises(DivergedError, match="cell call 0"):
         adar_runtime.load(described_bundle).run(wild)
 
 

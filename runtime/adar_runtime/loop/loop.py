@@ -255,7 +255,7 @@ class Loop:
         index, alignment, motion = len(self._trace), self.recurrence.alignment, self.recurrence.motion
         if not math.isfinite(alignment) or not math.isfinite(motion.speed):
             raise DivergedError(
-                f"the state is no longer finite at t = {now:.4g}, after {index} cell calls{self._advice()}"
+                f"the state is no longer finite at t = {now:.4g} (cell call {index}){self._advice()}"
             )
         self._trace.append(alignment)
         self._times.append(now)
@@ -288,8 +288,7 @@ class Loop:
         best = len(self._trace) - 1 if self._best is None else self._best
         if not np.isfinite(scores).all():
             raise DivergedError(
-                f"the scores at t = {self._times[best]:.4g}, after {best} cell calls, are not finite"
-                f"{self._advice()}"
+                f"the scores at t = {self._times[best]:.4g} (cell call {best}) are not finite{self._advice()}"
             )
         head = time.perf_counter() - started
         return Result(
