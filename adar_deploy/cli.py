@@ -24,8 +24,8 @@ from adar_deploy.commands.run import run
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
 from adar_deploy.configuration import ConfigurableGroup
-from adar_deploy.console import print_error
 from adar_deploy.signals import EXIT_USER_ERROR, interruptible, sigterm_as_interrupt
+from adar_deploy.streams import prepare_streams, report_error, warnings_as_lines, writable_output
 from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_message
 
 Command = Callable[..., None]
@@ -104,19 +104,20 @@ def adar_deploy(
 
 def main() -> None:
     """Run the app. An error that a user can cause prints one line to stderr and exits with code 2."""
+    prepare_streams()
     prepare_completion()
     try:
-        with sigterm_as_interrupt():
+        with sigterm_as_interrupt(), warnings_as_lines(), writable_output():
             sys.exit(app(standalone_mode=False) or 0)
     except TyperUsageError as error:
         message = usage_message(error)
         if message:
-            print_error(message)
+            report_error(message)
         sys.exit(EXIT_USER_ERROR)
     except Exception as error:
         from adar_runtime.errors import AdarError
 
         if not isinstance(error, AdarError):
             raise
-        print_error(str(error))
+        report_error(str(error))
         sys.exit(EXIT_USER_ERROR)

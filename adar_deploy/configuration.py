@@ -20,6 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 PREFIX = "ADAR"
+MAX_BYTES = 2**20  # of a file with options
+MAX_DEPTH = 20  # of tables and lists in it
 FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one wins
 
 
@@ -106,14 +108,30 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1).decode()
+        if len(text) > MAX_BYTES:
+            raise _error(path, f"larger than {MAX_BYTES:,} bytes, which is too large for options")
+        content: Any = tomllib.loads(text)
     except OSError as error:
         raise _error(path, f"cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # not TOML, or not text
+    except (ValueError, RecursionError) as error:  # not TOML, not text, or nested too deeply
         raise _error(path, f"is not TOML: {error}") from error
     if path.name == "pyproject.toml":
-        content = content.get("tool", {}).get("adar", {})
-    return content
+        for name in ("tool", "adar"):
+            content = content.get(name, {})
+            if not isinstance(content, dict):
+                raise _error(path, f"{name} is not a table: write the options under [tool.adar]")
+    if _is_deeper(content, MAX_DEPTH):
+        raise _error(path, f"nested more than {MAX_DEPTH} levels deep")
+    return dict(content)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _flat(table: Mapping[str, Any], key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -1,7 +1,6 @@
 """Folders that hold a model: a training run, or the bundle that was exported from it."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,12 +36,13 @@ class ModelFolders:
     def read(self, name: str) -> Any:
         """A JSON file of the run; None without a run or without this file."""
         from adar_runtime.errors import RunFolderError, reason
+        from adar_runtime.json_files import parse_json
 
         if self.run is None or not (self.run / name).is_file():
             return None
         try:
-            return json.loads((self.run / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            return parse_json((self.run / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise RunFolderError(
                 f"{self.run} holds a run that cannot be read: {name}: {reason(error)}"
             ) from error
@@ -127,6 +127,7 @@ def _open_bundle(path: Path) -> "Subject":
         regression=manifest.regression,
         targets=manifest.targets,
         class_names=manifest.class_names,
+        training=manifest.training,
     )
 
 
@@ -142,11 +143,12 @@ def _open_run(path: Path) -> "Subject":
     config = run.model.config
     return Subject(
         run=lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget),
-        make_rule=lambda: make_rule(run.metrics["exit"]),
+        make_rule=lambda: make_rule(run.metrics.get("exit", {})),
         features=config.features,
         level=config.level,
         regression=config.regression,
         targets=config.targets,
         class_names=run.class_names(),
         any_budget=run.model.any_budget,
+        training=run.training(),
     )

@@ -1,20 +1,27 @@
-"""The change stories of CONTRIBUTING: a toy solver, stop rule and backend, added through the registries."""
+"""The change stories of CONTRIBUTING: toys that are added through the registries, as a new part would be."""
 
 import importlib
 import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import typer
+from torch import Tensor
 from typer.testing import CliRunner, Result
 
+from adar_export import export_bundle, standard_emitters
+from adar_export.cell_ops import CellOps
 from adar_export.convergence import measure
+from adar_export.emitters import EMITTERS
+from adar_export.onnx_models import build_onnx_models
+from adar_export.plain_cell import PLAIN, PlainVelocity
 from adar_runtime import Final, Graph, StopReason, load, write_graph
 from adar_runtime.backends import BACKENDS, Settings
 from adar_runtime.backends.prepared_graph import PreparedGraph
@@ -23,7 +30,11 @@ from adar_runtime.bundle.signature import Ports, expected
 from adar_runtime.loop.registry import setting
 from adar_runtime.loop.solvers import SOLVERS, Attempt, Move, Moves, RegisteredSolver
 from adar_runtime.loop.stopping import RULES, Observation, RegisteredRule, Verdict
+from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
+from adar_train.cell import Velocity
+from adar_train.variants import VARIANTS
 from tests.bundles import edit
+from tests.export.cells import assert_close, by_onnxruntime, by_plain_cell, by_training_cell, random_call
 from tests.runtime.toys import Toy
 
 
@@ -151,3 +162,66 @@ def test_a_new_backend(bundle_folder: Path, board: Graph, monkeypatch: pytest.Mo
     result = load(bundle_folder, "toy").run(board, 300, Final())
     assert result.backend == "toy"
     assert np.isclose(result.scores[0, 0], Toy.exact(1.0), atol=1e-2)
+
+
+class TanhVelocity(Velocity):
+    """The standard velocity, with every entry between -1 and 1."""
+
+    def forward(self, projected: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
+        return super().forward(projected, relation, step, current).tanh()
+
+
+def emit_tanh_velocity(
+    ops: CellOps, name: str, current: str, projected: str, related: Callable[[], str]
+) -> str:
+    return ops.builder.op("Tanh", standard_emitters.velocity(ops, name, current, projected, related))
+
+
+class PlainTanhVelocity(PlainVelocity):
+    def forward(self, representation: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:
+        return super().forward(representation, relation, step, current).tanh()
+
+
+@pytest.fixture
+def tanh_variant(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a variant that was added with one entry in each of three tables."""
+    monkeypatch.setitem(VARIANTS, "tanh", replace(VARIANTS["standard"], velocity=TanhVelocity))
+    monkeypatch.setitem(EMITTERS, TanhVelocity, emit_tanh_velocity)
+    monkeypatch.setitem(PLAIN, TanhVelocity, PlainTanhVelocity)
+    return "tanh"
+
+
+@pytest.fixture
+def tanh_fitted(tanh_variant: str, board: Graph) -> Fitted:
+    """A model of the toy variant, trained for a few epochs at a high rate, so that velocities are large."""
+    config = ModelConfig(board.width, 2, hidden=8, proxies=4, variant=tanh_variant)
+    short = TrainConfig(epochs=5, lr=0.1, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
+    return fit([board], config, short)
+
+
+def test_a_new_cell_variant_equals_its_training_cell(tanh_fitted: Fitted, board: Graph) -> None:
+    model = tanh_fitted.model.double().eval()
+    call = random_call(model, board.edge_index, board.nodes, 2, 0, (0.125, 0.0, 0.125))
+    cell = build_onnx_models(model, 17)["cell"]
+    got = by_onnxruntime(cell, call.feeds(np.float32))
+    assert_close(by_training_cell(model, call), got, 1e-5)
+    assert_close(by_plain_cell(model, call), got, 1e-5)
+
+    with torch.no_grad():  # large velocities show that tanh is applied
+        for name, weight in model.cell.named_parameters():
+            if name.endswith("out.weight"):
+                weight.mul_(100)
+    got = by_onnxruntime(build_onnx_models(model, 17)["cell"], call.feeds(np.float32))
+    assert 0.99 < np.abs(got["nodes_velocity"]).max() <= 1
+    assert_close(by_training_cell(model, call), got, 1e-4)
+
+
+def test_a_new_cell_variant_is_saved_exported_and_run(
+    tanh_fitted: Fitted, board: Graph, tmp_path: Path
+) -> None:
+    save_run(tmp_path / "run", tanh_fitted, board, ["board"], TrainConfig())
+    run = load_run(tmp_path / "run")
+    assert isinstance(run.model.cell.velocity, TanhVelocity)
+    manifest = export_bundle(run, tmp_path / "bundle", steps=(1, 20))  # compares with PyTorch
+    assert manifest.parity["needed"] < 1e-4
+    assert np.isfinite(load(tmp_path / "bundle", "onnxruntime-cpu").run(board, 20, Final()).scores).all()

@@ -9,7 +9,7 @@ import typer
 
 from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.environment import require
-from adar_deploy.formatting import exit_rule, metric_title, percent
+from adar_deploy.formatting import exit_rule, metric_title, outputs_of, percent, with_interval
 from adar_deploy.options import Device, Seed, Split, without_none
 from adar_deploy.paths import RUNS, graph_files
 
@@ -257,8 +257,15 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
         "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
         f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
-        **{f"{part} {metric}": percent(metrics[part]) for part in PARTS if part in metrics},
+        **{
+            f"{part} {metric}": with_interval(
+                metrics[part], metrics["intervals"].get(part), outputs_of(graphs[0].level)
+            )
+            for part in PARTS
+            if part in metrics
+        },
         "stop rule": exit_rule(metrics["exit"]),
+        "reason": metrics["exit_reason"],
         "run": out,
         "graph": graph,
     }

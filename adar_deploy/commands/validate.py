@@ -34,7 +34,7 @@ def validate(
     Example: adar-deploy validate bundle graph.npz --run runs/minesweeper
     """
     require("export")
-    from adar_export.bf16_emulation import needs_twin, opened
+    from adar_export.bf16_emulation import needs_emulation, opened
     from adar_export.samples import shapes_for
     from adar_export.validate import Check, check_ports, compare, refuse
     from adar_export.writer import adar_of
@@ -70,9 +70,9 @@ def validate(
         except BackendError as error:  # a missing driver, or an unsupported precision or shape
             problems[backend] = str(error)
             continue
-        if needs_twin(manifest, backend):
+        if needs_emulation(manifest, backend):
             print_note(
-                f"{backend} has no {manifest.precision} products: a float32 emulation was compared", to=err
+                f"{backend} has no {manifest.precision} products: the bf16 emulation was compared", to=err
             )
         if not as_json:
             show_checks([vars(check) for check in reports[-1].checks])

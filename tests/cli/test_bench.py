@@ -55,7 +55,7 @@ def test_the_whole_table_fits_the_window(
     assert "no comparison with PyTorch: no run in runs" in out
     words = out.split()
     assert [words.count(word) for word in ("p50", "p90", "p99", "MB")] == [2, 2, 1, 1]
-    assert "speed-up over PyTorch" in " ".join(words)
+    assert {"speed-up", "over", "same", "predictions"} <= set(words)  # a heading may be wrapped
     assert out.count("100.00 %") == 2
 
 

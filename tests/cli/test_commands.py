@@ -68,7 +68,7 @@ def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp
     )
     assert len(got["alignment"]) == 13
     assert got["stop_reason"] == "budget"
-    assert set(got["metrics"]) == {"metric", "train", "val", "test"}
+    assert set(got["metrics"]) == {"metric", "train", "val", "test", "intervals", "training_split"}
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "json"])

@@ -11,9 +11,13 @@ import typer
 
 from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
+from adar_deploy.commands.train import Preset
 from adar_deploy.configuration import parameters_of
+from adar_deploy.options import PrecisionName
+from adar_export.precision import PRECISIONS
 from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig
+from adar_train.baselines import BASELINES
 from adar_train.config import PRESETS, preset
 from tests.bundles import edit
 
@@ -138,3 +142,11 @@ def test_train_describes_the_presets_with_their_values() -> None:
     text = next(one.help for one in command_of(("train",)).params if one.name == "preset")
     for name, settings in PRESETS.items():
         assert f"{name}: {settings['epochs']} epochs, learning rate {settings['lr']}" in text
+
+
+def test_choices_that_need_pytorch_are_those_of_training_and_export() -> None:
+    """They are written twice: --help must not import PyTorch."""
+    assert [name.value for name in PrecisionName] == list(PRECISIONS)
+    assert [name.value for name in Preset] == list(PRESETS)
+    text = next(one.help for one in command_of(("train",)).params if one.name == "baseline")
+    assert all(name in text for name in BASELINES)

@@ -1,6 +1,6 @@
-"""`--plain`: PyTorch's own export of the paper's formulas is the same function, slower.
+"""`--plain`: PyTorch's ONNX exporter on the paper's formulas gives the same function.
 
-PyTorch takes long over an export, so there are as few here as can be.
+PyTorch's exporter is slow, so these tests export as little as possible.
 """
 
 import sys
@@ -22,7 +22,7 @@ from tests.export.cells import assert_close, by_onnxruntime, random_call
 from tests.helpers import awake, random_graph
 
 
-def test_it_is_exactly_the_opset_asked_for_and_the_same_step() -> None:
+def test_the_plain_cell_has_the_requested_opset_and_gives_the_same_step() -> None:
     opset = newest()
     ours = awake(ModelConfig(6, 3, 8, 4))
     plain = export_plain_cell(ours, opset)
@@ -35,7 +35,7 @@ def test_it_is_exactly_the_opset_asked_for_and_the_same_step() -> None:
     assert "ScatterElements" in {node.op_type for node in plain.graph.node}
 
 
-def test_a_plain_bundle_runs_to_the_same_answer(
+def test_a_plain_bundle_gives_the_same_states(
     described_run: Path, described_bundle: Path, tmp_path: Path
 ) -> None:
     run, plain = load_run(described_run), tmp_path / "plain"
@@ -56,7 +56,7 @@ def test_a_plain_bundle_runs_to_the_same_answer(
 
 
 def _check_no_paths(content: bytes) -> None:
-    """Nothing of the machine that made it: PyTorch notes the source line of every operator."""
+    """No paths of this machine: PyTorch records the source line of every operator."""
     here = [str(Path(__file__).parents[2]), sys.prefix, str(Path.home()), "site-packages", ".py"]
     assert not [path for path in here if path.encode() in content]
     for node in onnx.load_from_string(content).graph.node:
@@ -64,7 +64,7 @@ def _check_no_paths(content: bytes) -> None:
         assert not node.doc_string
 
 
-def test_it_has_one_precision(described_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="plain export is fp32"):
+def test_a_plain_export_has_no_other_precision(described_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="plain export is always fp32"):
         export_bundle(load_run(described_run), tmp_path / "bundle", precision="fp16", plain=True)
     assert not (tmp_path / "bundle").exists()

@@ -1,7 +1,9 @@
 """The loop, driven by hand: with every solver, stop rule and backend that there is."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event, Thread
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import adar_runtime
 from adar_runtime import AtTime, Bundle, Final, Graph, Loop, Peak, Solver, StopReason, StopRule
 from adar_runtime.errors import DivergedError, UsageError
-from adar_runtime.loop.solvers import SOLVERS, AdamsBashforth2, Euler, Moves
+from adar_runtime.loop.solvers import SOLVERS, AdamsBashforth2, Euler, Move, Moves
 from adar_runtime.loop.stopping import Observation, Verdict
 from tests.bundles import edit
 from tests.helpers import random_graph
@@ -265,3 +267,64 @@ def resident_kb() -> int:
     if not status.is_file():
         pytest.skip("what a process holds is read from /proc")
     return int(next(line for line in status.read_text().splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+class SlowToy(Toy):
+    """Its second step waits until another thread has tried to use the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.go_on = Event(), Event()
+
+    def step(self, code: np.ndarray, move: Move) -> None:
+        self.inside.set()
+        assert self.go_on.wait(timeout=60)
+        super().step(code, move)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [next, Loop.result, lambda loop: loop.resume(9), lambda loop: loop.first.scores()],
+    ids=["next", "result", "resume", "scores"],
+)
+def test_a_second_thread_in_a_loop_is_an_error(bundle: Bundle, use) -> None:
+    """Without it, the states of two interleaved steps are wrong and nothing says so."""
+    loop = Loop(toy := SlowToy(), bundle.manifest, 4, Final(), Euler())
+    loop.first = next(loop)
+    worker = Thread(target=lambda: [step.index for step in loop])
+    worker.start()
+    assert toy.inside.wait(timeout=60)
+    try:
+        with pytest.raises(UsageError, match="another thread is using this loop"):
+            use(loop)
+    finally:
+        toy.go_on.set()
+        worker.join()
+    assert loop.result().scores[0, 0] == pytest.approx(1 - 0.75**4)  # the first thread was not disturbed
+
+
+def test_three_threads_give_the_right_scores_or_an_error(bundle: Bundle, board: Graph) -> None:
+    expected = bundle.run(board, 60, Final()).scores
+    loop, errors, start = bundle.loop(board, 60, Final()), [], Barrier(3)
+
+    def iterate() -> None:
+        start.wait()
+        try:
+            for _ in loop:
+                pass
+        except UsageError as error:
+            errors.append(str(error))
+
+    threads = [Thread(target=iterate) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all("another thread" in error for error in errors)
+    for _ in loop:  # the rest, if every thread met another
+        pass
+    assert np.array_equal(loop.result().scores, expected)
+    with ThreadPoolExecutor(3) as pool:  # threads may share the bundle
+        shared = list(pool.map(lambda _: bundle.run(board, 60, Final()).scores, range(3)))
+    if bundle.backend.name.startswith("onnxruntime"):
+        assert all(np.array_equal(one, expected) for one in shared)

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from adar_runtime.evaluation.curves import Curve, Moment, calibrate, measure, measure_together
+from adar_runtime.evaluation.calibration import calibrate
+from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
 from adar_runtime.evaluation.metrics import metric_name, pooled_metrics, split_metrics
+from adar_runtime.evaluation.uncertainty import mean_estimate
 from adar_runtime.graph import GRAPH, PARTS, Graph
 from adar_runtime.loop.schedule import times
+from adar_runtime.loop.stopping import StopRule, make_rule
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
@@ -23,18 +26,22 @@ def exit_metrics(
 ) -> dict[str, Any]:
     """Calibrate the exit rule on every step of the budgets; return the rule and the metrics at the exit.
 
-    "train", "val" and "test" are the metrics of the largest budget.
+    "train", "val" and "test" are the metrics of the largest budget; "intervals" has their 95 % intervals and
+    the numbers of labels.
     """
-    found = {budget: curves(model, graphs, tensors, budget, split) for budget in budgets}
+    found = {
+        budget: curves(model, graphs, tensors, budget, split, intervals=budget == max(budgets), sample="val")
+        for budget in budgets
+    }
     chosen = calibrate(list(found.values()))
-    by_budget = {budget: _at_exit(group, chosen.time) for budget, group in found.items()}
+    rule = make_rule(chosen.rule)
+    by_budget = {budget: _at_exit(group, rule) for budget, group in found.items()}
     targets = model.config.targets or graphs[0].targets
     return {
         "metric": metric_name(targets, regression=graphs[0].regression),
         **by_budget[max(by_budget)],
-        "exit": chosen.rule,
-        "exit_time": chosen.time,
-        "exit_regret": chosen.regret,
+        "intervals": _intervals(found[max(found)], rule),
+        **chosen.to_dict(),
         "budgets": {str(budget): scores for budget, scores in by_budget.items()},
     }
 
@@ -53,13 +60,23 @@ def worst_metric(
 
 
 def curves(
-    model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int = 0
+    model: Model,
+    graphs: Sequence[Graph],
+    tensors: Sequence[GraphTensors],
+    budget: int,
+    split: int = 0,
+    *,
+    intervals: bool = False,
+    sample: str | None = None,
 ) -> list[Curve]:
     """One curve per graph; if each graph has one label, one curve for all graphs together."""
     runs = [moments(model, tensor, budget) for tensor in tensors]
-    if graphs[0].level != GRAPH:
-        return [measure(run, graph, budget, split) for run, graph in zip(runs, graphs, strict=True)]
-    return [measure_together(runs, graphs, budget, split)]
+    if graphs[0].level == GRAPH:
+        return [measure_together(runs, graphs, budget, split, intervals=intervals, sample=sample)]
+    return [
+        measure(run, graph, budget, split, intervals=intervals, sample=sample)
+        for run, graph in zip(runs, graphs, strict=True)
+    ]
 
 
 @torch.no_grad()
@@ -90,11 +107,18 @@ def final_metrics(
     return [split_metrics(g, s, split, [part])[part] for g, s in zip(graphs, scores, strict=True)]
 
 
-def _at_exit(group: Sequence[Curve], time: float) -> dict[str, float]:
-    """The metric of each part of the split at the calibrated time, as the mean over graphs."""
-    at = [curve.metrics[curve.step_at(time)] for curve in group]
+def _at_exit(group: Sequence[Curve], rule: StopRule) -> dict[str, float]:
+    """The metric of each part of the split at the exit, as the mean over graphs."""
+    at = [curve.metrics[curve.answer_step(rule)] for curve in group]
     return {
         part: float(np.mean([m[part] for m in at if part in m]))
         for part in PARTS
         if any(part in m for m in at)
     }
+
+
+def _intervals(group: Sequence[Curve], rule: StopRule) -> dict[str, Any]:
+    """The 95 % interval and the number of labels of each metric in `_at_exit`."""
+    at = [curve.estimates[curve.answer_step(rule)] for curve in group]
+    known = {part: [found[part] for found in at if part in found] for part in PARTS}
+    return {part: mean_estimate(found).to_dict() for part, found in known.items() if found}

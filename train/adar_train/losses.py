@@ -1,4 +1,4 @@
-"""Eq. loss: the task's loss, and the two terms that make each step descend it."""
+"""Eq. loss: the task loss, and two terms that make the steps follow its negative gradient."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,9 +21,9 @@ def task_loss(
     reduction: str = "mean",
     smoothing: float = 0.0,
 ) -> Tensor:
-    """L_task of the outputs with index `chosen`: cross-entropy with classes, squared distance to numbers.
+    """Compute L_task of the outputs `chosen`: cross-entropy of classes, or squared error of numbers.
 
-    Numbers are standardised, so that neither their mean nor their unit matters.
+    Regression targets are standardised, so the loss does not depend on their mean or unit.
     """
     assert graph.labels is not None
     z, labels = graph.readout(state.nodes, chosen), graph.labels[chosen]
@@ -34,7 +34,7 @@ def task_loss(
 
 
 def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
-    """L_step: each step's move against the task's gradient where it started."""
+    """Compute L_step: the distance of each step's movement from the negative task gradient at its start."""
     touched = graph.touched(chosen)
     terms = [
         _distance(task_gradient(model, before, graph, chosen), before.nodes - after.nodes, touched)
@@ -44,13 +44,13 @@ def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen
 
 
 def full_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
-    """L_full: the move of the whole trajectory against the task's gradient at its start."""
+    """Compute L_full: the distance of the whole movement from the negative task gradient at the start."""
     moved = states[0].nodes - states[-1].nodes
     return _distance(task_gradient(model, states[0], graph, chosen), moved, graph.touched(chosen))
 
 
 def task_gradient(model: Model, state: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
-    """∇H^(t_s) [n, d], each output's own loss counting whole: what a step should descend, not change."""
+    """Compute ∇H^(t_s) [n, d] of the summed task loss. It is a constant: no gradient flows through it."""
     nodes = state.nodes.detach().requires_grad_()
     with torch.enable_grad():
         at = state._replace(nodes=nodes, targets=state.targets.detach())
@@ -59,5 +59,5 @@ def task_gradient(model: Model, state: State, graph: GraphTensors, chosen: Tenso
 
 
 def _distance(gradient: Tensor, moved: Tensor, touched: Tensor) -> Tensor:
-    # ‖·‖₁ is taken as the mean over entries, so that no term depends on how many nodes there are.
+    # ‖·‖₁ is the mean over entries, so that no term depends on the number of nodes.
     return (gradient - moved)[touched].abs().mean()

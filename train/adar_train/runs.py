@@ -14,9 +14,11 @@ from safetensors.torch import load, save
 from adar_runtime import run_files
 from adar_runtime.errors import RunFolderError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
+from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph, write_graph
+from adar_runtime.json_files import parse_json
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig
@@ -66,6 +68,10 @@ class Run:
             return None
         return self.graph().class_names
 
+    def training(self) -> dict[str, Any]:
+        """The metrics, and the fingerprints of the training graphs: `training` of a bundle's manifest."""
+        return self.metrics | ({KEY: self.config[KEY]} if KEY in self.config else {})
+
     def fingerprint(self) -> str:
         """The sha256 of the weights file. A bundle keeps it, so that its run can be found."""
         return hashlib.sha256((self.path / run_files.WEIGHTS).read_bytes()).hexdigest()
@@ -98,6 +104,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
         "model": asdict(fitted.model.config),
         "training": asdict(training),
         "weights": hashlib.sha256(weights).hexdigest(),
+        **({KEY: fitted.trained_on} if fitted.trained_on else {}),
     }
     with writing(path):
         (path / run_files.CONFIG).unlink(missing_ok=True)
@@ -129,6 +136,7 @@ def load_run(path: Path) -> Run:
     try:
         config = _read_object(path / run_files.CONFIG, "data", "kind", "model", "training")
         metrics = _read_object(path / run_files.METRICS)
+        _check_types(config, metrics)
         model = _read_model(path / run_files.WEIGHTS, config)
     except FileNotFoundError as error:
         missing = Path(error.filename or path).name
@@ -161,9 +169,18 @@ def _read_model(file: Path, config: dict[str, Any]) -> Model:
     return model
 
 
+def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
+    """Check the values that commands use without another check."""
+    data, exit_rule = config["data"], metrics.get("exit", {})
+    if not isinstance(data, list) or not all(isinstance(each, str) for each in data):
+        raise ValueError(f"{run_files.CONFIG} has 'data' that is not a list of names")
+    if not isinstance(exit_rule, dict):
+        raise ValueError(f"{run_files.METRICS} has 'exit' that is not a stop rule")
+
+
 def _read_object(file: Path, *keys: str) -> dict[str, Any]:
     """The JSON object in a file; it must have these keys."""
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = parse_json(file.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} contains no JSON object")
     for key in keys:

@@ -4,8 +4,11 @@ import math
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +54,10 @@ class Step:
             Scores before softmax, [k, c].
 
         Raises:
-            UsageError: The loop has moved on.
+            UsageError: The loop has moved on, or another thread is using it.
         """
-        return self._recurrence().scores(kept=False)
+        with self._loop._alone():
+            return self._recurrence().scores(kept=False)
 
     def state(self) -> dict[str, Floats]:
         """Copy this state.
@@ -62,9 +66,10 @@ class Step:
             The arrays by name: nodes, targets, node_proxies and target_proxies.
 
         Raises:
-            UsageError: The loop has moved on.
+            UsageError: The loop has moved on, or another thread is using it.
         """
-        return self._recurrence().state()
+        with self._loop._alone():
+            return self._recurrence().state()
 
     def _recurrence(self) -> Recurrence:
         """The recurrence, while its buffers still hold this step's state."""
@@ -95,7 +100,7 @@ class Loop:
 
     A loop is an iterator: a second `for` continues where the first one stopped, and `resume` continues with
     another budget. Memory grows with the steps taken (16 bytes each), not with the budget. `Bundle.loop`
-    makes one.
+    makes one. A loop belongs to one thread at a time; threads share a `Bundle` and make a loop each.
 
     Attributes:
         recurrence: The states of the graph on a backend.
@@ -132,6 +137,7 @@ class Loop:
     _back: Move | None = field(default=None, init=False)  # from the kept state to the peak near it
     _seconds: float = field(default=0.0, init=False)
     calls: int = field(default=0, init=False)
+    _lock: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_kind("stop", self.stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
@@ -146,16 +152,31 @@ class Loop:
             budget: Euler steps in the total time.
 
         Raises:
-            UsageError: The loop has ended, or the new budget ends before the current time.
+            UsageError: The loop has ended, the new budget ends before the current time, or another thread is
+                using the loop.
         """
-        if self._reason is not StopReason.CANCELLED:
-            raise UsageError("the loop has ended: start a new one")
-        before, self.budget = self.budget, budget
+        with self._alone():
+            if self._reason is not StopReason.CANCELLED:
+                raise UsageError("the loop has ended: start a new one")
+            before, self.budget = self.budget, budget
+            try:
+                self._plan(self._times[-1] if self._times else 0.0)
+            except UsageError:
+                self.budget = before
+                raise
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second thread: the states of two interleaved steps would be wrong without an error."""
+        if not self._lock.acquire(blocking=False):
+            raise UsageError(
+                "another thread is using this loop: make one loop per thread with bundle.loop; "
+                "the bundle itself can be shared"
+            )
         try:
-            self._plan(self._times[-1] if self._times else 0.0)
-        except UsageError:
-            self.budget = before
-            raise
+            yield
+        finally:
+            self._lock.release()
 
     def _plan(self, start: float) -> None:
         check_budget(self.budget)
@@ -196,12 +217,13 @@ class Loop:
         return self
 
     def __next__(self) -> Step:
-        if self._reason is not StopReason.CANCELLED and self._back is None:
-            raise StopIteration
-        started = time.perf_counter()
-        step = self._go_back(self._back) if self._back else self._go_on()
-        self._seconds += time.perf_counter() - started
-        return step
+        with self._alone():
+            if self._reason is not StopReason.CANCELLED and self._back is None:
+                raise StopIteration
+            started = time.perf_counter()
+            step = self._go_back(self._back) if self._back else self._go_on()
+            self._seconds += time.perf_counter() - started
+            return step
 
     def _go_on(self) -> Step:
         """Move to the next state and ask the rule about it. The first state is the untouched input."""
@@ -278,9 +300,13 @@ class Loop:
             The answer, and how the loop reached it.
 
         Raises:
-            UsageError: The loop has not started.
+            UsageError: The loop has not started, or another thread is using it.
             DivergedError: The scores are not finite.
         """
+        with self._alone():
+            return self._result()
+
+    def _result(self) -> Result:
         if not self._trace:
             raise UsageError("the loop has not been started: iterate over it first")
         started = time.perf_counter()
