@@ -10,6 +10,7 @@ from adar_deploy.paths import RUNS
 from adar_runtime.run_files import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
+    from adar_runtime import Bundle
     from adar_runtime.bundle.manifest import Manifest
     from adar_runtime.evaluation.evaluate import Subject
 
@@ -114,10 +115,15 @@ def open_subject(path: Path) -> "Subject":
 
 def _open_bundle(path: Path) -> "Subject":
     from adar_runtime import load
+
+    return subject_of(load(path))
+
+
+def subject_of(bundle: "Bundle") -> "Subject":
+    """A loaded bundle, ready to evaluate."""
     from adar_runtime.evaluation.curves import run_moments
     from adar_runtime.evaluation.evaluate import Subject
 
-    bundle = load(path)
     manifest = bundle.manifest
     return Subject(
         run=lambda graph, budget: run_moments(bundle, graph, budget),
