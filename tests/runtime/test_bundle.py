@@ -115,7 +115,7 @@ def test_a_cell_that_is_not_like_an_ode_is_run_with_euler(
 
 
 @pytest.mark.parametrize(
-    "calls", [None, [], "x", {}, {"ab2": 0}, {"ab2": True}, {"ab2": 1.5}, {"ab2": 10**400}, {"ab2": {}}]
+    "calls", [None, [], "x", {}, {"ab2": 0}, {"ab2": True}, {"ab2": 1.5}, {"ab2": 10**200}, {"ab2": {}}]
 )
 def test_calls_that_cannot_be_are_not_believed(copy: Path, calls: object) -> None:
     edit(copy, ode({"order": 1, "calls": calls}))
