@@ -88,7 +88,7 @@ def check_budget(budget: int) -> None:
         raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
 
 
-def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
+def check_kind(name: str, value: object, kind: type, wanted: str) -> None:
     """Refuse a name, a class or a number in place of an object: it would fail later, less clearly."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise UsageError(f"{name} is {short(repr(value))}: give {wanted}")
@@ -106,7 +106,7 @@ class Loop:
         recurrence: The states of the graph on a backend.
         manifest: The bundle's manifest.
         budget: Euler steps in the total time.
-        stop: The stop rule; the loop uses a copy.
+        stop: The stop rule. The loop uses a copy.
         solver: The solver that chooses the cell calls.
         prepared: Seconds spent on preparing the graph.
         class_names: Names of the classes, as far as they are known.
@@ -140,8 +140,8 @@ class Loop:
     _lock: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_kind("stop", self.stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
-        _check_kind("solver", self.solver, Solver, "a solver, such as bundle.solver('ab2')")
+        check_kind("stop", self.stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
+        check_kind("solver", self.solver, Solver, "a solver, such as bundle.solver('ab2')")
         self.stop = deepcopy(self.stop)  # a rule stores what it has seen of one run
         self._plan(0.0)
 
@@ -183,8 +183,12 @@ class Loop:
         end = self.stop.end(self.budget) * self._whole
         if start >= end:
             raise UsageError(f"the loop is past the end of a budget of {self.budget}: choose a larger one")
-        self._moves = self.solver.moves(start, end, self._step_size)
-        self._next = next(self._moves)
+        moves = self.solver.moves(start, end, self._step_size)
+        first = next(moves, None)
+        if first is None:
+            name = type(self.solver).__name__
+            raise UsageError(f"the solver {name} yields no move from t = {start:.4g} to t = {end:.4g}")
+        self._moves, self._next = moves, first
         if isinstance(self.recurrence, Lookahead):
             self.recurrence.plan_ahead(self._expected_moves(start, end))
 
@@ -236,7 +240,11 @@ class Loop:
     def _advance(self) -> float:
         """Make the next move, ask the solver for the following one, and return the new time."""
         move = self._next
-        assert move is not None
+        if move is None:
+            name = type(self.stop).__name__
+            raise UsageError(
+                f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
+            )
         self._call(move)
         try:
             self._next = self._moves.send(self.recurrence.motion)
@@ -269,7 +277,7 @@ class Loop:
         index, alignment, motion = len(self._trace), self.recurrence.alignment, self.recurrence.motion
         if not math.isfinite(alignment) or not math.isfinite(motion.speed):
             raise DivergedError(
-                f"the state is no longer finite at step {index} of {self.budget}{self._advice()}"
+                f"the state is no longer finite at t = {now:.4g} (cell call {index}){self._advice()}"
             )
         self._trace.append(alignment)
         self._times.append(now)
@@ -305,7 +313,9 @@ class Loop:
         scores = self.recurrence.scores(kept=True)
         best = len(self._trace) - 1 if self._best is None else self._best
         if not np.isfinite(scores).all():
-            raise DivergedError(f"the scores of step {best} of {self.budget} are not finite{self._advice()}")
+            raise DivergedError(
+                f"the scores at t = {self._times[best]:.4g} (cell call {best}) are not finite{self._advice()}"
+            )
         head = time.perf_counter() - started
         return Result(
             scores=scores,
