@@ -14,6 +14,7 @@ from adar_deploy.options import Device, Seed, Split, without_none
 from adar_deploy.paths import RUNS, graph_files
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
+MAX_GRAPHS = 10  # in the table after training; metrics.json has all
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
@@ -139,14 +140,22 @@ def train(
             "--search", help="Try the paper's grid of steps and dropout; keep the best on validation labels."
         ),
     ] = False,
+    validate_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Validate on all labels of this graph and train on the validation labels of the others "
+            "(repeatable).",
+            show_default="the validation labels of all graphs",
+        ),
+    ] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 50,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
     """Train AdaR on labelled graphs.
 
-    One graph trains a model for the classes of that graph. Graphs that describe their classes (target_x)
-    train one zero-shot model for any classes, which then runs on unseen graphs.
+    Graphs with the same features and the same classes train one model, which then runs on other graphs of
+    this kind. Graphs that describe their classes (target_x) train one zero-shot model for any classes.
 
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
     """
@@ -159,10 +168,11 @@ def train(
     from adar_train.runs import free_name
 
     given = data or ["minesweeper"]
-    names = [name for one in given for name in _expand(one)]
+    names, validating = _names(given, validate_on or [])
     first = distributed.rank() == 0
     removed = set(without or ())
-    graphs = prepare(names, task, seed, lambda text: print_note(text, to=err) if first else None)
+    note = (lambda text: print_note(text, to=err)) if first else (lambda _: None)
+    graphs = prepare(names, task, seed, note, validating)
     ours = preset is None and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
@@ -224,6 +234,18 @@ def train(
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 
 
+def _names(given: list[str], validate_on: list[str]) -> tuple[list[str], int]:
+    """The names of all graphs, those to validate on at the end, and their number."""
+    from adar_runtime.errors import UsageError
+
+    last = [name for one in validate_on for name in _expand(one)]
+    held = {Path(name).resolve() for name in last}
+    names = [name for one in given for name in _expand(one) if Path(name).resolve() not in held]
+    if not names:
+        raise UsageError("--validate-on leaves no graph to train on: give another graph")
+    return names + last, len(last)
+
+
 def _expand(name: str) -> list[str]:
     """The graph files of a folder; any other name unchanged."""
     from adar_runtime.graph.synthetic import FAMILIES
@@ -244,6 +266,13 @@ def _check_ablations(removed: set[Ablation], preset: Preset | None, described: b
         raise UsageError(f"the default model has no {word} to remove: add --preset")
 
 
+def _parts(metrics: dict[str, Any]) -> str:
+    """The metric of one graph on each part of the split, in one line."""
+    from adar_runtime.graph import PARTS
+
+    return ", ".join(f"{part} {percent(metrics[part])}" for part in PARTS if part in metrics) or "no labels"
+
+
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
     from adar_runtime.graph import PARTS
     from adar_runtime.run_files import GRAPH
@@ -258,6 +287,7 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
         f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
         **{f"{part} {metric}": percent(metrics[part]) for part in PARTS if part in metrics},
+        **{one["name"]: _parts(one) for one in metrics.get("graphs", [])[:MAX_GRAPHS]},
         "stop rule": exit_rule(metrics["exit"]),
         "run": out,
         "graph": graph,

@@ -26,7 +26,7 @@ from adar_runtime.errors import ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
-from adar_train.runs import Run
+from adar_train.runs import Run, public_name
 
 EXIT = {"rule": "peak", "patience": 10}
 THREADS = 1  # of ONNX Runtime: on graphs as small as the ones compared, more would wait for each other
@@ -111,16 +111,15 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Ma
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
-        training={"data": [*map(_public, run.config["data"])], "weights": run.fingerprint(), **run.metrics},
+        training={
+            "data": [*map(public_name, run.config["data"])],
+            "weights": run.fingerprint(),
+            **run.metrics,
+        },
         versions=_versions(),
     )
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
-
-
-def _public(data: str) -> str:
-    """The name of a data set; of a file, without its folders, which are its owner's business."""
-    return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 
 def _versions() -> dict[str, str]:

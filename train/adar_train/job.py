@@ -19,7 +19,7 @@ from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.model import Model
-from adar_train.runs import check_free, save_run
+from adar_train.runs import check_free, public_name, save_run
 from adar_train.trainer import Epoch, Fitted, Trainer
 
 
@@ -104,6 +104,9 @@ class Job:
         return Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))
 
     def _save(self, fitted: Fitted) -> dict[str, Any]:
+        if "graphs" in fitted.metrics:
+            of_graphs = zip(self.names, fitted.metrics["graphs"], strict=True)
+            fitted.metrics["graphs"] = [{"name": public_name(name)} | found for name, found in of_graphs]
         if distributed.rank() == 0:
             save_run(self.out, fitted, self.graphs[0], self.names, self.training)
         return fitted.metrics

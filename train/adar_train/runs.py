@@ -16,7 +16,7 @@ from adar_runtime.errors import RunFolderError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
 from adar_runtime.graph import Graph
-from adar_runtime.graph.formats import read_graph, write_graph
+from adar_runtime.graph.formats import FORMATS, read_graph, write_graph
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig
@@ -170,6 +170,11 @@ def _read_object(file: Path, *keys: str) -> dict[str, Any]:
         if key not in content:
             raise ValueError(f"{file.name} has no {key!r}")
     return content
+
+
+def public_name(data: str) -> str:
+    """The name of a data set; of a file, without its folders, which must not appear in a bundle."""
+    return Path(data).name if Path(data).suffix in FORMATS else data
 
 
 def check_free(path: Path) -> None:

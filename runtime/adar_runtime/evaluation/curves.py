@@ -89,8 +89,9 @@ class Exit:
 def calibrate(groups: Sequence[Sequence[Curve]], part: str = "val") -> Exit:
     """Choose the exit by the validation metric; no other labels are used.
 
-    A group holds the curves of one budget, one for each graph.
+    A group holds the curves of one budget, one for each graph. Graphs without labels in `part` do not count.
     """
+    groups = [[curve for curve in group if part in curve.metrics[0]] for group in groups]
     time = _best_time(groups, part)
     settings = {name: kind.candidate(time) for name, kind in RULES.items()}
     rules = {name: {"rule": name} | one for name, one in settings.items() if one is not None}
