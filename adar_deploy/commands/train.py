@@ -20,6 +20,8 @@ ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "f
 
 
 class Preset(StrEnum):
+    quick = "quick"
+    accurate = "accurate"
     transductive = "transductive"
     zero_shot = "zero-shot"
 
@@ -59,9 +61,10 @@ def train(
     preset: Annotated[
         Preset | None,
         typer.Option(
-            help="Start from the settings of the paper. transductive: 1000 epochs, learning rate 0.001; "
-            "zero-shot: 10000 epochs, learning rate 0.0001.",
-            show_default="the defaults below",
+            help="Settings to start from. quick: the defaults below; accurate: up to 700 epochs with early "
+            "stopping, after a search on validation labels. The paper's are transductive: 1000 epochs, "
+            "learning rate 0.001; zero-shot: 10000 epochs, learning rate 0.0001.",
+            show_default="quick",
         ),
     ] = None,
     task: Annotated[
@@ -112,7 +115,7 @@ def train(
         Alignment | None,
         typer.Option(
             help="Alignment score that the stop rule watches.",
-            show_default="cosine-margin, or mean-inner-product with --preset",
+            show_default="cosine-margin, or mean-inner-product with other presets than quick",
         ),
     ] = None,
     without: Annotated[
@@ -135,11 +138,14 @@ def train(
         ),
     ] = None,
     search: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--search", help="Try the paper's grid of steps and dropout; keep the best on validation labels."
+            "--search/--no-search",
+            help="Try the paper's grid of steps and dropout to the end; keep the best on validation labels. "
+            "--no-search: train --preset accurate without its own search.",
+            show_default="no grid",
         ),
-    ] = False,
+    ] = None,
     validate_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -160,12 +166,15 @@ def train(
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
     """
     require("train")
+    from adar_runtime.errors import UsageError
+    from adar_runtime.graph import SparseRows
     from adar_train import distributed
     from adar_train.config import SEARCH
     from adar_train.config import preset as settings
     from adar_train.job import Job
     from adar_train.prepare import model_config, prepare
     from adar_train.runs import free_name
+    from adar_train.search import candidates
 
     given = data or ["minesweeper"]
     names, validating = _names(given, validate_on or [])
@@ -173,10 +182,21 @@ def train(
     removed = set(without or ())
     note = (lambda text: print_note(text, to=err)) if first else (lambda _: None)
     graphs = prepare(names, task, seed, note, validating)
-    ours = preset is None and baseline is None
+    ours = preset in (None, Preset.quick) and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
     _check_ablations(removed, preset, described)
+    if preset == Preset.accurate and graphs[0].target_features is not None:
+        raise UsageError(
+            "--preset accurate is for learned classes: leave it out for graphs that describe their classes"
+        )
+    given_settings = without_none(
+        dropout=dropout,
+        input_dropout=input_dropout,
+        weight_decay=weight_decay,
+        label_smoothing=label_smoothing,
+        train_steps=train_steps,
+    )
     job = Job(
         names=names,
         graphs=graphs,
@@ -191,12 +211,13 @@ def train(
             **without_none(
                 dropout=0.0 if described and dropout is None else dropout,
                 input_dropout=input_dropout,
-                alignment=alignment or ("mean-inner-product" if preset else None),
+                alignment=alignment or (None if preset in (None, Preset.quick) else "mean-inner-product"),
             ),
         ),
         training=settings(
             preset,
             described=described,
+            sparse=isinstance(graphs[0].features, SparseRows),
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,
@@ -226,10 +247,21 @@ def train(
             then = "  calibrating the stop rule" if epoch.number == job.training.epochs else ""
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
 
+        def show_search(tried: dict[str, Any], epoch: Any) -> None:
+            bar.update(0, f"search: epoch {epoch.number} of {_words(tried)}")
+
         if search:
             metrics = job.search(SEARCH, device, show)
         else:
-            metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
+            choices = candidates(graphs[0], given_settings) if preset == "accurate" and not baseline else []
+            metrics = job.run(
+                device,
+                show,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                choices=choices[:1] if search is False else choices,
+                on_search=show_search,
+            )
     if first:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 
@@ -261,9 +293,24 @@ def _check_ablations(removed: set[Ablation], preset: Preset | None, described: b
 
     losses = removed & {Ablation.step_loss, Ablation.full_loss}
     parts = removed & {Ablation.step_info, Ablation.relation}
-    if (losses and preset is None) or (parts and described):
+    if (losses and preset in (None, Preset.quick)) or (parts and described):
         word = min(losses or parts)
-        raise UsageError(f"the default model has no {word} to remove: add --preset")
+        raise UsageError(f"the default model has no {word} to remove: add --preset transductive or zero-shot")
+
+
+def _words(settings: dict[str, Any]) -> str:
+    """Settings of a candidate in one line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+
+
+def _search_facts(metrics: dict[str, Any]) -> dict[str, str]:
+    """What the search of --preset accurate chose, and its cost."""
+    if "search_epochs" not in metrics:
+        return {}
+    return {
+        "search": f"{_words(metrics['search'][0]['settings'])}; best of {len(metrics['search'])}, "
+        f"{metrics['search_epochs']} more epochs in {metrics['search_seconds']:.0f} s"
+    }
 
 
 def _parts(metrics: dict[str, Any]) -> str:
@@ -286,6 +333,7 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
         "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
         f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
+        **_search_facts(metrics),
         **{f"{part} {metric}": percent(metrics[part]) for part in PARTS if part in metrics},
         **{one["name"]: _parts(one) for one in metrics.get("graphs", [])[:MAX_GRAPHS]},
         "stop rule": exit_rule(metrics["exit"]),
