@@ -14,11 +14,14 @@ from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS, graph_files
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
+MAX_GRAPHS = 10  # in the table after training; metrics.json has all
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
 
 class Preset(StrEnum):
+    quick = "quick"
+    accurate = "accurate"
     transductive = "transductive"
     zero_shot = "zero-shot"
 
@@ -58,9 +61,10 @@ def train(
     preset: Annotated[
         Preset | None,
         typer.Option(
-            help="Start from the settings of the paper. transductive: 1000 epochs, learning rate 0.001; "
-            "zero-shot: 10000 epochs, learning rate 0.0001.",
-            show_default="the defaults below",
+            help="Settings to start from. quick: the defaults below; accurate: up to 700 epochs with early "
+            "stopping, after a search on validation labels. The paper's are transductive: 1000 epochs, "
+            "learning rate 0.001; zero-shot: 10000 epochs, learning rate 0.0001.",
+            show_default="quick",
         ),
     ] = None,
     task: Annotated[
@@ -111,7 +115,7 @@ def train(
         Alignment | None,
         typer.Option(
             help="Alignment score that the stop rule watches.",
-            show_default="cosine-margin, or mean-inner-product with --preset",
+            show_default="cosine-margin, or mean-inner-product with other presets than quick",
         ),
     ] = None,
     without: Annotated[
@@ -134,11 +138,22 @@ def train(
         ),
     ] = None,
     search: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--search", help="Try the paper's grid of steps and dropout; keep the best on validation labels."
+            "--search/--no-search",
+            help="Try the paper's grid of steps and dropout to the end; keep the best on validation labels. "
+            "--no-search: train --preset accurate without its own search.",
+            show_default="no grid",
         ),
-    ] = False,
+    ] = None,
+    validate_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Validate on all labels of this graph and train on the validation labels of the others "
+            "(repeatable).",
+            show_default="the validation labels of all graphs",
+        ),
+    ] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 50,
     resume: Annotated[
         bool,
@@ -151,24 +166,26 @@ def train(
 ) -> None:
     """Train AdaR on labelled graphs.
 
-    One graph trains a model for the classes of that graph. Graphs that describe their classes (target_x)
-    train one zero-shot model for any classes, which then runs on unseen graphs.
+    Graphs with the same features and the same classes train one model, which then runs on other graphs of
+    this kind. Graphs that describe their classes (target_x) train one zero-shot model for any classes.
 
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
     """
     require("train")
     from adar_runtime.errors import UsageError
+    from adar_runtime.graph import SparseRows
     from adar_train import distributed
     from adar_train.config import SEARCH
     from adar_train.config import preset as settings
     from adar_train.job import Job
     from adar_train.prepare import model_config, prepare
     from adar_train.runs import free_name
+    from adar_train.search import candidates
 
     if resume and out is None:
         raise UsageError("--resume needs --out, the folder of the run to continue")
     given = data or ["minesweeper"]
-    names = [name for one in given for name in _expand(one)]
+    names, validating = _names(given, validate_on or [])
     first = distributed.rank() == 0
     removed = set(without or ())
 
@@ -176,11 +193,22 @@ def train(
         if first:
             print_note(text, to=err)
 
-    graphs = prepare(names, task, seed, note)
-    ours = preset is None and baseline is None
+    graphs = prepare(names, task, seed, note, validating)
+    ours = preset in (None, Preset.quick) and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
     _check_ablations(removed, preset, described)
+    if preset == Preset.accurate and graphs[0].target_features is not None:
+        raise UsageError(
+            "--preset accurate is for learned classes: leave it out for graphs that describe their classes"
+        )
+    given_settings = without_none(
+        dropout=dropout,
+        input_dropout=input_dropout,
+        weight_decay=weight_decay,
+        label_smoothing=label_smoothing,
+        train_steps=train_steps,
+    )
     job = Job(
         names=names,
         graphs=graphs,
@@ -195,12 +223,13 @@ def train(
             **without_none(
                 dropout=0.0 if described and dropout is None else dropout,
                 input_dropout=input_dropout,
-                alignment=alignment or ("mean-inner-product" if preset else None),
+                alignment=alignment or (None if preset in (None, Preset.quick) else "mean-inner-product"),
             ),
         ),
         training=settings(
             preset,
             described=described,
+            sparse=isinstance(graphs[0].features, SparseRows),
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,
@@ -230,12 +259,37 @@ def train(
             then = "  calibrating the stop rule" if epoch.number == job.training.epochs else ""
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
 
+        def show_search(tried: dict[str, Any], epoch: Any) -> None:
+            bar.update(0, f"search: epoch {epoch.number} of {_words(tried)}")
+
         if search:
             metrics = job.search(SEARCH, device, show, overwrite)
         else:
-            metrics = job.run(device, show, checkpoint_every, resume, overwrite, note)
+            choices = candidates(graphs[0], given_settings) if preset == "accurate" and not baseline else []
+            metrics = job.run(
+                device,
+                show,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                overwrite=overwrite,
+                on_note=note,
+                choices=choices[:1] if search is False else choices,
+                on_search=show_search,
+            )
     if first:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
+
+
+def _names(given: list[str], validate_on: list[str]) -> tuple[list[str], int]:
+    """The names of all graphs, those to validate on at the end, and their number."""
+    from adar_runtime.errors import UsageError
+
+    last = [name for one in validate_on for name in _expand(one)]
+    held = {Path(name).resolve() for name in last}
+    names = [name for one in given for name in _expand(one) if Path(name).resolve() not in held]
+    if not names:
+        raise UsageError("--validate-on leaves no graph to train on: give another graph")
+    return names + last, len(last)
 
 
 def _expand(name: str) -> list[str]:
@@ -253,9 +307,31 @@ def _check_ablations(removed: set[Ablation], preset: Preset | None, described: b
 
     losses = removed & {Ablation.step_loss, Ablation.full_loss}
     parts = removed & {Ablation.step_info, Ablation.relation}
-    if (losses and preset is None) or (parts and described):
+    if (losses and preset in (None, Preset.quick)) or (parts and described):
         word = min(losses or parts)
-        raise UsageError(f"the default model has no {word} to remove: add --preset")
+        raise UsageError(f"the default model has no {word} to remove: add --preset transductive or zero-shot")
+
+
+def _words(settings: dict[str, Any]) -> str:
+    """Settings of a candidate in one line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+
+
+def _search_facts(metrics: dict[str, Any]) -> dict[str, str]:
+    """What the search of --preset accurate chose, and its cost."""
+    if "search_epochs" not in metrics:
+        return {}
+    return {
+        "search": f"{_words(metrics['search'][0]['settings'])}; best of {len(metrics['search'])}, "
+        f"{metrics['search_epochs']} more epochs in {metrics['search_seconds']:.0f} s"
+    }
+
+
+def _parts(metrics: dict[str, Any]) -> str:
+    """The metric of one graph on each part of the split, in one line."""
+    from adar_runtime.graph import PARTS
+
+    return ", ".join(f"{part} {percent(metrics[part])}" for part in PARTS if part in metrics) or "no labels"
 
 
 def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
@@ -271,6 +347,7 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
         "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
         f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
+        **_search_facts(metrics),
         **{
             f"{part} {metric}": with_interval(
                 metrics[part], metrics["intervals"].get(part), outputs_of(graphs[0].level)
@@ -278,6 +355,7 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
             for part in PARTS
             if part in metrics
         },
+        **{one["name"]: _parts(one) for one in metrics.get("graphs", [])[:MAX_GRAPHS]},
         "stop rule": exit_rule(metrics["exit"]),
         "reason": metrics["exit_reason"],
         "run": out,

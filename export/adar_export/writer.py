@@ -27,7 +27,7 @@ from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
-from adar_train.runs import Run
+from adar_train.runs import Run, public_name
 
 EXIT = {"rule": "peak", "patience": 10}
 THREADS = 1  # of ONNX Runtime: the compared graphs are too small for more threads to help
@@ -158,7 +158,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
         training={
-            "data": [*map(_public, run.config["data"])],
+            "data": [*map(public_name, run.config["data"])],
             "run": run.path.resolve().name,
             "weights": run.fingerprint(),
             **run.training(),
@@ -167,11 +167,6 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
     )
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
-
-
-def _public(data: str) -> str:
-    """Return the name of a dataset; of a file, only the file name, because folder names are private."""
-    return Path(data).name if Path(data).suffix in (".npz", ".pt") else data
 
 
 def _versions() -> dict[str, str]:

@@ -94,7 +94,7 @@ def test_commands_and_examples_run_in_order(
 ) -> None:
     write_tables(tmp_path)
     (tmp_path / "graphs").mkdir()
-    for place in ("graph", "more", "graphs/a", "graphs/b"):
+    for place in ("graph", "more", "graphs/a", "graphs/b", "day1", "day2"):
         write_graph(tmp_path / f"{place}.npz", board)
     for place in ("arxiv", "dblp"):
         write_graph(tmp_path / f"{place}.npz", with_split(random_graph(60, 200, seed=len(place))))

@@ -1,15 +1,26 @@
 """adar-deploy train: what may be given to it, and what it says of what it made up."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import adar_train.config
 from adar_runtime import Graph, write_graph
 from adar_runtime.graph.synthetic import FAMILIES
 from tests.helpers import random_graph
 
 QUICK = ["--epochs", 1, "--hidden", 4, "--proxies", 2, "--train-steps", 1, "--json"]
+
+
+@pytest.fixture
+def short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    preset = adar_train.config.preset
+    monkeypatch.setattr(
+        adar_train.config, "preset", lambda *a, **k: replace(preset(*a, **k), exit_budgets=(2, 4))
+    )
 
 
 def test_folders_of_graphs_are_trained_on_and_evaluated(adar, tmp_path: Path) -> None:
@@ -54,3 +65,56 @@ def test_test_nodes_are_kept_from_training(adar, tmp_path: Path) -> None:
     assert code == 0, err
     assert "30 train, 10 val, 20 test" in " ".join(err.split())
     assert "test" in json.loads(out)
+
+
+@pytest.mark.usefixtures("short_calibration")
+def test_several_graphs_train_one_model_that_runs_on_another(adar, tmp_path: Path) -> None:
+    """Two days are trained on and one validates; the bundle names them and runs on a fourth."""
+    for index, names in enumerate((("no", "yes"), ("yes", "no"), ("no", "yes"), ("no", "yes"))):
+        graph = random_graph(60, 150, classes=2, seed=index)
+        day = Graph(graph.features, graph.edge_index, graph.labels, class_names=names)
+        write_graph(tmp_path / f"day{index + 1}.npz", day)
+    days = ["day1.npz", "day2.npz", "day3.npz"]
+    held_out = ["--validate-on", tmp_path / "day3.npz"]
+    code, out, err = adar("train", *days, *held_out, "--out", "run", *QUICK[:-1])
+    assert code == 0, err
+    parts = [line.split()[:2] for line in out.splitlines()]
+    assert all([name, part] in parts for name, part in zip(days, ("train", "train", "val"), strict=True))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert [one.pop("name") for one in metrics["graphs"]] == days
+    assert [list(one) for one in metrics["graphs"]] == [["train"], ["train"], ["val"]]
+    code, out, err = adar("export", "run", "--out", "bundle", "--json")
+    assert code == 0, err
+    assert json.loads((tmp_path / "bundle" / "manifest.json").read_text())["training"]["data"] == days
+    code, out, err = adar("run", "day4.npz", "--bundle", "bundle", "--json")
+    assert code == 0, err
+    assert json.loads(out)["nodes"] == 60
+
+
+def test_a_graph_must_be_left_to_train_on(adar, tmp_path: Path) -> None:
+    write_graph(tmp_path / "a.npz", random_graph(60, 150))
+    code, _, err = adar("train", "a.npz", "--validate-on", "./a.npz", *QUICK)
+    assert code == 2
+    assert "leaves no graph to train on" in err
+
+
+@pytest.mark.usefixtures("short_calibration")
+def test_the_preset_accurate_searches_and_prints_the_cost(adar, tmp_path: Path) -> None:
+    graph = random_graph(60, 150)
+    write_graph(tmp_path / "g.npz", Graph(graph.features, graph.edge_index, graph.labels))
+    accurate = ["train", "g.npz", "--preset", "accurate", "--dropout", 0.1, "--out", "run", *QUICK[:-1]]
+    code, out, err = adar(*accurate)
+    assert code == 0, err
+    # Dropout and training steps are given: weight decay and label smoothing are left to search.
+    assert "best of 3, 2 more epochs in" in " ".join(out.split())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"]["alignment"] == "mean-inner-product"
+    assert (config["model"]["dropout"], config["training"]["train_steps"]) == (0.1, 1)
+    assert config["training"]["patience"] == 150
+
+
+def test_the_preset_accurate_is_not_for_described_classes(adar, tmp_path: Path) -> None:
+    write_graph(tmp_path / "g.npz", random_graph(60, 150))
+    code, _, err = adar("train", "g.npz", "--preset", "accurate", *QUICK)
+    assert code == 2
+    assert "--preset accurate is for learned classes" in err

@@ -9,7 +9,7 @@ import pytest
 import adar_runtime
 from adar_export import export_bundle
 from adar_runtime import Graph, read_graph, write_graph
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import GraphError
 from adar_train import TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import link_graph, split_graphs, with_split
 from adar_train.prepare import model_config, prepare
@@ -151,24 +151,6 @@ def test_graphs_that_do_not_fit_together_are_refused(second: Graph, message: str
     write_graph(tmp_path / "b.npz", second)
     with pytest.raises(GraphError, match=message):
         prepare([str(tmp_path / "a.npz"), str(tmp_path / "b.npz")])
-
-
-def test_several_graphs_need_described_classes(tmp_path: Path) -> None:
-    write_graph(tmp_path / "a.npz", replace(random_graph(9, 9), target_features=None))
-    with pytest.raises(UsageError, match="describe their classes"):
-        prepare([str(tmp_path / "a.npz")] * 2)
-
-
-def test_graphs_with_one_label_each_need_equal_class_names(tmp_path: Path) -> None:
-    whole = replace(random_graph(9, 9, level="graph"), target_features=None)
-    files = []
-    for index in range(10):
-        files.append(str(tmp_path / f"{index}.npz"))
-        write_graph(files[-1], replace(whole, labels=np.array([index % 2]), class_names=("no", "yes")))
-    assert len(prepare(files)) == 10
-    write_graph(files[-1], replace(whole, labels=np.array([1]), class_names=("yes", "no")))
-    with pytest.raises(GraphError, match=r"9\.npz and .*0\.npz have different class_names"):
-        prepare(files)
 
 
 def test_several_graphs_with_their_own_classes_train_one_model() -> None:

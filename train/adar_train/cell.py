@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adar_runtime.errors import UsageError
 from adar_runtime.graph import NODE, Graph
 from adar_train import fused_autograd as fused
 from adar_train.alignments import COSINE_MARGIN
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from adar_train.model import AdaR
 
 STANDARD, ZERO_SHOT = "standard", "zero-shot"
+COLUMN, COMMON = SCALINGS = ("column", "common")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class ModelConfig:
         proxies: Number of node proxies and number of target proxies, p.
         dropout: Dropout rate of the node states.
         input_dropout: Dropout rate of the features.
+        feature_scaling: How features are scaled before training. "column" gives every column unit spread;
+            "common" gives all columns one factor, so that rare words stay small.
         level: What predictions are made for: "node", "edge" or "graph".
         regression: True if labels are numbers, False if labels are classes.
         alignment: Name of the scalar that the stop rules read, a key of `adar_train.alignments.ALIGNMENTS`.
@@ -70,6 +74,7 @@ class ModelConfig:
     proxies: int = 32
     dropout: float = 0.2
     input_dropout: float = 0.0
+    feature_scaling: str = COLUMN
     level: str = NODE
     regression: bool = False
     alignment: str = COSINE_MARGIN
@@ -77,6 +82,12 @@ class ModelConfig:
     step_info: bool = True
     relation: bool = True
     unit_step: bool = False
+
+    def __post_init__(self) -> None:
+        if self.feature_scaling not in SCALINGS:
+            raise UsageError(
+                f"unknown feature_scaling {self.feature_scaling!r}: choose one of {', '.join(SCALINGS)}"
+            )
 
 
 def current_settings(saved: Mapping[str, Any]) -> dict[str, Any]:

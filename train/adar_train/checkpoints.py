@@ -28,10 +28,12 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     random: np.random.Generator,
     progress: Mapping[str, Any],
+    average: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write weights, best weights, optimiser and random states as tensors, `progress` as JSON metadata."""
+    """Write weights (also best and averaged), optimiser and random states; `progress` as JSON metadata."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in (average or {}).items()}
     for index, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in values.items()}
     tensors["random.torch"] = torch.get_rng_state()
@@ -63,8 +65,8 @@ def check_settings(path: Path, saved: Mapping[str, Any] | None, current: Mapping
 
 def load_checkpoint(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, random: np.random.Generator
-) -> dict[str, Tensor]:
-    """Restore model, optimiser and random states in place; return the best weights."""
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Restore model, optimiser and random states in place; return the best and the averaged weights."""
     with _reading(path):
         with safe_open(path, framework="pt") as file:
             meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -76,7 +78,7 @@ def load_checkpoint(
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         torch.set_rng_state(tensors["random.torch"])
         random.bit_generator.state = parse_json(meta["random.numpy"])
-        return _part(tensors, "best")
+        return _part(tensors, "best"), _part(tensors, "average")
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:

@@ -1,6 +1,7 @@
 """Evaluate PyTorch models: every step of every budget, model selection, and the calibration of the exit."""
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ def exit_metrics(
 ) -> dict[str, Any]:
     """Calibrate the exit rule on every step of the budgets; return the rule and the metrics at the exit.
 
-    "train", "val" and "test" are the metrics of the largest budget; "intervals" has their 95 % intervals and
-    the numbers of labels.
+    "train", "val" and "test" are the metrics of the largest budget; "intervals" has their 95 % intervals
+    and the numbers of labels. With several graphs, they are means over
+    the graphs with labels in that part, and "graphs" has the metrics of each graph.
     """
     found = {
         budget: curves(model, graphs, tensors, budget, split, intervals=budget == max(budgets), sample="val")
@@ -35,14 +37,17 @@ def exit_metrics(
     }
     chosen = calibrate(list(found.values()))
     rule = make_rule(chosen.rule)
-    by_budget = {budget: _at_exit(group, rule) for budget, group in found.items()}
+    at_exit = {budget: [c.metrics[c.answer_step(rule)] for c in group] for budget, group in found.items()}
+    by_budget = {budget: _mean_metrics(of_graphs) for budget, of_graphs in at_exit.items()}
     targets = model.config.targets or graphs[0].targets
+    of_graphs = at_exit[max(at_exit)]
     return {
         "metric": metric_name(targets, regression=graphs[0].regression),
         **by_budget[max(by_budget)],
         "intervals": _intervals(found[max(found)], rule),
         **chosen.to_dict(),
         "budgets": {str(budget): scores for budget, scores in by_budget.items()},
+        **({"graphs": of_graphs} if len(of_graphs) > 1 else {}),
     }
 
 
@@ -96,24 +101,29 @@ def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment
 def final_metrics(
     model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int, part: str
 ) -> list[float]:
-    """The metric at the last step: one per graph; if each graph has one label, one for all graphs."""
+    """The metric at the last step: one per graph; if each graph has one label, one for all graphs.
+
+    Graphs without labels in `part`, or where the metric is undefined, are left out.
+    """
     model.eval()
+    known = [graph.labelled(part, split) is not None for graph in graphs]
+    graphs, tensors = list(compress(graphs, known)), list(compress(tensors, known))
     scores = []
     for tensor in tensors:
         *_, last = model.trajectory(tensor, times(budget, unit_step=model.config.unit_step))
         scores.append(model.scores(last, tensor).cpu().numpy())
     if graphs[0].level == GRAPH:
         return [pooled_metrics(graphs, scores, split, [part])[part]]
-    return [split_metrics(g, s, split, [part])[part] for g, s in zip(graphs, scores, strict=True)]
+    found = [split_metrics(g, s, split, [part]) for g, s in zip(graphs, scores, strict=True)]
+    return [metrics[part] for metrics in found if part in metrics]
 
 
-def _at_exit(group: Sequence[Curve], rule: StopRule) -> dict[str, float]:
-    """The metric of each part of the split at the exit, as the mean over graphs."""
-    at = [curve.metrics[curve.answer_step(rule)] for curve in group]
+def _mean_metrics(of_graphs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The metric of each part of the split, as the mean over the graphs that have it."""
     return {
-        part: float(np.mean([m[part] for m in at if part in m]))
+        part: float(np.mean([metrics[part] for metrics in of_graphs if part in metrics]))
         for part in PARTS
-        if any(part in m for m in at)
+        if any(part in metrics for metrics in of_graphs)
     }
 
 

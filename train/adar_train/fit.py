@@ -23,8 +23,8 @@ def fit(
     """Build AdaR for the graphs, initialise it from their features, and train it.
 
     Args:
-        graphs: Graphs with labels, a train_mask and a val_mask. Several graphs train one model together if
-            they describe their classes or if each graph has one label.
+        graphs: Graphs with labels, a train_mask and a val_mask. Several graphs train one model together: they
+            have the same features and either the same classes, or descriptions of their own classes.
         model_config: Sizes and variant of the model.
         config: Settings of the training.
         on_epoch: Called after every epoch, for example to show progress.

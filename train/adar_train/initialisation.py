@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from adar_runtime.graph import Graph, SparseRows
-from adar_train.cell import Velocity
+from adar_train.cell import COMMON, Velocity
 from adar_train.tensors import GraphTensors
 
 if TYPE_CHECKING:
@@ -44,10 +44,15 @@ def scale_labels(model: "Model", labels: Sequence[NDArray[np.float32]]) -> None:
 
 
 def _scale_features(model: "AdaR", graphs: Sequence[Graph]) -> None:
-    """Give every column zero mean and unit spread, and rows a length of √f, at most `LONGEST_ROW`."""
+    """Give every column zero mean, and rows a length of √f, at most `LONGEST_ROW`.
+
+    Every column gets unit spread or, with the feature scaling "common", all columns get the same factor.
+    """
     mean, variance = _moments_of_all(graphs)
     spread = np.sqrt(variance)
-    if isinstance(graphs[0].features, SparseRows):  # a rare word does not get a larger scale
+    if model.config.feature_scaling == COMMON:
+        spread = np.where(spread > 1e-6 * np.maximum(1, np.abs(mean)), np.sqrt(variance.mean()), 0)
+    elif isinstance(graphs[0].features, SparseRows):  # a rare word does not get a larger scale
         spread = np.maximum(spread, 0.3 * np.sqrt(variance.mean()))
     # A column that is constant here gets scale 0, so that it has no effect on graphs where it varies.
     varies = spread > 1e-6 * np.maximum(1, np.abs(mean))

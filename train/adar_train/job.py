@@ -1,7 +1,7 @@
 """One training from start to folder: build or resume, train, log to TensorBoard, write the run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -12,14 +12,16 @@ import torch
 from adar_runtime import run_files
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import Graph
-from adar_train import distributed
+from adar_train import checkpoints, distributed
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.model import Model
-from adar_train.runs import check_free, finished_metrics, save_run
+from adar_train.runs import check_free, finished_metrics, public_name, save_run
+from adar_train.search import Settings, halve, round_epochs
+from adar_train.tensors import GraphTensors
 from adar_train.trainer import Epoch, Fitted, Trainer
 
 
@@ -46,12 +48,15 @@ class Job:
         resume: bool = False,
         overwrite: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
+        choices: Sequence[Settings] = (),
+        on_search: Callable[[Settings, Epoch], None] = lambda *_: None,
     ) -> dict[str, Any]:
         """Train, write the run and return its metrics.
 
         `resume` continues from the checkpoint. Without a checkpoint, training starts from the beginning, and
         a run that is finished with the same settings is kept: a supervisor can always pass `resume`.
-        `overwrite` replaces a run.
+        `overwrite` replaces a run. With several `choices` of settings, successive halving chooses one of them
+        first (`search.py`). A resumed training keeps the settings that were chosen.
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
@@ -64,9 +69,7 @@ class Job:
             check_free(self.out, resume=resume, overwrite=overwrite)
         resume = resume and checkpoint.is_file()
         check_trainable(self.graphs, self.training.split)
-        trainer = self._trainer(device)
-        if resume:
-            trainer.resume(checkpoint)
+        job, trainer = self._prepared(device, checkpoint if resume else None, choices, on_search)
         with TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None) as log:
 
             def report(epoch: Epoch) -> None:
@@ -79,7 +82,35 @@ class Job:
                 if checkpoint.is_file():
                     interrupt.add_note(f"to continue, run the same command with --resume --out {self.out}")
                 raise
-        return self._save(fitted)
+        return job._save(fitted)
+
+    def _prepared(
+        self,
+        device: str,
+        checkpoint: Path | None,
+        choices: Sequence[Settings],
+        on_search: Callable[[Settings, Epoch], None],
+    ) -> tuple["Job", Trainer]:
+        """The job with its final settings, and its trainer: resumed, chosen by a search, or new."""
+        if checkpoint is not None:
+            searched = checkpoints.read_progress(checkpoint).get("search")
+            job = self._with(searched[0]["settings"] if searched else dict(*choices[:1]))
+            trainer = job._trainer(device)
+            trainer.resume(checkpoint)
+            return job, trainer
+        if len(choices) < 2:
+            job = self._with(dict(*choices))
+            return job, job._trainer(device)
+        place = distributed.choose_device(device)
+        tensors = [GraphTensors.of(graph, place) for graph in self.graphs]
+
+        def make(settings: Settings) -> Trainer:
+            job = self._with(settings)
+            return Trainer(self.graphs, job._build(), job.training, place, tensors)
+
+        settings, trainer, tried = halve(choices, make, round_epochs(self.graphs[0]), on_search)
+        trainer.search = [asdict(one) for one in tried]
+        return self._with(settings), trainer
 
     def search(
         self,
@@ -115,6 +146,9 @@ class Job:
         return Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))
 
     def _save(self, fitted: Fitted) -> dict[str, Any]:
+        if "graphs" in fitted.metrics:
+            of_graphs = zip(self.names, fitted.metrics["graphs"], strict=True)
+            fitted.metrics["graphs"] = [{"name": public_name(name)} | found for name, found in of_graphs]
         if distributed.rank() == 0:
             save_run(self.out, fitted, self.graphs[0], self.names, self.training)
         return fitted.metrics

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from adar_runtime.graph import NODE
 from adar_train.cell import State
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
@@ -35,18 +36,13 @@ def task_loss(
 
 def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
     """Compute L_step: the distance of each step's movement from the negative task gradient at its start."""
-    touched = graph.touched(chosen)
-    terms = [
-        _distance(task_gradient(model, before, graph, chosen), before.nodes - after.nodes, touched)
-        for before, after in pairwise(states)
-    ]
+    terms = [_distance(model, before, after, graph, chosen) for before, after in pairwise(states)]
     return torch.stack(terms).mean()
 
 
 def full_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
     """Compute L_full: the distance of the whole movement from the negative task gradient at the start."""
-    moved = states[0].nodes - states[-1].nodes
-    return _distance(task_gradient(model, states[0], graph, chosen), moved, graph.touched(chosen))
+    return _distance(model, states[0], states[-1], graph, chosen)
 
 
 def task_gradient(model: Model, state: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
@@ -58,6 +54,23 @@ def task_gradient(model: Model, state: State, graph: GraphTensors, chosen: Tenso
     return gradient
 
 
-def _distance(gradient: Tensor, moved: Tensor, touched: Tensor) -> Tensor:
-    # ‖·‖₁ is the mean over entries, so that no term depends on the number of nodes.
-    return (gradient - moved)[touched].abs().mean()
+def _distance(model: Model, before: State, after: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
+    """‖∇H − (H_before − H_after)‖₁ over the nodes that the chosen outputs depend on."""
+    # ‖·‖₁ is taken as the mean over entries, so that no term depends on how many nodes there are.
+    if graph.level == NODE and not model.config.regression:
+        start = before.nodes[chosen]
+        gradient = class_gradient(model, start.detach(), before.targets.detach(), graph, chosen)
+        return functional.l1_loss(start - after.nodes[chosen], gradient)
+    gradient = task_gradient(model, before, graph, chosen)
+    return (gradient - (before.nodes - after.nodes))[graph.touched(chosen)].abs().mean()
+
+
+def class_gradient(
+    model: Model, nodes: Tensor, targets: Tensor, graph: GraphTensors, chosen: Tensor
+) -> Tensor:
+    """The chosen rows [k, d] of `task_gradient` for node classes, in closed form: (softmax − one-hot) C."""
+    assert graph.labels is not None
+    error = model.products(nodes, targets).softmax(dim=1)  # [k, c]
+    error[torch.arange(len(chosen), device=chosen.device), graph.labels[chosen]] -= 1
+    gradient = error @ targets
+    return gradient / nodes.shape[1] ** 0.5 if model.variant.scaled_scores else gradient

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adar_runtime.errors import GraphError
+from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
 from adar_train.cell import ModelConfig
 from adar_train.data import load
 from adar_train.data.checks import check_together
-from adar_train.data.splits import link_graph, split_graphs, with_split
+from adar_train.data.classes import match_classes
+from adar_train.data.splits import leave_out, link_graph, node_splits, split_graphs
 
 
 def prepare(
@@ -17,13 +18,18 @@ def prepare(
     task: str | None = None,
     seed: int = 0,
     on_note: Callable[[str], None] = lambda _: None,
+    validate_on: int = 0,
 ) -> list[Graph]:
     """Load the graphs, draw missing splits and, for links, pairs to classify; check that they fit together.
 
     `on_note` receives a line about every change to the data: a split that was drawn, edges that were changed.
+    The last `validate_on` graphs are for validation only, with all their labels; the validation labels of the
+    other graphs are trained on.
     """
     graphs = [load(name) for name in names]
     if task == EDGE:
+        if validate_on and any(graph.pairs is None for graph in graphs):
+            raise UsageError("--validate-on needs graphs with their own pairs: it does not draw links")
         loaded = graphs
         graphs = [graph if graph.pairs is not None else link_graph(graph, seed) for graph in loaded]
         for name, before, after in zip(names, loaded, graphs, strict=True):
@@ -33,11 +39,14 @@ def prepare(
         if wrong is not None:
             raise GraphError(f"{wrong}: the graph has no labels for each {task}; choose another --task")
     check_together(names, graphs)
+    graphs = match_classes(names, graphs)
+    if validate_on:
+        return leave_out(graphs, validate_on)
     if graphs[0].level == GRAPH:
         split = split_graphs(graphs, seed)
         _note_drawn_masks(f"{len(graphs)} graphs", graphs, split, on_note)
         return split
-    split = [with_split(graph, seed) for graph in graphs]
+    split = node_splits(graphs, seed)
     for name, before, after in zip(names, graphs, split, strict=True):
         _note_drawn_masks(name, [before], [after], on_note)
     return split

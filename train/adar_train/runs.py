@@ -18,7 +18,7 @@ from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import check_replaceable, check_writable, write_file, writing
 from adar_runtime.graph import Graph
-from adar_runtime.graph.formats import read_graph, write_graph
+from adar_runtime.graph.formats import FORMATS, read_graph, write_graph
 from adar_runtime.json_files import parse_json
 from adar_runtime.run_files import find_weights
 from adar_train.baselines import BASELINES
@@ -189,6 +189,11 @@ def _read_object(file: Path, *keys: str) -> dict[str, Any]:
         if key not in content:
             raise ValueError(f"{file.name} has no {key!r}")
     return content
+
+
+def public_name(data: str) -> str:
+    """The name of a data set; of a file, without its folders, which must not appear in a bundle."""
+    return Path(data).name if Path(data).suffix in FORMATS else data
 
 
 def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> None:

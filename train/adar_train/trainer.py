@@ -27,6 +27,7 @@ from adar_train.model import Model
 from adar_train.objective import Episodes, Objective, WholeGraphs
 from adar_train.tensors import GraphTensors
 from adar_train.time_grids import GRIDS
+from adar_train.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Trainer:
         model: The model to train. It is moved to the device and changed in place.
         config: Settings of the training.
         device: PyTorch device to train on.
+        tensors: The graphs as tensors on the device, if they exist already: several trainers can share them.
 
     Raises:
         GraphError: If a graph has no labels to learn from, or none to select a model by.
@@ -92,14 +94,19 @@ class Trainer:
     """
 
     def __init__(
-        self, graphs: Sequence[Graph], model: Model, config: TrainConfig, device: torch.device | str = "cpu"
+        self,
+        graphs: Sequence[Graph],
+        model: Model,
+        config: TrainConfig,
+        device: torch.device | str = "cpu",
+        tensors: Sequence[GraphTensors] | None = None,
     ) -> None:
         check_trainable(graphs, config.split)
         self.graphs = graphs
         self.config = config
         self.model = model.to(device)
         self.device = torch.device(device)
-        self.tensors = [GraphTensors.of(graph, device) for graph in graphs]
+        self.tensors = tensors or [GraphTensors.of(graph, device) for graph in graphs]
         self._check_processes()
         if model.config.regression:
             scale_labels(model, self._training_labels())
@@ -117,6 +124,9 @@ class Trainer:
         model.gradient_checkpoints = config.gradient_checkpoints
         self.random = np.random.default_rng(config.seed)
         self.objective: Any = distributed.share_gradients(Objective(model, config))
+        self.average = WeightAverage(model, config.ema_decay) if config.ema_decay else None
+        self.search: list[dict[str, Any]] = []  # the candidates of a search, the chosen one first
+        self._torch_random = torch.get_rng_state()  # the state for `advance`
         self.best: dict[str, Tensor] = deepcopy(model.state_dict())
         self.best_val: float | None = None
         self.history: list[dict[str, Any]] = []
@@ -144,11 +154,11 @@ class Trainer:
         """
         if self.config.episodes and self.best_val is None:
             self.best_val = self._validate()  # keeps the initial weights if training only makes them worse
+        if self.search:
+            torch.set_rng_state(self._torch_random)
         try:
-            while len(self.history) < self.config.epochs:
-                with deferred_signals():
-                    self._epoch()
-                on_epoch(Epoch(len(self.history), self.history[-1]["loss"], self.best_val))
+            while not self.finished:
+                self._next(on_epoch)
                 if checkpoint and len(self.history) % checkpoint_every == 0:
                     self.save(checkpoint)
         except KeyboardInterrupt:
@@ -158,6 +168,36 @@ class Trainer:
         self.model.load_state_dict(self.best)
         trained_on = describe(self.graphs, self.config.split)
         return Fitted(self.model.eval(), self._metrics(), self.history, trained_on)
+
+    def advance(self, epochs: int, on_epoch: Callable[[Epoch], None] = lambda _: None) -> None:
+        """Train for some epochs, or up to the end. Trainers can take turns: each has its random state.
+
+        Args:
+            epochs: Number of epochs.
+            on_epoch: Called after every epoch.
+
+        Raises:
+            DivergedError: If the loss is no longer finite.
+        """
+        torch.set_rng_state(self._torch_random)
+        until = len(self.history) + epochs
+        while len(self.history) < until and not self.finished:
+            self._next(on_epoch)
+        self._torch_random = torch.get_rng_state()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or the last `patience` epochs gave no better validation."""
+        done, patience = len(self.history), self.config.patience
+        if done >= self.config.epochs:
+            return True
+        return bool(patience) and self.best_epoch is not None and done - self.best_epoch >= patience
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The first epoch with the best validation; None before the first validation."""
+        found = [row for row in self.history if "val" in row]
+        return max(found, key=lambda row: (row["val"], -row["epoch"]))["epoch"] if found else None
 
     def save(self, path: Path) -> None:
         """Write a checkpoint after the last complete epoch. Only the first process writes.
@@ -171,8 +211,12 @@ class Trainer:
                 "history": self.history,
                 "best_val": self.best_val,
                 "seconds": self.seconds,
+                "search": self.search,
             }
-            checkpoints.save_checkpoint(path, self.model, self.best, self.optimizer, self.random, progress)
+            average = self.average.values if self.average else None
+            checkpoints.save_checkpoint(
+                path, self.model, self.best, self.optimizer, self.random, progress, average
+            )
 
     def resume(self, path: Path) -> None:
         """Continue from a checkpoint: `run` then gives the losses of an uninterrupted training.
@@ -185,7 +229,10 @@ class Trainer:
         """
         progress = checkpoints.read_progress(path)
         checkpoints.check_settings(path, progress.get("settings"), self._settings)
-        self.best = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random)
+        self.best, average = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random)
+        if self.average:
+            self.average.load(average)
+        self.search, self._torch_random = progress.get("search", []), torch.get_rng_state()
         self.history, self.best_val = progress["history"], progress["best_val"]
         self.seconds = progress["seconds"]
 
@@ -215,6 +262,11 @@ class Trainer:
             if (mask := graph.labelled("train", self.config.split)) is not None
         ]
 
+    def _next(self, on_epoch: Callable[[Epoch], None]) -> None:
+        with deferred_signals():
+            self._epoch()
+        on_epoch(Epoch(len(self.history), self.history[-1]["loss"], self.best_val))
+
     def _epoch(self) -> None:
         started, number = time.perf_counter(), len(self.history)
         loss = self._update(self.config.lr * self.config.lr_factor(number))
@@ -222,9 +274,10 @@ class Trainer:
             raise DivergedError(f"the loss is no longer finite in epoch {number + 1}: try a smaller --lr")
         row: dict[str, Any] = {"epoch": number + 1, "loss": loss}
         if (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.epochs:
-            row["val"] = self._validate()
-            if self.best_val is None or row["val"] > self.best_val:
-                self.best, self.best_val = deepcopy(self.model.state_dict()), row["val"]
+            with self.average.applied() if self.average else nullcontext():
+                row["val"] = self._validate()
+                if self.best_val is None or row["val"] > self.best_val:
+                    self.best, self.best_val = deepcopy(self.model.state_dict()), row["val"]
         self.history.append(row)
         self.seconds += time.perf_counter() - started
 
@@ -250,6 +303,8 @@ class Trainer:
             total += loss.detach()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
+        if self.average:
+            self.average.update(len(self.history))
         return distributed.mean(total)
 
     def _autocast(self) -> Any:
@@ -268,9 +323,21 @@ class Trainer:
             self.model, self.graphs, self.tensors, self.config.exit_budgets, self.config.split
         )
         return found | {
+            **self._search_metrics(),
             "epochs": len(self.history),
             "seconds": round(self.seconds, 2),
             "calibration_seconds": round(time.perf_counter() - started, 2),
             "seed": self.config.seed,
             "split": self.config.split,
+        }
+
+    def _search_metrics(self) -> dict[str, Any]:
+        """The candidates of a search, and the epochs and seconds of those that were not chosen."""
+        if not self.search:
+            return {}
+        others = self.search[1:]
+        return {
+            "search": self.search,
+            "search_epochs": sum(one["epochs"] for one in others),
+            "search_seconds": round(sum(one["seconds"] for one in others), 2),
         }

@@ -56,12 +56,13 @@ def calibrate(groups: Groups, part: str = "val") -> Exit:
     """Choose the exit by the validation metric; no other labels are used.
 
     Args:
-        groups: The curves of each budget, one for each graph.
+        groups: The curves of each budget, one for each graph. Graphs without labels in `part` do not count.
         part: The part of the split to calibrate on.
 
     Returns:
         The rule, and the numbers that it was chosen by.
     """
+    groups = [[curve for curve in curves if part in curve.metrics[0]] for curves in groups]
     table = [[np.array(curve.metric(part)) for curve in curves] for curves in groups]
     best_time = _best_time(groups, table)
     at_best = _steps_at(groups, best_time)

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import GraphError
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
 
 
 def check_trainable(graphs: Sequence[Graph], split: int) -> None:
-    """Refuse graphs without labels to learn from or without labels to select a model by."""
+    """Refuse graphs without labels to learn from or without labels to select a model by.
+
+    Several graphs may be divided among the parts: it is enough if one of them has labels in a part.
+    """
     if any(graph.labels is None for graph in graphs):
         raise GraphError("the graph has no labels: training needs y")
     for name in ("train", "val"):
         if all(getattr(graph, f"{name}_mask") is None for graph in graphs):
             raise GraphError(f"the graph has no {name}_mask: training needs train_mask and val_mask")
-        known = [graph.labelled(name, split) is not None for graph in graphs]
-        # Graphs with one label each are divided among the parts; other graphs have outputs in every part.
-        if not (any(known) if graphs[0].level == GRAPH else all(known)):
+        if all(graph.labelled(name, split) is None for graph in graphs):
             raise GraphError(
                 f"nothing in {name}_mask has a label: training needs labels in train_mask and val_mask"
             )
@@ -42,33 +43,54 @@ def check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             raise GraphError(
                 f"only one of {name} and {names[0]} describes its classes: give both or neither a target_x"
             )
-        named = {graph.class_names, first.class_names} - {None}
-        if first.target_features is None and len(named) > 1:
-            raise GraphError(
-                f"{name} and {names[0]} have different class_names: "
-                "give both the same names in the same order"
-            )
-    if len(graphs) > 1 and first.target_features is None and first.level != GRAPH:
-        raise UsageError("several graphs train together only if they describe their classes (target_x)")
+        if first.target_features is None:
+            _check_same_targets((names[0], first), (name, graph))
+
+
+def _check_same_targets(first: tuple[str, Graph], second: tuple[str, Graph]) -> None:
+    """Refuse graphs that cannot share their learned targets."""
+    (one, graph), (other, candidate) = first, second
+    if graph.regression and graph.targets != candidate.targets:
+        raise GraphError(
+            f"{other} has {candidate.targets} regression targets and {one} has {graph.targets}: "
+            "graphs that train together need the same targets"
+        )
+    if graph.regression and graph.class_names != candidate.class_names:
+        raise GraphError(
+            f"{other} and {one} have different class_names: "
+            "for regression, give both the same names in the same order"
+        )
+    if (graph.class_names is None) != (candidate.class_names is None):
+        raise GraphError(
+            f"only one of {other} and {one} names its classes: give both or neither class_names, "
+            "so that the same class is found in both"
+        )
+
+
+def _shares_targets(graphs: Sequence[Graph]) -> bool:
+    """Whether all graphs have the same classes. Graphs with target_x have classes of their own."""
+    return graphs[0].level == GRAPH or graphs[0].target_features is None
 
 
 def _fewest_classes(graphs: Sequence[Graph], split: int) -> int:
-    """The number of classes among the training labels of the graph with the fewest."""
+    """The number of classes among the training labels: of all graphs or, with target_x, the smallest."""
     seen = [
         set(graph.labels[mask].tolist())
         for graph in graphs
         if (mask := graph.labelled("train", split)) is not None and graph.labels is not None
     ]
-    return len(set().union(*seen)) if graphs[0].level == GRAPH else min(len(classes) for classes in seen)
+    return len(set().union(*seen)) if _shares_targets(graphs) else min(len(classes) for classes in seen)
 
 
 def _check_measurable(graphs: Sequence[Graph], split: int) -> None:
-    """Two classes are scored by ROC-AUC, which needs both classes among the validation labels."""
-    groups = [graphs] if graphs[0].level == GRAPH else [[graph] for graph in graphs]
+    """Two classes are scored by ROC-AUC, which needs both classes among the validation labels of a graph."""
+    validated = [graph for graph in graphs if graph.labelled("val", split) is not None]
+    groups = [validated] if graphs[0].level == GRAPH else [[graph] for graph in validated]
+    targets = max(graph.targets for graph in graphs) if _shares_targets(graphs) else 0
+    measured = []
     for group in groups:
-        targets = max(graph.targets for graph in group)
-        zeros = [np.zeros((graph.outputs, targets), np.float32) for graph in group]
-        if "val" not in pooled_metrics(group, zeros, split):
-            raise GraphError(
-                "all labels in val_mask are of one class: model selection needs both classes there"
-            )
+        zeros = [np.zeros((graph.outputs, targets or graph.targets), np.float32) for graph in group]
+        measured.append("val" in pooled_metrics(group, zeros, split))
+    # A graph without both classes is left out of the mean over graphs that share their targets.
+    if not (any(measured) if _shares_targets(graphs) else all(measured)):
+        raise GraphError("all labels in val_mask are of one class: model selection needs both classes there")

@@ -43,6 +43,47 @@ def split_graphs(graphs: list[Graph], seed: int = 0) -> list[Graph]:
     ]
 
 
+def node_splits(graphs: Sequence[Graph], seed: int = 0) -> list[Graph]:
+    """Graphs with their own masks; what training needs is drawn by `with_split`.
+
+    A graph with train_mask and without val_mask stays as it is if another graph has validation labels.
+    """
+    validated = any(graph.val_mask is not None and graph.val_mask.any() for graph in graphs)
+    return [
+        graph if validated and graph.train_mask is not None else with_split(graph, seed) for graph in graphs
+    ]
+
+
+def leave_out(graphs: Sequence[Graph], count: int) -> list[Graph]:
+    """Graphs of which the last `count` are for validation only, and the others for training and the test."""
+    known = [graph.labelled(ALL) for graph in graphs]
+    if any(labels is None for labels in known):
+        raise GraphError("the graph has no labels: training needs y")
+    rows = max(_splits(graph) for graph in graphs[:-count]) or 1
+    every = [np.tile(np.asarray(labels), (rows, 1)) for labels in known]
+    train = [_train_only(graph, labels) for graph, labels in zip(graphs[:-count], every, strict=False)]
+    validation = [
+        replace(graph, train_mask=None, val_mask=labels, test_mask=None)
+        for graph, labels in zip(graphs[-count:], every[-count:], strict=True)
+    ]
+    return train + validation
+
+
+def _train_only(graph: Graph, known: Mask) -> Graph:
+    """The graph with its validation labels in train_mask; without a train_mask, all labels but the test's."""
+    if graph.train_mask is None:
+        test = graph.test_mask
+        train = known if test is None else known[: len(test)] & ~test
+        return replace(graph, train_mask=train, val_mask=None)
+    train = graph.train_mask if graph.val_mask is None else graph.train_mask | graph.val_mask
+    return replace(graph, train_mask=train, val_mask=None)
+
+
+def _splits(graph: Graph) -> int:
+    """The number of splits in the masks of a graph; 0 without masks."""
+    return max((len(mask) for name in MASKS if (mask := getattr(graph, name)) is not None), default=0)
+
+
 def _as_columns(masks: Sequence[Mask | None]) -> Mask:
     """One row per split and one column per graph; False for a graph without this mask."""
     splits = {len(mask) for mask in masks if mask is not None}
