@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import is_installed, require
 from adar_deploy.paths import run_folders
-from adar_runtime.run_files import CONFIG, WEIGHTS, find_weights, has_weights
+from adar_runtime.bundle.run_files import CONFIG, WEIGHTS, find_weights, has_weights
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle

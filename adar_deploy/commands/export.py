@@ -48,7 +48,7 @@ def export(
     """
     require("export")
     from adar_export import export_bundle
-    from adar_runtime.run_files import GRAPH
+    from adar_runtime.bundle.run_files import GRAPH
     from adar_train.runs import load_run, newest_run
 
     if tensorrt:

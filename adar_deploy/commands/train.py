@@ -1,20 +1,19 @@
 """The command `adar-deploy train`."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, err, print_facts, print_next, print_note
+from adar_deploy.console import Bar, err, print_note
 from adar_deploy.environment import require
-from adar_deploy.formatting import exit_rule, metric_title, outputs_of, percent, with_interval
+from adar_deploy.formatting import percent
 from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS, graph_files
+from adar_deploy.training_output import settings_line, show_training
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
-MAX_GRAPHS = 10  # in the table after training; metrics.json has all
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
@@ -260,7 +259,7 @@ def train(
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
 
         def show_search(tried: dict[str, Any], epoch: Any) -> None:
-            bar.update(0, f"search: epoch {epoch.number} of {_words(tried)}")
+            bar.update(0, f"search: epoch {epoch.number} of {settings_line(tried)}")
 
         if search:
             metrics = job.search(SEARCH, device, show, overwrite)
@@ -277,7 +276,7 @@ def train(
                 on_search=show_search,
             )
     if first:
-        _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
+        show_training(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 
 
 def _names(given: list[str], validate_on: list[str]) -> tuple[list[str], int]:
@@ -310,57 +309,3 @@ def _check_ablations(removed: set[Ablation], preset: Preset | None, described: b
     if (losses and preset in (None, Preset.quick)) or (parts and described):
         word = min(losses or parts)
         raise UsageError(f"the default model has no {word} to remove: add --preset transductive or zero-shot")
-
-
-def _words(settings: dict[str, Any]) -> str:
-    """Settings of a candidate in one line."""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
-
-
-def _search_facts(metrics: dict[str, Any]) -> dict[str, str]:
-    """What the search of --preset accurate chose, and its cost."""
-    if "search_epochs" not in metrics:
-        return {}
-    return {
-        "search": f"{_words(metrics['search'][0]['settings'])}; best of {len(metrics['search'])}, "
-        f"{metrics['search_epochs']} more epochs in {metrics['search_seconds']:.0f} s"
-    }
-
-
-def _parts(metrics: dict[str, Any]) -> str:
-    """The metric of one graph on each part of the split, in one line."""
-    from adar_runtime.graph import PARTS
-
-    return ", ".join(f"{part} {percent(metrics[part])}" for part in PARTS if part in metrics) or "no labels"
-
-
-def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, as_json: bool) -> None:
-    from adar_runtime.graph import PARTS
-    from adar_runtime.run_files import GRAPH
-
-    graph = out / GRAPH
-    if as_json:
-        typer.echo(json.dumps(metrics | {"run": str(out), "graph": str(graph)}))
-        return
-    metric = metric_title(metrics["metric"])
-    facts = {
-        "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
-        "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
-        f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
-        **_search_facts(metrics),
-        **{
-            f"{part} {metric}": with_interval(
-                metrics[part], metrics["intervals"].get(part), outputs_of(graphs[0].level)
-            )
-            for part in PARTS
-            if part in metrics
-        },
-        **{one["name"]: _parts(one) for one in metrics.get("graphs", [])[:MAX_GRAPHS]},
-        "stop rule": exit_rule(metrics["exit"]),
-        "reason": metrics["exit_reason"],
-        "run": out,
-        "graph": graph,
-    }
-    print_facts("trained", facts)
-    if exportable:
-        print_next("export", out, "--opset", 17)

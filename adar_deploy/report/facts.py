@@ -8,8 +8,8 @@ from adar_deploy.environment import environment
 from adar_deploy.model_folders import ModelFolders, name_of_run
 from adar_deploy.paths import run_folders
 from adar_deploy.report.measure import OnProgress, measure_on
+from adar_runtime.bundle.run_files import CONFIG, GRAPH, HISTORY, METRICS
 from adar_runtime.evaluation.training_data import KEY
-from adar_runtime.run_files import CONFIG, GRAPH, HISTORY, METRICS
 
 if TYPE_CHECKING:
     from adar_runtime.graph import Graph

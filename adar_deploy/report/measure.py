@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.model_folders import ModelFolders, open_subject
-from adar_runtime.run_files import METRICS
+from adar_runtime.bundle.run_files import METRICS
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph

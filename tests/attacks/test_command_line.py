@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from adar_runtime import Graph, write_graph
-from adar_runtime.run_files import CONFIG, WEIGHTS
+from adar_runtime.bundle.run_files import CONFIG, WEIGHTS
 from tests.attacks import (
     measured,
     test_manifest,

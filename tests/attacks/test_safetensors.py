@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, WEIGHTS
 from adar_runtime.errors import RunFolderError
-from adar_runtime.run_files import CHECKPOINT, CONFIG, WEIGHTS
 from adar_train import AdaR, ModelConfig, load_run
 from adar_train.checkpoints import load_checkpoint
 

@@ -12,8 +12,8 @@ import adar_runtime
 from adar_runtime import read_graph
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars
 from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG
 from adar_runtime.errors import RunFolderError
-from adar_runtime.run_files import CHECKPOINT, CONFIG
 from adar_train import load_run
 from tests.faults.conftest import KILLS, Server, left_behind
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from adar_deploy.cli import main
 from adar_export import export_bundle
 from adar_runtime import Graph
+from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, GRAPH, HISTORY
 from adar_runtime.errors import RunFolderError
-from adar_runtime.run_files import CHECKPOINT, CONFIG, GRAPH, HISTORY
 from adar_train import Epoch, ModelConfig, TrainConfig, load_run
 from adar_train.evaluate import curves
 from adar_train.job import Job

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from adar_runtime import run_files
+from adar_runtime.bundle import run_files
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed

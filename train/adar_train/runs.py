@@ -12,7 +12,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from adar_runtime import run_files
+from adar_runtime.bundle import run_files
+from adar_runtime.bundle.run_files import find_weights
 from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
@@ -20,7 +21,6 @@ from adar_runtime.files import check_replaceable, check_writable, write_file, wr
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import FORMATS, read_graph, write_graph
 from adar_runtime.json_files import parse_json
-from adar_runtime.run_files import find_weights
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig

@@ -10,6 +10,7 @@ from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import known_models, memory, onnx_guard, signature
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.measured_solvers import measured_settings
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.files import read_bundle_file
@@ -310,21 +311,6 @@ class Bundle:
             )
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
-
-
-def measured_settings(manifest: Manifest, solver: str) -> dict[str, Any] | None:
-    """The settings with which a solver was measured to reproduce many Euler steps; None if not measured."""
-    calls = manifest.calls_needed(solver)
-    return SOLVERS[solver].measured_settings(calls, manifest.trial(solver, calls))
-
-
-def usable_solvers(manifest: Manifest) -> list[str]:
-    """The solvers that reproduce many Euler steps with this bundle without further settings."""
-    return [
-        name
-        for name, kind in SOLVERS.items()
-        if (manifest.behaves_like_ode or not kind.needs_ode) and measured_settings(manifest, name) is not None
-    ]
 
 
 def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
