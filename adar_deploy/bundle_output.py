@@ -27,7 +27,7 @@ def readable(bundle: Path) -> Iterator[None]:
 
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise BundleError(
             f"{bundle}: the manifest has values that cannot be shown ({reason(error)}): export the run again"
         ) from error

@@ -8,6 +8,9 @@ An option can be set for one command, or for all commands that have it:
 
 In pyproject.toml the same keys are under [tool.adar]. An unknown key is an error. Unknown variables are
 ignored: they may belong to another program.
+
+A file in the working folder may have come with somebody else's data. It is read without being named, so it
+may not set the options in NOT_FROM_WORKING_FOLDER. A file that the user names may set everything.
 """
 
 import os
@@ -20,7 +23,36 @@ import typer
 from typer.core import TyperGroup
 
 PREFIX = "ADAR"
+MAX_BYTES = 2**20  # of a file with options
+MAX_DEPTH = 20  # of tables and lists in it
 FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one wins
+NOT_FROM_WORKING_FOLDER = {
+    "where files are written": ("out", "output", "plot", "timing-cache", "signature"),
+    "what is replaced or installed": ("overwrite", "rebuild", "install"),
+    "which model is loaded": ("bundle", "run", "model", "allow-unknown-model"),
+    "whose keys and signatures are used": (
+        "private-key",
+        "public-key",
+        "password",
+        "sigstore",
+        "identity",
+        "issuer",
+    ),
+}
+"""Options that a configuration file in the working folder may not set, by what they decide."""
+
+ONLY_READ = (
+    "data",
+    "graph",
+    "graphs",
+    "nodes",
+    "edges",
+    "classes",
+    "source",
+    "labels",
+    "table",
+)
+"""The other options that name files: graphs and tables, which may come from anybody."""
 
 
 class Parameter(NamedTuple):
@@ -66,7 +98,7 @@ class ConfigurableGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         given = ctx.params.get("config")
         files = [given] if given else [Path(name) for name in FILES if Path(name).is_file()]
-        ctx.default_map = read_defaults(self, files)
+        ctx.default_map = read_defaults(self, files, named=bool(given))
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -83,8 +115,11 @@ def parameters_of(group: Any, words: tuple[str, ...] = ()) -> Iterator[Parameter
             yield from (Parameter((*words, name), parameter) for parameter in command.params)
 
 
-def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
-    """Options in the files, by command and parameter. Later files override earlier ones."""
+def read_defaults(group: Any, files: list[Path], *, named: bool) -> dict[str, Any]:
+    """Options in the files, by command and parameter. Later files override earlier ones.
+
+    `named` says whether the user named the file, instead of being in its folder.
+    """
     known, defaults = list(parameters_of(group)), dict[str, Any]()
     for path in files:
         for key, value in sorted(_flat(_content(path)), key=lambda entry: len(entry[0])):
@@ -92,6 +127,8 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
             matching = [one for one in known if one.name == name and command in ((), one.command)]
             if not matching:
                 raise _error(path, f"unknown option {'.'.join(key)}: {_hint(key, known)}")
+            if not named:
+                _check_allowed(path, key, name)
             for parameter in matching:
                 if isinstance(value, bool) and not getattr(parameter.parsed_by, "is_flag", False):
                     raise _error(
@@ -104,16 +141,43 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
     return defaults
 
 
+def _check_allowed(path: Path, key: tuple[str, ...], name: str) -> None:
+    """Refuse an option that a file in the working folder may not set."""
+    for what, names in NOT_FROM_WORKING_FOLDER.items():
+        if name in names:
+            raise _error(
+                path,
+                f"{'.'.join(key)} decides {what}, which a file in the working folder may not: give the "
+                f"option on the command line, or name the file with --config {path}",
+            )
+
+
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1).decode()
+        if len(text) > MAX_BYTES:
+            raise _error(path, f"larger than {MAX_BYTES:,} bytes, which is too large for options")
+        content: Any = tomllib.loads(text)
     except OSError as error:
         raise _error(path, f"cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # not TOML, or not text
+    except (ValueError, RecursionError) as error:  # not TOML, not text, or nested too deeply
         raise _error(path, f"is not TOML: {error}") from error
     if path.name == "pyproject.toml":
-        content = content.get("tool", {}).get("adar", {})
-    return content
+        for name in ("tool", "adar"):
+            content = content.get(name, {})
+            if not isinstance(content, dict):
+                raise _error(path, f"{name} is not a table: write the options under [tool.adar]")
+    if _is_deeper(content, MAX_DEPTH):
+        raise _error(path, f"nested more than {MAX_DEPTH} levels deep")
+    return dict(content)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _flat(table: Mapping[str, Any], key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

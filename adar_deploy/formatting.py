@@ -12,6 +12,24 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
+def with_interval(share: float, found: Mapping[str, Any] | None, unit: str | None = None) -> str:
+    """A metric with its 95 % interval where that is wider than ± half a point: "33 % [6, 79] of 3 nodes"."""
+    if not found:
+        return percent(share)
+    low, high = (100 * bound for bound in found["interval"])
+    if high - low <= 1:
+        return percent(share)
+    wide = high - low > 10
+    bounds = f"[{low:.0f}, {high:.0f}]" if wide else f"[{low:.1f}, {high:.1f}]"
+    value = f"{100 * share:.0f} %" if wide else percent(share)
+    return f"{value} {bounds}" + (f" of {found['count']:,} {unit}" if unit else "")
+
+
+def outputs_of(level: str) -> str:
+    """What a model of this level predicts, in the plural: nodes, pairs or graphs."""
+    return {"node": "nodes", "edge": "pairs", "graph": "graphs"}.get(level, "labels")
+
+
 def seconds(value: float) -> str:
     """A duration with its unit: seconds, or milliseconds where it is shorter than one second."""
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.3g} ms"

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.console import print_facts, print_note, print_rows, printable
-from adar_deploy.formatting import metric_title, percent
+from adar_deploy.formatting import metric_title, outputs_of, with_interval
 from adar_deploy.paths import output_paths
 
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Bundle, Graph, Result, Solver, Step, StopRule
+    from adar_runtime.evaluation.uncertainty import Estimate
     from adar_runtime.prediction_files import Writer
 
 
@@ -22,8 +23,11 @@ class Success:
     nodes: int
     edges: int
     metric: str
-    metrics: dict[str, float]  # for each part of the split or for all labels; empty without labels
+    level: str
+    metrics: "dict[str, Estimate]"  # for each part of the split or for all labels; empty without labels
     result: "Result"
+    training_split: bool = False  # the parts are those that the model was trained with
+    warnings: tuple[str, ...] = ()  # about the metric
     unscored: str = ""  # why there is no metric although the graph has labels
     written: tuple[Path, ...] = ()
 
@@ -46,9 +50,23 @@ class Success:
             "timings": result.timings,
             "alignment": result.alignment,
             "times": result.times,
-            "metrics": {"metric": self.metric, **self.metrics} if self.metrics else {},
+            "metrics": self._metrics() if self.metrics else {},
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({"unscored": self.unscored} if self.unscored else {}),
         }
+
+    def _metrics(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            **{part: found.value for part, found in self.metrics.items()},
+            "intervals": {part: found.to_dict() for part, found in self.metrics.items()},
+            "training_split": self.training_split,
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about the metric."""
+        return (*self.warnings, *([self.unscored] if self.unscored else []))
 
 
 @dataclass(frozen=True)
@@ -93,30 +111,38 @@ class Inference:
         for step in loop:
             on_step(step)
         result = loop.result()
-        metrics, unscored = self._score(graph, result)
         return Success(
             path=path,
             nodes=graph.nodes,
             edges=graph.edges,
             metric=metric_name(result.scores.shape[1], regression=result.regression),
-            metrics=metrics,
+            level=graph.level,
             result=result,
-            unscored=unscored,
+            **self._score(graph, result),
         )
 
-    def _score(self, graph: "Graph", result: "Result") -> tuple[dict[str, float], str]:
+    def _score(self, graph: "Graph", result: "Result") -> dict[str, Any]:
         """The metrics or, where the labels are not classes of the model, the reason for having none."""
-        from adar_runtime.errors import LabelsError
-        from adar_runtime.evaluation.metrics import scored_part, split_metrics
+        from adar_runtime.errors import BundleError, LabelsError
+        from adar_runtime.evaluation.scoring import choose_outputs
+        from adar_runtime.evaluation.uncertainty import pooled_estimates
         from adar_runtime.graph import PARTS
         from adar_runtime.graph.labels import align_labels
 
+        if graph.labels is None:
+            return {"metrics": {}}
+        split = self.bundle.split_for(graph)
         try:
-            graph = align_labels(self.bundle.manifest, graph)
-        except LabelsError as error:
-            return {}, f"not scored: {error}"
-        parts = list(dict.fromkeys([*PARTS, scored_part([graph])]))
-        return split_metrics(graph, result.scores, self.bundle.split_for(graph), parts), ""
+            aligned = align_labels(self.bundle.manifest, graph)
+            chosen = choose_outputs(self.bundle.manifest.training, [aligned], split)
+        except (LabelsError, BundleError) as error:
+            return {"metrics": {}, "unscored": f"not scored: {error}"}
+        parts = list(dict.fromkeys([*PARTS, chosen.part]))
+        return {
+            "metrics": pooled_estimates(chosen.graphs, [result.scores], split, parts),
+            "training_split": chosen.recognised,
+            "warnings": tuple(chosen.warnings),
+        }
 
 
 @dataclass(frozen=True)
@@ -176,8 +202,8 @@ def show_results(results: Sequence[Success | Failure], *, several: bool) -> None
         facts["written"] = f"{len(written)} files, the first {written[0]}"
     print_facts("", facts)
     for one in successes:
-        if one.unscored:
-            print_note(printable(f"{one.path}: {one.unscored}"))
+        for note in one.notes:
+            print_note(printable(f"{one.path}: {note}"))
 
 
 def _show_one(done: Success) -> None:
@@ -190,13 +216,20 @@ def _show_one(done: Success) -> None:
         "predictions from": f"t = {result.best_time:.2f}, call {result.best_step:,}",
         "backend": result.backend,
         "time": f"{result.seconds:.2f} s ({phases})",
-        **{_metric_label(part, done.metric): percent(value) for part, value in done.metrics.items()},
+        **{
+            _metric_label(part, done.metric): with_interval(
+                found.value, found.to_dict(), outputs_of(done.level)
+            )
+            for part, found in done.metrics.items()
+        },
     }
+    if done.training_split:
+        facts["split"] = "that of the training: the model was trained on this graph"
     if done.written:
         facts["written"] = ", ".join(map(str, done.written))
     print_facts("predicted", facts)
-    if done.unscored:
-        print_note(printable(done.unscored))
+    for note in done.notes:
+        print_note(printable(note))
 
 
 def _metric_label(part: str, metric: str) -> str:
@@ -213,6 +246,6 @@ def _row(done: Success) -> tuple[str, ...]:
         f"{result.cell_calls}",
         f"{result.best_time:.2f}",
         result.stop_reason.name.lower().replace("_", " "),
-        f"{part} {percent(done.metrics[part])}" if part else "–",
+        f"{part} {with_interval(done.metrics[part].value, done.metrics[part].to_dict())}" if part else "–",
         f"{result.seconds:.2f}",
     )

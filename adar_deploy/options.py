@@ -1,17 +1,19 @@
 """Options that several commands have, and how their values are read.
 
-The choices of an option come from the registries of the runtime: a solver, stop rule or backend that is
-added there can be chosen on the command line without a change here.
+The choices of an option come from the registries of the runtime, and so do the options for the settings of
+solvers and stop rules: one that is added there needs no change here.
 """
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from adar_runtime.backends import AUTO, BACKENDS
+from adar_runtime.loop.registry import Setting, settings_of
 from adar_runtime.loop.solvers import SOLVERS
 from adar_runtime.loop.stopping import RULES
 
@@ -46,22 +48,125 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+AllowUnknownModel = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown-model",
+        help="Accept ONNX models that this version does not export. They run in a process of their own, with "
+        "limits of memory and time.",
+    ),
+]
 BundleArgument = Annotated[Path, typer.Argument(help="Folder of an exported bundle.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-MaxSteps = Annotated[int, typer.Option(help="Step budget: the largest number of cell calls.")]
+MaxSteps = Annotated[
+    int,
+    typer.Option(help="Budget: Euler steps from t = 0 to t = 1. A run makes at most this many cell calls."),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what --out contains, if adar-deploy wrote it.")
+]
 RunOption = Annotated[
     Path | None,
     typer.Option(
         "--run",
         help="Training run that the bundle was exported from.",
-        show_default="the run in runs/ with the same weights",
+        show_default="the run with the same weights, in runs/ or beside the bundle",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
+SignatureOption = Annotated[
+    Path | None, typer.Option(help="File of the signature.", show_default="model.sig in the bundle")
+]
 Split = Annotated[int, typer.Option(min=0, help="Index of the split, for graphs that have several.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one per core")
 ]
+
+
+class RegistryOptions(NamedTuple):
+    """The options of a registry: one chooses a class by name, the others are the settings of the classes."""
+
+    chooser: str  # the parameter of the command whose value is the name of a class
+    noun: str
+    registry: Mapping[str, type]
+    default: str  # shown in the help; {} stands for the default of the class
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """A parameter for each option. Classes whose settings have the same option share it."""
+        return [self._parameter(option) for option in self._options()]
+
+    def settings(self, name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of the chosen class from the parameters of the command. None means not given."""
+        from adar_runtime.errors import UsageError
+
+        kind = self.registry.get(name or "")
+        own = {one.option: one.name for one in settings_of(kind)} if kind else {}
+        chosen = {}
+        for option, owners in self._options().items():
+            value = given[_parameter_name(option)]
+            if value is None:
+                continue
+            if option not in own:
+                names = " or ".join(owners)
+                raise UsageError(
+                    f"--{option} is a setting of the {self.noun} {names}: add --{self.chooser} {names}"
+                )
+            chosen[own[option]] = value
+        return chosen
+
+    def _options(self) -> dict[str, dict[str, Setting]]:
+        """The settings with this option, by the name of their class."""
+        options: dict[str, dict[str, Setting]] = {}
+        for name, kind in self.registry.items():
+            for one in settings_of(kind):
+                options.setdefault(one.option, {})[name] = one
+        return options
+
+    def _parameter(self, option: str) -> inspect.Parameter:
+        owners = self._options()[option]
+        first = next(iter(owners.values()))
+        info = typer.Option(
+            None,
+            f"--{option}",
+            help=f"{first.help} (--{self.chooser} {' or '.join(owners)}).",
+            show_default=self.default.format(first.default),
+        )
+        return inspect.Parameter(
+            _parameter_name(option),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=info,
+            annotation=first.kind | None,
+        )
+
+
+def _parameter_name(option: str) -> str:
+    return option.replace("-", "_")
+
+
+SOLVER_OPTIONS = RegistryOptions("solver", "solver", SOLVERS, "as measured by the export")
+RULE_OPTIONS = RegistryOptions("exit", "stop rule", RULES, "the bundle's, or {}")
+
+
+def with_settings(*groups: RegistryOptions) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace `**settings` of a command by the options of these registries.
+
+    The options of a registry follow the option that chooses from it. Two options of the same name are a
+    ValueError when the program starts.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+        parameters: list[inspect.Parameter] = []
+        for one in signature.parameters.values():
+            if one.kind is inspect.Parameter.VAR_KEYWORD:
+                continue
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            for group in groups:
+                parameters += group.parameters() if group.chooser == one.name else []
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
 def is_typed(ctx: typer.Context, parameter: str) -> bool:

@@ -1,10 +1,13 @@
 """Errors in the words of a command, as one line like every other error. Typer would draw a box."""
 
 import re
+from copy import copy
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+
+from adar_deploy.help_layout import compact
 
 TyperUsageError: Any = typer.BadParameter.__mro__[1]  # its name and module differ between versions of typer
 
@@ -24,7 +27,15 @@ REWORDED = (
 
 
 class NamedCommand(TyperCommand):
-    """A command that adds its context to every usage error: some of typer's errors lack it."""
+    """A command that adds its context to every usage error (some of typer's lack it), with a compact help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        shown = copy(self)
+        shown.get_params = lambda ctx: [compact(one) for one in self.get_params(ctx)]  # type: ignore[method-assign]
+        shown.collect_usage_pieces = lambda ctx: [  # type: ignore[method-assign]
+            re.sub("[{}]", "", piece) for piece in TyperCommand.collect_usage_pieces(shown, ctx)
+        ]
+        TyperCommand.format_help(shown, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

@@ -1,4 +1,4 @@
-"""What tests build for themselves."""
+"""Graphs and models for tests."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 def random_graph(
     nodes: int, edges: int, *, features: int = 6, classes: int = 3, seed: int = 0, level: str = "node"
 ) -> Graph:
-    """Any graph: directed, with repeated edges, loops and, often, isolated nodes."""
+    """A directed graph with repeated edges, self-loops and often isolated nodes."""
     random = np.random.default_rng(seed)
     outputs = {"node": nodes, "edge": 15, "graph": 1}[level]
     return Graph(
@@ -28,7 +28,7 @@ def random_graph(
 
 
 def awake(config: ModelConfig, seed: int = 0) -> AdaR:
-    """A model whose velocities are not zero, as they are before training."""
+    """A model with random velocities; before training, they are zero."""
     torch.manual_seed(seed)
     model = AdaR(config)
     for name, weight in model.named_parameters():

@@ -59,7 +59,7 @@ def _words() -> list[str]:
 def test_the_loop_is_driven(run, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
     write_graph(tmp_path / "graph.npz", board)
     said = run("drive_the_loop", bundle_folder, tmp_path / "graph.npz")
-    assert "the caller stopped it" in said
+    assert "the caller stopped the loop" in said
     assert "at t = 1 after" in said
 
 

@@ -37,7 +37,9 @@ def build(
     ] = None,
     precision: Annotated[
         PrecisionName | None,
-        typer.Option(help="Refuse a bundle with another precision.", show_default="the bundle's"),
+        typer.Option(
+            help="Required precision of the bundle; another one is an error.", show_default="the bundle's"
+        ),
     ] = None,
     profile: Annotated[
         list[str] | None,
@@ -48,7 +50,8 @@ def build(
         ),
     ] = None,
     optimization_level: Annotated[
-        int, typer.Option(min=0, max=5, help="Effort to find faster kernels; higher builds take longer.")
+        int,
+        typer.Option(min=0, max=5, help="Effort to find faster kernels; higher levels take longer to build."),
     ] = 3,
     workspace: Annotated[
         float | None, typer.Option(help="Scratch memory of an engine, in GiB.", show_default="no limit")

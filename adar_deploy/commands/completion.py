@@ -29,9 +29,7 @@ def completion(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a shell complete commands, options and their values.
-
-    Prints the completion script, or installs it.
+    """Print or install shell completion of commands, options and values.
 
     Example: adar-deploy completion --install
 

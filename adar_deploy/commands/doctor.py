@@ -22,8 +22,8 @@ def doctor(
 ) -> None:
     """Check what works on this machine, and show how to fix what does not work.
 
-    ✓ works, ✗ is broken, – is not installed and not required. Each provider, TensorRT and a small cell are
-    run in a process of their own.
+    ✓ works, ✗ is broken, – is not installed and not required. Providers, TensorRT and a small cell are
+    checked in separate processes.
 
     Exit codes: 0 nothing is broken; 2 something is broken.
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.console import Bar, print_facts, print_note, print_rows
-from adar_deploy.formatting import metric_title, percent
+from adar_deploy.formatting import metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
-from adar_deploy.options import Json, Split, parse_budgets
+from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
 from adar_deploy.paths import graph_files
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 
 
 def evaluate(
+    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
     graphs: Annotated[
         list[Path],
@@ -33,13 +34,15 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")
     ] = None,
+    allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:
     """Score a model on labelled graphs at every step of every budget.
 
     The model's own stop rule chooses the exit step; labels are used for the score only. If a graph has a
-    test mask, the test part is scored, otherwise all labels. If graph and model both name their classes,
-    labels are matched by name.
+    test mask, the test part is scored. A training graph without masks is scored on the test part that
+    train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
+    matched by name. Brackets show 95 % intervals.
 
     Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
     """
@@ -53,7 +56,8 @@ def evaluate(
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_drawable(plot)
-    subject = open_subject(model)
+    allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
+    subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
     loaded = {str(path): [read_graph(path)] for path in graph_files(graphs)}
     if subject.level == GRAPH:  # one label per graph: all graphs are scored together
@@ -82,13 +86,13 @@ def evaluate(
 
 def _show(done: "Evaluation") -> None:
     metric = metric_title(done.metric)
-    print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {done.part} labels"})
+    print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {done.counted}"})
     rows = [
         (
             row["budget"],
             row["exit_step"],
             f"{row['exit_step'] / row['budget']:.2f}",
-            percent(row["at_exit"]),
+            with_interval(row["at_exit"], row),
             percent(row["at_end"]),
             percent(row["best"]),
             f"{row['alignment_at_exit']:.4g}",
@@ -99,5 +103,7 @@ def _show(done: "Evaluation") -> None:
     print_rows(columns, rows)
     if done.free:
         print_rows(["without a model", metric], [(name, percent(value)) for name, value in done.free.items()])
+    for warning in done.warnings:
+        print_note(warning)
     for name, value in done.better_for_free().items():
         print_note(f"{name} needs no model and scores {percent(value)}: on this graph, use it instead")

@@ -59,7 +59,8 @@ def report(
             done += calls
             bar.update(done, what)
 
-        facts = collect(folders, graph, sizes, show)
+        with readable(folders.model):
+            facts = collect(folders, graph, sizes, show)
     with readable(folders.model):
         text = page(facts)
     write_file(output, text.encode())

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,13 +11,16 @@ from adar_deploy.console import Bar, err, print_error, print_note
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.live_status import LiveStatus
 from adar_deploy.options import (
+    RULE_OPTIONS,
+    SOLVER_OPTIONS,
+    AllowUnknownModel,
     Backend,
     ExitRule,
     MaxSteps,
     SolverName,
     Threads,
     is_typed,
-    without_none,
+    with_settings,
 )
 from adar_deploy.paths import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 SOLVER, BACKEND = SolverName("euler"), Backend("auto")
 
 
+@with_settings(RULE_OPTIONS, SOLVER_OPTIONS)
 def run(
     ctx: typer.Context,
     graphs: Annotated[
@@ -43,36 +47,15 @@ def run(
             help="Stop rule: when to stop, and which step to predict from.", show_default="the bundle's"
         ),
     ] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps without a new maximum of the alignment before stopping (--exit peak).",
-            show_default="the bundle's, or 10",
-        ),
-    ] = None,
-    within: Annotated[
-        float | None,
-        typer.Option(
-            help="Remaining movement allowed, as a fraction of the total (--exit converged).",
-            show_default="0.001",
-        ),
-    ] = None,
     solver: Annotated[
-        SolverName, typer.Option(help="ab2 and adaptive reach the result of euler with fewer cell calls.")
+        SolverName, typer.Option(help="Solver. ab2 and adaptive need fewer cell calls than euler.")
     ] = SOLVER,
-    calls: Annotated[
-        int | None,
-        typer.Option(help="Cell calls from t = 0 to t = 1 (ab2).", show_default="as measured by the export"),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(help="Allowed error per step (adaptive).", show_default="as measured by the export"),
-    ] = None,
     backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
     threads: Threads = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
     ] = False,
+    allow_unknown_model: AllowUnknownModel = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -89,6 +72,7 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list for several graphs.")
     ] = False,
+    **settings: Any,
 ) -> None:
     """Run a bundle on graphs, with at most the given number of steps.
 
@@ -102,21 +86,29 @@ def run(
     """
     from adar_runtime import load
     from adar_runtime.backends import TENSORRT
-    from adar_runtime.errors import AdarError, UsageError
+    from adar_runtime.errors import AdarError
 
-    if within is not None and exit != "converged":
-        raise UsageError("--within is a setting of the stop rule converged: add --exit converged")
+    for_solver = SOLVER_OPTIONS.settings(str(solver), settings)
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     outputs = OutputFiles.plan(files, output, plot, several=several)
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
-    opened = load(bundle, str(backend), threads, rebuild=rebuild, trust_engines=trusted)
+    opened = load(
+        bundle,
+        str(backend),
+        threads,
+        rebuild=rebuild,
+        trust_engines=trusted,
+        allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+    )
+    rule = opened.manifest.exit.get("rule") if exit is None else str(exit)
     inference = Inference(
         bundle=opened,
         budget=max_steps,
-        rule=opened.stop_rule(exit and str(exit), **without_none(patience=patience, tolerance=within)),
-        solver=opened.solver(str(solver), **without_none(calls=calls, tolerance=tolerance)),
+        rule=opened.stop_rule(rule, **RULE_OPTIONS.settings(rule, settings)),
+        solver=opened.solver(str(solver), **for_solver),
     )
-    if calls is not None and calls > max_steps and not quiet:
+    calls = for_solver.get("calls", 0)
+    if calls > max_steps and not quiet:
         print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
     results: list[Success | Failure] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:

@@ -9,8 +9,8 @@ import typer
 
 from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.environment import require
-from adar_deploy.formatting import exit_rule, metric_title, percent
-from adar_deploy.options import Device, Seed, Split, without_none
+from adar_deploy.formatting import exit_rule, metric_title, outputs_of, percent, with_interval
+from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS, graph_files
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
@@ -155,7 +155,13 @@ def train(
         ),
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 50,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in --out.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue from the checkpoint in --out; without one, start from the beginning."
+        ),
+    ] = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
     """Train AdaR on labelled graphs.
@@ -176,11 +182,17 @@ def train(
     from adar_train.runs import free_name
     from adar_train.search import candidates
 
+    if resume and out is None:
+        raise UsageError("--resume needs --out, the folder of the run to continue")
     given = data or ["minesweeper"]
     names, validating = _names(given, validate_on or [])
     first = distributed.rank() == 0
     removed = set(without or ())
-    note = (lambda text: print_note(text, to=err)) if first else (lambda _: None)
+
+    def note(text: str) -> None:
+        if first:
+            print_note(text, to=err)
+
     graphs = prepare(names, task, seed, note, validating)
     ours = preset in (None, Preset.quick) and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
@@ -251,7 +263,7 @@ def train(
             bar.update(0, f"search: epoch {epoch.number} of {_words(tried)}")
 
         if search:
-            metrics = job.search(SEARCH, device, show)
+            metrics = job.search(SEARCH, device, show, overwrite)
         else:
             choices = candidates(graphs[0], given_settings) if preset == "accurate" and not baseline else []
             metrics = job.run(
@@ -259,6 +271,8 @@ def train(
                 show,
                 checkpoint_every=checkpoint_every,
                 resume=resume,
+                overwrite=overwrite,
+                on_note=note,
                 choices=choices[:1] if search is False else choices,
                 on_search=show_search,
             )
@@ -334,9 +348,16 @@ def _show(out: Path, graphs: Any, metrics: dict[str, Any], *, exportable: bool, 
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
         f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
         **_search_facts(metrics),
-        **{f"{part} {metric}": percent(metrics[part]) for part in PARTS if part in metrics},
+        **{
+            f"{part} {metric}": with_interval(
+                metrics[part], metrics["intervals"].get(part), outputs_of(graphs[0].level)
+            )
+            for part in PARTS
+            if part in metrics
+        },
         **{one["name"]: _parts(one) for one in metrics.get("graphs", [])[:MAX_GRAPHS]},
         "stop rule": exit_rule(metrics["exit"]),
+        "reason": metrics["exit_reason"],
         "run": out,
         "graph": graph,
     }

@@ -7,9 +7,9 @@ from typing import Any
 from adar_deploy.formatting import percent, plain, seconds
 from adar_deploy.report.charts import WIDE, Axis, Line, line_chart
 from adar_deploy.report.markup import fact_table, figure, section, table
+from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_SAME
 
 Facts = Mapping[str, Any]
-CONVERGED = 1e-3  # fraction of the nodes' movement: a smaller distance counts as the same result
 
 
 def parity_section(facts: Facts) -> str:
@@ -76,7 +76,7 @@ def convergence_section(facts: Facts) -> str:
         for i, (name, points) in enumerate(by_solver.items())
     ]
     calls = [point[0] for points in by_solver.values() for point in points]
-    lines.append(Line("limit", [(min(calls), CONVERGED), (max(calls), CONVERGED)], dotted=True))
+    lines.append(Line("limit", [(min(calls), LARGEST_CHANGE), (max(calls), LARGEST_CHANGE)], dotted=True))
     chart = line_chart(
         lines,
         Axis("cell calls", log=True),
@@ -87,9 +87,10 @@ def convergence_section(facts: Facts) -> str:
     rows = [(name, found["calls"].get(name, "more than tried")) for name in by_solver]
     return section(
         "Convergence and solvers",
-        f"Cell calls needed to match {found['reference']} Euler steps: at most 0.1 % of the nodes' total "
-        f"movement away, and 99.9 % of the predictions equal. Measured on {found['graph']}. Order of "
-        f"convergence: {plain(found['order'])}; Euler's method on an ODE has order 1.",
+        f"Cell calls needed to match {found['reference']} Euler steps: at most {100 * LARGEST_CHANGE:g} % "
+        f"of the nodes' total movement away, and at least {100 * LEAST_SAME:g} % of the predictions equal. "
+        f"Measured on {found['graph']}. Order of convergence: {plain(found['order'])}; Euler's method on an "
+        "ODE has order 1.",
         figure("Distance from the reference, relative to the total movement of the nodes", chart)
         + table(["solver", "cell calls needed"], rows),
     )

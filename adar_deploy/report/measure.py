@@ -50,6 +50,7 @@ def measure_on(
         facts["curves"] = _unscored(subject, graph, budgets, on_progress)
     else:
         facts |= _scored(subject, name, graph, budgets, _split(folders, graph), on_progress)
+        notes.extend(facts["evaluation"]["warnings"])
     if folders.bundle:
         bundle = load(folders.bundle)
         facts["latency"] = latency(bundle, graph, max(budgets), on_progress)
@@ -115,7 +116,7 @@ def _scored(
     return {
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},
-        "answers": _predictions(subject.check(name, graph), names, scores, done.part, split),
+        "answers": _predictions(done.graphs[0], names, scores, done.part, split),
     }
 
 

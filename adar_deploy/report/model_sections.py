@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adar_deploy.formatting import exit_rule, metric_title, percent, plain
+from adar_deploy.formatting import exit_rule, metric_title, percent, plain, with_interval
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.markup import fact_table, figure, section, table
 from adar_runtime.graph import PARTS
@@ -21,11 +21,16 @@ def training_section(facts: Facts) -> str:
         rows["training"] = _settings(training)
     if "seconds" in metrics:
         rows["training time"] = f"{metrics.get('epochs', '?')} epochs, {metrics['seconds']:.0f} s"
-    scores = [f"{part} {percent(metrics[part])}" for part in PARTS if part in metrics]
+    intervals = metrics.get("intervals", {})
+    scores = [
+        f"{part} {with_interval(metrics[part], intervals.get(part))}" for part in PARTS if part in metrics
+    ]
     if scores:
         rows[metric_title(metrics.get("metric", "metric"))] = ", ".join(scores)
     if facts["exit"]:
         rows["stop rule"] = exit_rule(facts["exit"])
+    if "exit_reason" in metrics:
+        rows["reason"] = str(metrics["exit_reason"])
     if "exit_regret" in metrics:
         rows["loss of each stop rule"] = ", ".join(
             f"{name} {percent(value)}" for name, value in metrics["exit_regret"].items()
@@ -109,7 +114,7 @@ def budgets_section(facts: Facts) -> str:
                 (
                     f"{row['budget']:,}",
                     f"{row['exit_step']:,}",
-                    percent(row["at_exit"]),
+                    with_interval(row["at_exit"], row),
                     percent(row["at_end"]),
                     percent(row["best"]),
                     f"{row['alignment_at_exit']:.4g}",
@@ -123,7 +128,7 @@ def budgets_section(facts: Facts) -> str:
     return section(
         "Accuracy and alignment against time and budget",
         "Every budget divides the time from t = 0 to t = 1 into its number of steps. The model's stop rule "
-        "chooses the exit step; labels are used for the score only.",
+        "chooses the exit step; labels are used for the score only. Brackets show 95 % intervals.",
         f'<div class="pair">{drawn}</div>{rows}',
     )
 
@@ -186,9 +191,10 @@ def predictions_section(facts: Facts) -> str:
         )
     else:
         drawn += f'<p class="note">{len(found["classes"])} classes are too many for a confusion matrix.</p>'
-    part, budget = facts["evaluation"]["part"], max(row["budget"] for row in facts["evaluation"]["budgets"])
+    scored = facts["evaluation"]["counted"]
+    budget = max(row["budget"] for row in facts["evaluation"]["budgets"])
     return section(
         "Predictions",
-        f"{part.capitalize()} labels, at the exit step of the budget of {budget} steps.",
+        f"Measured on {scored}, at the exit step of the budget of {budget} steps.",
         f'<div class="pair">{drawn}</div>',
     )

@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from adar_deploy.formatting import metric_title, percent, seconds
+from adar_deploy.formatting import metric_title, seconds, with_interval
 from adar_deploy.report.bundle_sections import (
     convergence_section,
     environment_section,
@@ -65,8 +65,8 @@ def _figures(facts: Facts) -> str:
     if "evaluation" in facts:
         done = facts["evaluation"]
         row = max(done["budgets"], key=lambda row: row["budget"])
-        what = f"{metric_title(done['metric'])}, {done['part']} labels"
-        tiles.append((what, percent(row["at_exit"]), f"at the exit step, budget {row['budget']}"))
+        what = f"{metric_title(done['metric'])}, {done['counted']}"
+        tiles.append((what, with_interval(row["at_exit"], row), f"at the exit step, budget {row['budget']}"))
     if facts.get("curves"):
         last = max(facts["curves"], key=lambda curve: curve["budget"])
         step = last["exit_step"]

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adar_deploy.formatting import metric_title
+from adar_deploy.model_folders import subject_of
 from adar_deploy.report.charts import Axis, Line, Mark, line_chart, svg
 from adar_deploy.report.model_sections import PERCENT
 from adar_deploy.report.page import style
 from adar_runtime import Bundle, Converged, Final, Graph, Peak, load, read_graph
-from adar_runtime.evaluation.curves import Curve, run_moments
-from adar_runtime.evaluation.evaluate import Evaluation, Subject, evaluate
+from adar_runtime.evaluation.curves import Curve
+from adar_runtime.evaluation.evaluate import Evaluation, evaluate
 from adar_runtime.loop.stopping import AtTime, StopRule
 
 FOLDER = Path(__file__).parents[1] / "pictures"
@@ -44,16 +45,7 @@ def main() -> None:
 
 def measured(bundle: Bundle, graph: Graph) -> Evaluation:
     """Score every step of every budget on the test labels."""
-    manifest = bundle.manifest
-    subject = Subject(
-        run=lambda graph, budget: run_moments(bundle, graph, budget),
-        make_rule=bundle.stop_rule,
-        features=manifest.features,
-        level=manifest.level,
-        regression=manifest.regression,
-        targets=manifest.targets,
-    )
-    return evaluate("graph", [graph], subject, BUDGETS, bundle.split_for(graph))
+    return evaluate("graph", [graph], subject_of(bundle), BUDGETS, bundle.split_for(graph))
 
 
 def alignment(found: Evaluation) -> str:
@@ -81,7 +73,7 @@ def alignment(found: Evaluation) -> str:
 
 
 def budget(found: Evaluation) -> str:
-    """Draw the metric at the default exit by budget."""
+    """Draw the metric at the step of the bundle's stop rule by budget."""
     points = [(row["budget"], row["at_exit"]) for row in found.budgets()]
     name = metric_title(found.metric)
     chart = line_chart(

@@ -1,7 +1,7 @@
-"""A bundle as this machine can run it: ONNX Runtime has no bfloat16 products on CPU.
+"""The bf16 emulation: a bf16 bundle in a form that ONNX Runtime can run on a CPU, without bfloat16 products.
 
-The twin is made of the bundle's own graphs, so that comparing it says something about these files: every
-operator that would give small numbers computes in float32, and its result is rounded to them.
+The emulation is made from the bundle's own ONNX models, so comparing it tests these files: every operator
+with a bfloat16 result computes in float32, and its result is rounded to bfloat16.
 """
 
 from collections.abc import Iterator
@@ -22,42 +22,47 @@ from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import BundleError, reason
 
 
-def needs_twin(manifest: Manifest, backend: str) -> bool:
-    """Whether that backend cannot run such a bundle."""
+def needs_emulation(manifest: Manifest, backend: str) -> bool:
+    """Return whether the backend can run the bundle only as an emulation."""
     return backend == CPU and manifest.precision == "bf16"
 
 
 @contextmanager
-def opened(folder: Path, backend: str = CPU, threads: int | None = None) -> Iterator[Bundle]:
-    """The bundle or, where it needs a GPU, its twin. Engines that were built elsewhere are not trusted."""
-    if not needs_twin(read_manifest(folder), backend):
-        yield Bundle(folder, backend, threads, trust_engines=False)
+def opened(
+    folder: Path, backend: str = CPU, threads: int | None = None, *, made_here: bool = False
+) -> Iterator[Bundle]:
+    """Open the bundle, or its bf16 emulation if the backend needs it. Engines from elsewhere stay unused.
+
+    `made_here`: this process has just exported the bundle. Its models may be those of a new variant.
+    """
+    if not needs_emulation(read_manifest(folder), backend):
+        yield Bundle(folder, backend, threads, trust_engines=False, made_here=made_here)
         return
-    manifest, contents = read_bundle(folder)
-    twins = {name: _twin_of_file(name, content) for name, content in contents.items()}
-    with TemporaryDirectory() as made:
-        twin = Path(made)
-        files = {name: write_onnx_model(twin, name, proto) for name, proto in twins.items()}
-        (twin / manifests.FILE_NAME).write_text(replace(manifest, onnx_models=files).to_json())
-        yield Bundle(twin, backend, threads)
+    manifest, contents = read_bundle(folder, allow_unknown_model=made_here)
+    emulations = {name: _emulate_file(name, content) for name, content in contents.items()}
+    with TemporaryDirectory() as temporary:
+        emulated = Path(temporary)
+        files = {name: write_onnx_model(emulated, name, proto) for name, proto in emulations.items()}
+        (emulated / manifests.FILE_NAME).write_text(replace(manifest, onnx_models=files).to_json())
+        yield Bundle(emulated, backend, threads, made_here=True)
 
 
-def _twin_of_file(name: str, content: bytes) -> onnx.ModelProto:
+def _emulate_file(name: str, content: bytes) -> onnx.ModelProto:
     try:
-        return twin_of(parsed(name, content))
+        return emulate(parsed(name, content))
     except (shape_inference.InferenceError, ValueError) as error:
         raise BundleError(
-            f"the bundle's {name} has no twin in float32 ({reason(error)}): export again"
+            f"the bundle's {name} has no bf16 emulation ({reason(error)}): export again"
         ) from error
 
 
-def twin_of(model: onnx.ModelProto, small: int = TensorProto.BFLOAT16) -> onnx.ModelProto:
-    """The same numbers by operators of float32."""
+def emulate(model: onnx.ModelProto, small: int = TensorProto.BFLOAT16) -> onnx.ModelProto:
+    """Return a model that computes in float32 and rounds each result of the type `small` to this type."""
     inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True).graph.value_info
     rounded = {value.name for value in inferred if value.type.tensor_type.elem_type == small}
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    graph = twin.graph
+    emulated = onnx.ModelProto()
+    emulated.CopyFrom(model)
+    graph = emulated.graph
     del graph.node[:], graph.value_info[:]
     for weight in graph.initializer:
         if weight.data_type == small:
@@ -65,11 +70,11 @@ def twin_of(model: onnx.ModelProto, small: int = TensorProto.BFLOAT16) -> onnx.M
             weight.CopyFrom(numpy_helper.from_array(exact, weight.name))
     for node in model.graph.node:
         graph.node.extend(_rounding(node, small) if rounded.intersection(node.output) else [node])
-    return twin
+    return emulated
 
 
 def _rounding(node: NodeProto, small: int) -> list[NodeProto]:
-    """The operator in float32, and its result rounded: it has one, as all of ours have."""
+    """Return the operator in float32, and two casts that round its only result."""
     (name,) = node.output
     exact = NodeProto()
     exact.CopyFrom(node)

@@ -1,4 +1,4 @@
-"""A thin hand for writing ONNX graphs: values are names, operators are method calls, types are known."""
+"""A builder of ONNX models: values are names, operators are method calls, types are known."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +17,14 @@ TYPES = {
     "int32": TensorProto.INT32,
     "int8": TensorProto.INT8,
 }
-IR_VERSION = 8  # the one that came with opset 17; later opsets need no more of it
-AXES_ARE_INPUTS = 18  # the opset from which every Reduce operator takes its axes as ReduceSum always has
+IR_VERSION = 8  # the version of opset 17; later opsets work with it too
+AXES_ARE_INPUTS = 18  # from this opset on, all Reduce operators take their axes as an input
 
 
 class OnnxBuilder:
-    """Collects inputs, weights, operators and outputs of one graph.
+    """Collects the inputs, weights, operators and outputs of one ONNX model.
 
-    `real` is the type of every number that is not said to be of another.
+    `real` is the default type of floating-point values.
     """
 
     def __init__(self, name: str, opset: int, real: str = "float32") -> None:
@@ -39,12 +39,13 @@ class OnnxBuilder:
         self._casts: dict[tuple[str, str], str] = {}
 
     def input(self, name: str, shape: Sequence[int | str], type: str | None = None) -> str:
+        """Declare an input and return its name."""
         self._types[name] = type or self.real
         self._inputs.append(helper.make_tensor_value_info(name, TYPES[self._types[name]], shape))
         return name
 
     def output(self, name: str, value: str, shape: Sequence[int | str]) -> None:
-        """Let a value leave the graph under a name of its own."""
+        """Declare a value as an output, under this name."""
         self._outputs.append(helper.make_tensor_value_info(name, TYPES[self._types[value]], shape))
         if value in self._weights:
             self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
@@ -54,19 +55,19 @@ class OnnxBuilder:
                 names[:] = [name if one == value else one for one in names]
 
     def weight(self, name: str, array: NDArray[Any], type: str | None = None) -> str:
-        """A constant; the same name may be asked for again if it means the same."""
+        """Add a constant and return its name. The same name can be added again with the same values."""
         array = np.asarray(array)
         kept = type or (self.real if array.dtype.kind == "f" else array.dtype.name)
         array = np.asarray(array, helper.tensor_dtype_to_np_dtype(TYPES[kept]), order="C")
         if name in self._weights and not np.array_equal(self._weights[name], array):
-            raise ValueError(f"two weights of one graph are called {name}")
+            raise ValueError(f"two different weights of one model have the name {name}")
         self._weights[name], self._types[name] = array, kept
         return name
 
     def op(
         self, kind: str, *inputs: str, outputs: int = 1, type: str | None = None, **attributes: Any
     ) -> str:
-        """Add an operator and return the name of its first output, which is of its first input's type."""
+        """Add an operator and return its first output, which is of the type `type` or the first input's."""
         value = f"{kind.lower()}_{len(self._nodes)}"
         values = [value, *(f"{value}_{i}" for i in range(1, outputs))]
         self._nodes.append(helper.make_node(kind, inputs, values, name=value, **attributes))
@@ -74,7 +75,7 @@ class OnnxBuilder:
         return value
 
     def cast(self, value: str, type: str) -> str:
-        """The same value in another type, cast once however often it is asked for; or as it is."""
+        """Cast a value to a type, with at most one operator per value and type."""
         if self._types[value] == type:
             return value
         if (value, type) not in self._casts:
@@ -82,13 +83,13 @@ class OnnxBuilder:
         return self._casts[value, type]
 
     def reduce(self, kind: str, value: str, axis: int, *, keepdims: bool = False) -> str:
-        """Reduce along one axis, told of it in the way of this opset."""
+        """Reduce along one axis, which is an input or an attribute, depending on the opset."""
         if kind == "ReduceSum" or self.opset >= AXES_ARE_INPUTS:
             return self.op(kind, value, self.weight(f"axis_{axis}", np.array([axis])), keepdims=int(keepdims))
         return self.op(kind, value, axes=[axis], keepdims=int(keepdims))
 
     def build(self, metadata: dict[str, str]) -> onnx.ModelProto:
-        """The finished model, checked."""
+        """Build the model and check it."""
         weights = [numpy_helper.from_array(array, name) for name, array in self._weights.items()]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, weights)
         imports = [helper.make_opsetid("", self.opset)]

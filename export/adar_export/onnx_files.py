@@ -1,4 +1,4 @@
-"""What an ONNX graph takes and gives, and its file, as a manifest says it."""
+"""ONNX models as a manifest describes them: inputs, outputs and files."""
 
 import hashlib
 from pathlib import Path
@@ -14,12 +14,12 @@ TYPE_NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
 
 
 def ports_of(model: onnx.ModelProto) -> Ports:
-    """Names, types and shapes of all inputs and outputs."""
+    """Return names, types and shapes of all inputs and outputs."""
     return Ports(tuple(map(_port, model.graph.input)), tuple(map(_port, model.graph.output)))
 
 
 def write_onnx_model(folder: Path, name: str, proto: onnx.ModelProto) -> OnnxFile:
-    """The file of a bundle's graph: the same bytes for the same graph."""
+    """Write a model of a bundle. Equal models give equal bytes."""
     content = proto.SerializeToString(deterministic=True)
     file = f"{name}.onnx"
     (folder / file).write_bytes(content)
@@ -27,11 +27,13 @@ def write_onnx_model(folder: Path, name: str, proto: onnx.ModelProto) -> OnnxFil
 
 
 def parsed(name: str, content: bytes) -> onnx.ModelProto:
-    """The graph in a file from outside."""
+    """Parse an ONNX file, or raise a BundleError."""
     try:
         return onnx.load_from_string(content)
-    except Exception as error:  # protobuf's, of whichever of its implementations is installed
-        raise BundleError(f"the bundle's {name} is no ONNX graph ({reason(error)}): export again") from error
+    except Exception as error:  # protobuf's exceptions depend on the installed implementation
+        raise BundleError(
+            f"the bundle's {name} is not an ONNX model ({reason(error)}): export again"
+        ) from error
 
 
 def _port(value: onnx.ValueInfoProto) -> Port:

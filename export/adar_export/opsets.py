@@ -1,4 +1,4 @@
-"""Which opsets can be exported: from the first that has every operator to the newest that runs."""
+"""The opsets that can be exported: from the first with all operators to the newest that ONNX Runtime runs."""
 
 from functools import lru_cache
 
@@ -6,35 +6,38 @@ import onnx
 import onnxruntime as ort
 
 from adar_export.builder import OnnxBuilder
+from adar_runtime.bundle.known_models import OLDEST_OPSET
 from adar_runtime.errors import ExportError, UsageError
 
-OLDEST = 17  # the first with LayerNormalization
+OLDEST = OLDEST_OPSET  # 17, the first with LayerNormalization
 
 
 def check_opset(opset: int) -> None:
-    """Refuse what cannot come out right before any work is done."""
+    """Raise a UsageError for an opset that cannot be exported."""
     if not OLDEST <= opset <= newest():
         raise UsageError(f"opset {opset} cannot be exported: choose {OLDEST} to {newest()}")
 
 
 @lru_cache
 def newest() -> int:
-    """The newest opset that the installed ONNX Runtime takes; `onnx` may know later ones."""
+    """Return the newest opset that the installed ONNX Runtime runs; `onnx` may know newer ones."""
     return next(opset for opset in range(onnx.defs.onnx_opset_version(), OLDEST - 1, -1) if _runs(opset))
 
 
 def _runs(opset: int) -> bool:
-    graph = OnnxBuilder("probe", opset)
-    graph.output("y", graph.op("Neg", graph.input("x", [1])), [1])
+    builder = OnnxBuilder("probe", opset)
+    builder.output("y", builder.op("Neg", builder.input("x", [1])), [1])
     try:
-        ort.InferenceSession(graph.build({}).SerializeToString(), providers=["CPUExecutionProvider"])
-    except Exception:  # its exceptions share no base class
+        ort.InferenceSession(builder.build({}).SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:  # its exceptions have no common base class
         return False
     return True
 
 
 def check_exact(model: onnx.ModelProto, opset: int) -> None:
-    """Refuse a graph of another opset than was asked for: converters keep the old one without a word."""
+    """Raise an ExportError if a model has another opset: converters can keep the old one without an error."""
     found = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     if found != {"ai.onnx": opset}:
-        raise ExportError(f"opset {opset} was asked for and {found} came out: choose another opset")
+        raise ExportError(
+            f"opset {opset} was requested, but the exporter wrote {found}: choose another opset"
+        )

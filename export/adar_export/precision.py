@@ -1,10 +1,10 @@
-"""Which numbers of the cell are small ones, typed in the graph itself: TensorRT 11 has no flag for it.
+"""The precisions of a cell: which values have 16 bits. The ONNX model has the types; TensorRT 11 has no flag.
 
-States, velocities, times, softmax, layer norms, sums over nodes and neighbours and the alignment are float32
-in every precision: a step of 1/300 added to a 16-bit state would be lost in its rounding, and a share of one
-node in 100,000 is below what float16 can hold. What is small are the operands and results of the large
-products, and the messages on their way along the edges. int8 keeps the kernels of the products in a byte
-each, for a smaller file; they are float32 again before they are multiplied.
+States, velocities, times, softmax, layer norms, sums over nodes and neighbours, and the alignment are float32
+in every precision: rounding a 16-bit state would lose a step of 1/300, and float16 cannot represent a share
+of 1/100,000. The operands and results of the large products have the lower precision, and so do the messages
+along the edges. int8 stores the kernels of the products as bytes, for a smaller file; they are converted to
+float32 before they are multiplied.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from adar_runtime.errors import UsageError
 class Precision:
     """The types of a cell."""
 
-    real: str = "float32"  # of what has to be exact
+    real: str = "float32"  # of states, velocities, sums and all other values
     product: str = "float32"  # of the large products
-    weights: str | None = None  # int8: kernels are kept so, with a scale a column
+    weights: str | None = None  # int8: kernels are stored so, with one scale per column
 
 
 PRECISIONS = {
@@ -27,14 +27,14 @@ PRECISIONS = {
     "bf16": Precision(product="bfloat16"),
     "int8": Precision(weights="int8"),
 }
-"""By the names of the command line and the manifest."""
+"""The precisions by their names on the command line and in the manifest."""
 
 EXACT = Precision("float64", "float64")
-"""Not for running: in it, what is the same function gives the same numbers to ten digits."""
+"""For tests: two forms of the same function agree to ten digits."""
 
 
 def precision_of(name: str) -> Precision:
-    """The precision of that name."""
+    """Return the precision with this name, or raise a UsageError."""
     if name not in PRECISIONS:
         raise UsageError(f"there is no precision {name!r}: choose {', '.join(PRECISIONS)}")
     return PRECISIONS[name]

@@ -1,4 +1,4 @@
-"""Graphs to compare on: small ones unlike any that a model was trained on, and a part of the one it was."""
+"""The graphs of the comparison with PyTorch: small ones of several shapes, and a part of the run's graph."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, Spar
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train.cell import ModelConfig
 
-PART = 1_000  # nodes: 300 steps of both sides on so many take seconds
+PART = 1_000  # nodes: 300 steps of bundle and PyTorch then take seconds
 
 
 def random_graph(config: ModelConfig, seed: int = 0) -> Graph:
-    """Small, directed, with isolated nodes, hubs and loops."""
+    """Return a small directed graph with isolated nodes, hubs and self-loops."""
     random = np.random.default_rng(seed)
     nodes, edges = 60, 240
     target = np.minimum(random.geometric(0.1, edges) - 1, nodes - 10)  # many edges end at the first nodes
@@ -18,7 +18,7 @@ def random_graph(config: ModelConfig, seed: int = 0) -> Graph:
 
 
 def star_graph(config: ModelConfig, seed: int = 1) -> Graph:
-    """One hub and nodes that know only it: the longest list of neighbours beside the shortest."""
+    """Return a hub and its leaves: the longest list of neighbours beside the shortest."""
     leaves = np.arange(1, 700)
     hub = np.zeros_like(leaves)
     edges = np.stack([np.concatenate([leaves, hub]), np.concatenate([hub, leaves])])
@@ -26,12 +26,12 @@ def star_graph(config: ModelConfig, seed: int = 1) -> Graph:
 
 
 def lone_node(config: ModelConfig, seed: int = 2) -> Graph:
-    """No edge at all."""
+    """Return one node without edges."""
     return _graph(config, np.random.default_rng(seed), 1, np.zeros((2, 0), np.int64))
 
 
 def shapes_for(config: ModelConfig) -> dict[str, Graph]:
-    """Graphs of several shapes that a model of this kind takes."""
+    """Return graphs of several shapes that fit a model with these settings, by name."""
     return {
         "a random graph": random_graph(config),
         "a star": star_graph(config),
@@ -53,7 +53,7 @@ def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: 
 
 
 def part_of(graph: Graph, size: int = PART) -> Graph:
-    """The graph itself or, of a larger one, nodes that lie together with all edges among them."""
+    """Return the graph or, if it is larger, `size` connected nodes with all edges between them."""
     if graph.nodes <= size:
         return graph
     nodes = _around(graph, size)
@@ -75,26 +75,29 @@ def part_of(graph: Graph, size: int = PART) -> Graph:
 
 
 def _around(graph: Graph, size: int) -> Integers:
-    """The first `size` nodes that a walk in all directions meets; where it ends, it starts anew."""
+    """Return the first `size` nodes of a breadth-first search that ignores the direction of edges.
+
+    When the search has visited a whole component, it continues with another one.
+    """
     both = np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)
     neighbours = Neighbours.of(both, graph.nodes)
-    met = np.zeros(graph.nodes, np.bool_)
-    # Where links are judged, from some that are to be: all of theirs could lie elsewhere.
+    visited = np.zeros(graph.nodes, np.bool_)
+    # For link prediction, the search starts at pairs, so that the part contains some.
     front = np.zeros(1, np.int64) if graph.pairs is None else np.unique(graph.pairs[:, : size // 4])
     found = [front]
     while sum(map(len, found)) < size:
-        met[front] = True
+        visited[front] = True
         around = np.unique(
             neighbours.sources[_ranges(neighbours.starts[front], neighbours.starts[front + 1])]
         )
-        front = around[~met[around]]
-        front = front if len(front) else np.array([met.argmin()])
+        front = around[~visited[around]]
+        front = front if len(front) else np.array([visited.argmin()])
         found.append(front)
     return np.sort(np.concatenate(found)[:size])
 
 
 def _ranges(starts: Integers, stops: Integers) -> Integers:
-    """The numbers from each start to its stop, one range after the other."""
+    """Return the numbers from each start to its stop, one range after the other."""
     lengths = stops - starts
     return np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
 
@@ -109,7 +112,7 @@ def _features(graph: Graph, nodes: Integers) -> Floats | SparseRows:
 
 
 def _renumbered(pairs: Integers, number: Integers) -> tuple[Integers, Integers]:
-    """The pairs of which both nodes are left, by their new numbers, and which they were."""
+    """Return the pairs whose nodes are both in the part, with new node numbers, and their old positions."""
     new = number[pairs]
     kept = np.flatnonzero((new >= 0).all(axis=0))
     return new[:, kept], kept

@@ -1,4 +1,4 @@
-"""Parity: a bundle against PyTorch, names, then shapes, then values, over many steps of several graphs."""
+"""Parity: compare a bundle with PyTorch (names, shapes, values) over many steps on several graphs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,38 +23,68 @@ from adar_train.model import AdaR
 from adar_train.tensors import GraphTensors
 
 STEPS = (1, 10, 100, 300)
-DRIFT = (1, 2, 5, 10, 20, 50, 100, 150, 200, 250)  # steps at which the largest budget is looked at too
+DRIFT = (1, 2, 5, 10, 20, 50, 100, 150, 200, 250)  # steps of the largest budget that are compared too
 TOLERANCES = {"fp32": 1e-3, "int8": 5e-2, "fp16": 2e-2, "bf16": 1e-1}
-"""Largest difference in a state or in the scores, relative to its largest entry. Rounding adds up over the
-steps: what is measured in fp32 after 300 of them is around 1e-5, so this leaves room for other machines and
-no more."""
+"""The largest difference allowed in a state or in the scores, relative to its largest entry. Rounding adds
+up over the steps, in fp32 to about 1e-5 after 300 steps. The rest is a margin for other machines."""
 
 
 DIFFERING = {"fp32": 1e-3, "int8": 5e-2, "fp16": 2e-2, "bf16": 5e-2}
-"""Largest share of predictions that may differ."""
+"""The largest fraction of predictions that may differ."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: a graph, a number of steps, and how far the two lie apart at their end."""
+    """One comparison of a bundle with PyTorch: one graph and one number of steps.
+
+    Attributes:
+        graph: Name of the graph.
+        backend: Name of the backend that ran the bundle.
+        steps: Number of steps.
+        absolute: Largest difference of an entry of the four states or of the scores after the last step.
+        relative: The same, relative to the largest entry of that state or of the scores.
+        predictions: Number of outputs whose predicted class differs.
+        stop: Step from which the bundle's stop rule takes the result.
+        reference_stop: The same, with PyTorch's alignments.
+        metric: The bundle's metric over all labels after the last step. None without labels.
+        reference_metric: The same, of PyTorch.
+        drift: Relative difference of the states after each compared number of steps.
+        outputs: Number of predictions.
+
+    Example:
+        >>> def show(found: Check | Trial) -> None:
+        ...     if isinstance(found, Check):
+        ...         print(found.graph, found.steps, found.relative)
+        >>> export_bundle(run, Path("bundle"), on_progress=show)  # doctest: +SKIP
+    """
 
     graph: str
     backend: str
     steps: int
-    absolute: float  # largest difference of an entry of any of the four states, or of the scores
-    relative: float  # the same, over the largest entry of that state
-    predictions: int  # outputs whose predicted class differs
-    stop: int  # the step that the bundle's exit rule answers from
-    reference_stop: int  # and from PyTorch's alignments
-    metric: float | None  # of all labels at the last step, where there are any
+    absolute: float
+    relative: float
+    predictions: int
+    stop: int
+    reference_stop: int
+    metric: float | None
     reference_metric: float | None
-    drift: dict[int, float] = field(default_factory=dict)  # of the states, relative, after so many steps
-    outputs: int = 1  # that were predicted
+    drift: dict[int, float] = field(default_factory=dict)
+    outputs: int = 1
 
 
 @dataclass(frozen=True)
 class Report:
-    """All comparisons of one bundle."""
+    """All comparisons of one bundle on one backend.
+
+    Attributes:
+        tolerance: Largest relative difference that is allowed.
+        checks: The comparisons.
+        precision: Precision of the bundle. It decides how many predictions may differ.
+
+    Example:
+        >>> Report(1e-3, []).problems()  # empty: bundle and PyTorch agree
+        []
+    """
 
     tolerance: float
     checks: list[Check]
@@ -62,11 +92,15 @@ class Report:
 
     @property
     def needed(self) -> float:
-        """The tolerance that would have passed."""
+        """The largest relative difference of all comparisons; NaN if one of them is NaN."""
         return _largest(check.relative for check in self.checks)
 
     def problems(self) -> list[str]:
-        """What does not agree, all of it."""
+        """Describe everything that does not agree.
+
+        Returns:
+            One line per disagreement, with graph, steps and backend; empty if bundle and PyTorch agree.
+        """
         return [
             f"{found} on {check.graph} after {check.steps} steps ({check.backend})"
             for check in self.checks
@@ -74,18 +108,22 @@ class Report:
         ]
 
     def _wrong(self, check: Check) -> Iterator[str]:
-        if not check.relative <= self.tolerance:  # a NaN is a problem too
+        if not check.relative <= self.tolerance:  # true for NaN too
             yield f"{check.relative:.1e}"
         if check.predictions > self._ties(check.outputs):
             yield f"{check.predictions} of {check.outputs} predictions differ"
 
     def _ties(self, outputs: int) -> int:
-        """How many predictions may differ: so many may lie so near to a tie that rounding decides."""
+        """Return how many predictions may differ: near a tie between two classes, rounding decides."""
         allowed = int(DIFFERING[self.precision] * outputs)
         return allowed if self.precision == "fp32" else max(1, allowed)
 
     def to_dict(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """Convert to the manifest's field `parity`.
+
+        Returns:
+            Plain JSON values.
+        """
         return {
             "reference": "PyTorch",
             "tolerance": self.tolerance,
@@ -101,25 +139,27 @@ def compare(
     steps: Sequence[int] = STEPS,
     on_check: Callable[[Check], None] = lambda _: None,
 ) -> Report:
-    """Run both sides on every graph for every number of steps; whether they agree is the report's to say."""
+    """Run bundle and PyTorch on every graph for every number of steps. `refuse` decides about the report."""
     checks = []
     for name, graph in graphs.items():
         tensors = GraphTensors.of(graph)
         for budget in steps:
-            looked_at = [step for step in DRIFT if step < budget] if budget == max(steps) else []
+            earlier = [step for step in DRIFT if step < budget] if budget == max(steps) else []
             try:
-                checks.append(_check(model, bundle, name, graph, tensors, [*looked_at, budget]))
+                checks.append(_check(model, bundle, name, graph, tensors, [*earlier, budget]))
             except DivergedError as error:
-                what = f"these weights make the recurrence blow up ({error}, on {name})"
-                raise ExportError(f"{what}: train with a smaller --lr") from error
+                raise ExportError(
+                    f"these weights make the recurrence diverge ({error}, on {name}): "
+                    "train with a smaller --lr"
+                ) from error
             on_check(checks[-1])
     precision = bundle.manifest.precision
     return Report(TOLERANCES[precision], checks, precision)
 
 
 def check_ports(path: Path) -> None:
-    """Raise an ExportError that lists every name and shape that is not as it should be."""
-    manifest, contents = read_bundle(path)
+    """Raise an ExportError that lists every wrong name and shape of the inputs and outputs."""
+    manifest, contents = read_bundle(path, allow_unknown_model=True)
     real = {name: ports_of(parsed(name, content)) for name, content in contents.items()}
     found = signature.problems(manifest, real)
     if found:
@@ -127,23 +167,22 @@ def check_ports(path: Path) -> None:
 
 
 def refuse(*reports: Report) -> None:
-    """Raise an ExportError that lists every value, of any backend, that is not as it should be."""
+    """Raise an ExportError that lists every disagreement, of all backends."""
     found = [problem for report in reports for problem in report.problems()]
     if found:
         raise ExportError(f"the bundle and PyTorch {_verdict(reports)}: {'; '.join(found)}")
 
 
 def _verdict(reports: Sequence[Report]) -> str:
-    """In what they disagree."""
+    """Describe the kind of disagreement."""
     needed, tolerance = _largest(report.needed for report in reports), reports[0].tolerance
     if needed <= tolerance:
-        return f"predict different classes, though they agree within the tolerance of {tolerance:.0e}"
-    passing = f"{needed:.1e} would pass" if np.isfinite(needed) else "none would pass: look for a NaN"
-    return f"disagree by more than the tolerance of {tolerance:.0e} ({passing})"
+        return f"predict different classes, although their values agree (allowed difference {tolerance:.0e})"
+    return f"disagree (allowed difference {tolerance:.0e}, largest difference {needed:.1e})"
 
 
 class _Reference(NamedTuple):
-    """PyTorch's side of a comparison: one run, looked at where it will be compared."""
+    """The result of PyTorch: the states at the compared steps, all alignments and the last scores."""
 
     states: dict[int, State]
     alignment: list[float]
@@ -151,28 +190,28 @@ class _Reference(NamedTuple):
 
 
 @torch.no_grad()
-def _reference(model: AdaR, tensors: GraphTensors, budget: int, looked_at: Sequence[int]) -> _Reference:
+def _reference(model: AdaR, tensors: GraphTensors, budget: int, compared: Sequence[int]) -> _Reference:
     states, alignment = {}, []
     for step, state in enumerate(model.trajectory(tensors, times(budget, unit_step=model.config.unit_step))):
         alignment.append(float(model.alignment(state)))
-        if step in looked_at:
+        if step in compared:
             states[step] = state
     return _Reference(states, alignment, model.scores(state, tensors).numpy())
 
 
 def _check(
-    model: AdaR, bundle: Bundle, name: str, graph: Graph, tensors: GraphTensors, looked_at: Sequence[int]
+    model: AdaR, bundle: Bundle, name: str, graph: Graph, tensors: GraphTensors, compared: Sequence[int]
 ) -> Check:
-    """Compare after the last of the steps, which is the budget, and note the distance at the others."""
-    budget = looked_at[-1]
-    loop = bundle.loop(graph, budget, Final())  # first, since it refuses a graph that does not fit
-    # One side after the other: each has threads of its own, which would wait for each other.
-    reference = _reference(model, tensors, budget, looked_at)
+    """Compare after the last step, the budget, and measure the drift at the earlier steps."""
+    budget = compared[-1]
+    loop = bundle.loop(graph, budget, Final())  # first, because it refuses graphs that do not fit the model
+    # One after the other: both have threads, which would compete for the cores.
+    reference = _reference(model, tensors, budget, compared)
     trace: list[float] = []
     distances: dict[int, tuple[float, float]] = {}
     for step in loop:
         trace.append(step.alignment)
-        if step.index in looked_at:
+        if step.index in compared:
             distances[step.index] = _distance(reference.states[step.index], step.state())
     rule, got = bundle.stop_rule(), step.scores()
     of_scores = _difference(reference.scores, got)
@@ -193,30 +232,30 @@ def _check(
 
 
 def _distance(expected: State, got: Mapping[str, Floats]) -> tuple[float, float]:
-    """The largest absolute and the largest relative difference over the parts of a state."""
+    """Return the largest absolute and the largest relative difference over the parts of a state."""
     parts = [_difference(tensor.numpy(), got[name]) for name, tensor in expected._asdict().items()]
     return _largest(absolute for absolute, _ in parts), _largest(relative for _, relative in parts)
 
 
 def _difference(expected: Floats, got: Floats) -> tuple[float, float]:
-    """The largest difference of an entry, and the same over the largest entry."""
-    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which the report tells of
+    """Return the largest difference of an entry, absolute and relative to the largest entry."""
+    with np.errstate(invalid="ignore"):  # infinity - infinity is NaN, which the report shows
         absolute = float(np.abs(expected - got).max())
     return absolute, absolute / max(float(np.abs(expected).max()), 1e-12)
 
 
 def _largest(values: Iterable[float]) -> float:
-    """NaN if one of them is: Python's own max would pass it over."""
+    """Return the maximum; NaN if one value is NaN, which Python's max would ignore."""
     return float(np.max([0.0, *values]))
 
 
 def differing(manifest: Manifest, a: Floats, b: Floats) -> int:
-    """How many outputs are of another class in `a` than in `b`; numbers are of none."""
+    """Count the outputs with another class in `a` than in `b`; 0 for regression."""
     return 0 if manifest.regression else int((a.argmax(axis=1) != b.argmax(axis=1)).sum())
 
 
 def _metric(manifest: Manifest, graph: Graph, scores: Floats) -> float | None:
-    """Of all labels; None where there are none, or they are of other classes than the model's."""
+    """Return the metric of all labels; None without labels, or if their classes are not the model's."""
     try:
         return split_metrics(align_labels(manifest, graph), scores, parts=[ALL]).get(ALL)
     except LabelsError:

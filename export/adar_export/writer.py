@@ -1,4 +1,4 @@
-"""A run -> a bundle: graphs, hashes, proof, manifest, one atomic move."""
+"""Export a run as a bundle: write the ONNX models, compare them with PyTorch, write the manifest."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -21,31 +21,32 @@ from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
+from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
-from adar_runtime.errors import ExportError, UsageError
+from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
 from adar_train.runs import Run, public_name
 
 EXIT = {"rule": "peak", "patience": 10}
-THREADS = 1  # of ONNX Runtime: on graphs as small as the ones compared, more would wait for each other
+THREADS = 1  # of ONNX Runtime: the compared graphs are too small for more threads to help
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """How a bundle is to be."""
+class _ExportOptions:
+    """The options of one export."""
 
     opset: int
     precision: str
     plain: bool
 
     def check(self) -> None:
-        """Refuse what cannot come out right before any work is done."""
+        """Raise a UsageError for options that cannot be exported, before any work is done."""
         check_opset(self.opset)
         precision_of(self.precision)
         if self.plain and self.precision != "fp32":
-            raise UsageError("a plain export is fp32: leave --precision or --plain out")
+            raise UsageError("a plain export is always fp32: remove --precision or --plain")
 
 
 def export_bundle(
@@ -56,54 +57,99 @@ def export_bundle(
     plain: bool = False,
     steps: Sequence[int] = validate.STEPS,
     on_progress: Callable[[Check | Trial], None] = lambda _: None,
+    overwrite: bool = False,
 ) -> Manifest:
-    """Write a bundle that agrees with PyTorch after each of these numbers of `steps`, or none at all.
+    """Export a run as a bundle, compare it with PyTorch, and keep it only if both agree.
 
-    `plain` is for comparison: the cell as the paper writes it, as PyTorch's own exporter gives it.
+    The comparison runs on the graph of the run (on a part of it if it is large) and on three small graphs of
+    other shapes. The export also measures the fewest cell calls that reproduce the result of 300 steps.
+
+    Args:
+        run: The training run, from `adar_train.load_run`.
+        out: Folder for the bundle. A bundle of the same run is replaced, if the export succeeds.
+        opset: ONNX opset of the models.
+        precision: Precision of the large matrix products: "fp32", "fp16", "bf16", or "int8" for weights only.
+        plain: True writes the cell with PyTorch's ONNX exporter from the paper's formulas, as a reference.
+        steps: Numbers of steps after which bundle and PyTorch are compared.
+        on_progress: Receives each `Check` and each `Trial` as soon as it is done.
+        overwrite: True also replaces a bundle of another run.
+
+    Returns:
+        The manifest of the bundle. `manifest.parity` and `manifest.convergence` hold the measurements.
+
+    Raises:
+        UsageError: If the opset or precision is not supported, if `plain` has a precision besides fp32, or if
+            the folder contains a bundle of another run.
+        ExportError: If the run is a baseline, if the bundle and PyTorch disagree, or if states overflow.
+        AdarError: If the folder cannot be written, or it contains something other than a bundle.
+
+    Example:
+        >>> run = adar_train.load_run(Path("runs/minesweeper"))  # doctest: +SKIP
+        >>> manifest = export_bundle(run, Path("bundle"), precision="fp16")  # doctest: +SKIP
+        >>> manifest.parity["needed"]  # the largest relative difference  # doctest: +SKIP
+        0.0004
     """
-    wish = _Wish(opset, precision, plain)
-    wish.check()
+    options = _ExportOptions(opset, precision, plain)
+    options.check()
     model = adar_of(run)
+    if not overwrite:
+        _check_same_run(out, run)
     with new_folder(out, marker=manifests.FILE_NAME) as folder:
         graph = run.graph()
-        manifest = _write(folder, run, model, graph, wish)
+        manifest = _write(folder, run, model, graph, options)
         part = part_of(graph)
         own = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
         graphs = {own: part} | shapes_for(model.config)
-        with opened(folder, threads=THREADS) as bundle:
+        with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
             manifest = replace(manifest, parity=report.to_dict())
-            if not manifest.unit_step:  # whose times grow with the budget: no ODE, nothing to converge to
+            if (
+                not manifest.unit_step
+            ):  # with unit steps, the total time grows with the budget: no limit exists
                 found = convergence.measure(bundle, own, part, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
 
 
+def _check_same_run(out: Path, run: Run) -> None:
+    """Refuse to replace a bundle that was exported from another run."""
+    if not (out / manifests.FILE_NAME).is_file():
+        return
+    try:
+        weights = read_manifest(out).training.get("weights")
+    except AdarError:
+        weights = None
+    if weights != run.fingerprint():
+        raise UsageError(
+            f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
+        )
+
+
 def adar_of(run: Run) -> AdaR:
-    """The model of a run that can be exported."""
+    """Return the AdaR model of a run, or raise an ExportError if the run is a baseline."""
     if not isinstance(run.model, AdaR):
-        raise ExportError(f"{run.path} holds a baseline ({run.config['kind']}): only AdaR is exported")
+        raise ExportError(f"{run.path} holds a baseline ({run.config['kind']}): only AdaR can be exported")
     return run.model
 
 
-def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Manifest:
-    """The graphs, and a manifest that does not know yet how good they are."""
-    protos = build_onnx_models(model, wish.opset, precision_of(wish.precision))
-    if wish.plain:
-        protos["cell"] = export_plain_cell(model, wish.opset)
+def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOptions) -> Manifest:
+    """Write the ONNX models, and a manifest without the measurements."""
+    protos = build_onnx_models(model, options.opset, precision_of(options.precision))
+    if options.plain:
+        protos["cell"] = export_plain_cell(model, options.opset)
     for proto in protos.values():
-        check_exact(proto, wish.opset)
+        check_exact(proto, options.opset)
     config = model.config
     manifest = Manifest(
         features=config.features,
         hidden=config.hidden,
         proxies=config.proxies,
         targets=config.targets,
-        opset=wish.opset,
-        precision=wish.precision,
-        aggregation=EDGES if wish.plain else TABLES,
+        opset=options.opset,
+        precision=options.precision,
+        aggregation=EDGES if options.plain else TABLES,
         level=config.level,
         regression=config.regression,
         unit_step=config.unit_step,
@@ -113,8 +159,9 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, wish: _Wish) -> Ma
         class_names=graph.class_names if config.targets else None,
         training={
             "data": [*map(public_name, run.config["data"])],
+            "run": run.path.resolve().name,
             "weights": run.fingerprint(),
-            **run.metrics,
+            **run.training(),
         },
         versions=_versions(),
     )

@@ -12,7 +12,12 @@ AdarError
 ├── BackendError       a backend does not work on this machine
 │   └── ProfileError   a graph is outside the sizes that the TensorRT engines were built for
 └── DivergedError      the numbers are no longer finite
+
+AdarWarning is not an error: the result is usable, but a part of the input was not used or may mean something
+else. The command line prints it as one line to stderr.
 """
+
+import warnings
 
 
 class AdarError(Exception):
@@ -73,6 +78,15 @@ class ProfileError(BackendError):
 
 class DivergedError(AdarError):
     """The numbers are no longer finite."""
+
+
+class AdarWarning(UserWarning):
+    """A part of the input was not used, or may mean something else than it was read as."""
+
+
+def warn(message: str) -> None:
+    """Give an AdarWarning. It names the caller of the function that was called from outside the package."""
+    warnings.warn(AdarWarning(message), stacklevel=3)
 
 
 def short(value: object, longest: int = 100) -> str:

@@ -6,6 +6,7 @@ To add an output format, write a function that encodes predictions, and add one 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,8 @@ import numpy as np
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.graph import Floats, Integers
 
-FORMULA = ("=", "+", "-", "@")  # a spreadsheet takes a cell that begins like this for a formula
+FORMULA = tuple("=+-@＝＋－＠")  # a spreadsheet takes a cell that begins like this for a formula
+SEPARATOR = re.compile("([,;|:\t])")  # a spreadsheet of another locale splits cells at these characters
 BLOCK_ROWS = 65_536  # rows that are converted to text at once: a number as text takes about 100 bytes
 
 Names = Sequence[str] | None
@@ -133,7 +135,15 @@ def _numbered(name: str, matrix: Integers | Floats) -> dict[str, Any]:
 def _safe_cell(name: str) -> str:
     """A class name as one line of text that a spreadsheet does not take for a formula."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-    return f"'{line}" if line.startswith(FORMULA) and not _is_number(line) else line
+    if _is_number(line):
+        return line
+    # Quotes do not help: a spreadsheet that splits at ";" sees them in the middle of a cell.
+    return "".join(map(_safe_part, SEPARATOR.split(line)))
+
+
+def _safe_part(part: str) -> str:
+    """The text between two separators, with ' before a formula; quotes before the formula may disappear."""
+    return f"'{part}" if part.lstrip(' "').startswith(FORMULA) else part
 
 
 def _is_number(text: str) -> bool:

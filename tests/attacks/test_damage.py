@@ -59,6 +59,7 @@ def is_the_same(graph: Graph) -> bool:
     return np.array_equal(graph.features, X) and np.array_equal(graph.edge_index, EDGES) and known
 
 
+@pytest.mark.filterwarnings("ignore::adar_runtime.errors.AdarWarning")  # of a key with a damaged name
 @pytest.mark.parametrize("damage", [truncated, flipped])
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_graph_is_the_same_or_an_error(name: str, damage, tmp_path: Path, stride: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adar_runtime import read_graph
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import AdarWarning, GraphError, UsageError
 from tests.attacks.payload import Touch, assert_no_code_ran, evil
 
 X, EDGES = np.ones((4, 10), np.float32), np.array([[0, 1], [1, 2]])
@@ -133,7 +133,42 @@ def long_header(path: Path) -> None:
     members(x_npy=b"\x93NUMPY\x02\x00" + struct.pack("<L", 2**32 - 1) + b" " * 20_000)(path)
 
 
+def compressed(**arrays: np.ndarray) -> Callable[[Path], object]:
+    return lambda path: np.savez_compressed(path, **BASE | arrays)
+
+
+def bytes_as_edges(path: Path) -> None:
+    """About 243 kB, which become 2 GB of 64-bit integers."""
+    compressed(edge_index=np.zeros((2, 120_000_000), np.uint8))(path)
+
+
+def bytes_as_rows(path: Path) -> None:
+    """About 156 kB: a sparse matrix of 156 million empty rows."""
+    parts = {"x_indptr": np.zeros(156_000_000, np.uint8), "x_shape": np.array([156_000_000 - 1, 2])}
+    parts |= {"x_indices": np.zeros(0, np.uint8), "x_data": np.zeros(0, np.float32)}
+    np.savez_compressed(path, **parts, edge_index=EDGES)
+
+
+def names_beyond_unicode(path: Path) -> None:
+    """Four bytes per character allow numbers that are no characters."""
+    names = np.frombuffer(b"\xff\xff\xff\x7f" * 4, "<U2")
+    np.savez(path, **BASE, class_names=names)
+
+
 ATTACKS = {
+    "2 GB of integers from bytes": (bytes_as_edges, "would unpack"),
+    "156 million rows from bytes": (bytes_as_rows, "would unpack"),
+    "a not a number in 160 MB": (
+        lambda path: compressed(x=np.full((400_000, 100), np.nan, np.float32))(path),
+        "first at [0, 0]",
+    ),
+    "1 GB of class names": (compressed(class_names=np.zeros(10**6, "<U200")), "would unpack"),
+    "labels of bytes": (compressed(y=np.zeros(10**8, np.uint8)), "would unpack"),
+    "names beyond Unicode": (names_beyond_unicode, "valid Unicode"),
+    "names with half a character": (save(class_names=np.array(["a", "\ud800"])), "class_names[1]"),
+    "a level beyond Unicode": (save(level=np.frombuffer(b"\xff\xff\xff\x7f", "<U1")), "cannot be read"),
+    "a level that is a list": (save(level=np.array(["node", "edge"])), "level is a ndarray"),
+    "features twice": (save(x_data=np.ones(1, np.float32)), "both x and x_data"),
     "a pickle that runs code": (objects, "Python objects"),
     "a pickle in one column of many": (objects_among_numbers, "Python objects"),
     "a pickle in place of an array": (members(x_npy=evil()), "not a readable .npz"),
@@ -192,7 +227,8 @@ def test_unknown_keys_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A megabyte of zeros under an unknown key, with a limit of a thousand bytes."""
     np.savez_compressed(tmp_path / "g.npz", **BASE, unused=np.zeros(10**6, np.uint8))
     monkeypatch.setenv("ADAR_MAX_BYTES", "1000")
-    assert read_graph(tmp_path / "g.npz").nodes == 4
+    with pytest.warns(AdarWarning, match="not used: unused$"):
+        assert read_graph(tmp_path / "g.npz").nodes == 4
     monkeypatch.setenv("ADAR_MAX_BYTES", "100")
     with pytest.raises(GraphError, match="ADAR_MAX_BYTES"):
         read_graph(tmp_path / "g.npz")

@@ -68,7 +68,7 @@ def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp
     )
     assert len(got["alignment"]) == 13
     assert got["stop_reason"] == "budget"
-    assert set(got["metrics"]) == {"metric", "train", "val", "test"}
+    assert set(got["metrics"]) == {"metric", "train", "val", "test", "intervals", "training_split"}
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "json"])
@@ -162,10 +162,13 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("run board.npz --backend onnxruntime-cuda", "onnxruntime-cpu"),
         ("run board.npz --threads 0", "--threads"),
         ("run board.npz --solver rk4", "rk4"),
-        ("run board.npz --solver euler --calls 8", "does not take calls"),
+        (
+            "run board.npz --solver euler --calls 8",
+            "--calls is a setting of the solver ab2: add --solver ab2",
+        ),
         ("run board.npz --solver ab2 --calls 0", "at least 1"),
         ("run board.npz --solver adaptive --tolerance 2", "above 0 and below 1"),
-        ("run board.npz --exit final --patience 3", "'final' does not take patience: that is for peak"),
+        ("run board.npz --exit final --patience 3", "--patience is a setting of the stop rule peak"),
         ("train chess", "no data set"),
         ("train missing.pt", "no such file"),
         ("train nan.pt", "not a finite"),

@@ -11,9 +11,13 @@ import typer
 
 from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
+from adar_deploy.commands.train import Preset
 from adar_deploy.configuration import parameters_of
+from adar_deploy.options import PrecisionName
+from adar_export.precision import PRECISIONS
 from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig
+from adar_train.baselines import BASELINES
 from adar_train.config import PRESETS, preset
 from tests.bundles import edit
 
@@ -60,6 +64,24 @@ def test_help_fits_the_window(adar, monkeypatch: pytest.MonkeyPatch, width: int)
         assert max(map(len, out.splitlines())) <= width
 
 
+@pytest.mark.parametrize("words", COMMAND_WORDS, ids=" ".join)
+def test_help_cuts_nothing_in_80_columns(
+    adar, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = adar(*words, "-h")[1].replace("│", " ").split()
+    plain = {part.strip("[]().,;:<>") for word in shown for part in (word, *word.split("|"))}
+    for one in command_of(words).params:
+        choices = one.type_descriptor.choices or ()
+        default = one.show_default if isinstance(one.show_default, str) else str(one.default or "")
+        help_words = f"{one.help} {default}".split()
+        names = [name for name in (*one.opts, *one.secondary_opts) if name.startswith("-")]
+        for word in (*names, *map(str, choices), *help_words):
+            assert word.strip("[]().,;:") in plain, (one.name, word)
+    if any(one.name == "graphs" for one in command_of(words).params):
+        assert {"GRAPHS...", "[GRAPHS]..."} & set(shown)  # in the usage line
+
+
 def test_commands_are_grouped_by_task(adar) -> None:
     _, out, _ = adar("-h")
     places = [out.index(f"─ {task} ─") for task in (*COMMANDS, "Graphs")]
@@ -92,8 +114,9 @@ def test_a_default_that_the_runtime_chooses_is_shown_as_it_chooses_it(
     bundle_folder: Path, tmp_path: Path
 ) -> None:
     shown = {one.name: one.show_default for one in command_of(("run",)).params}
-    assert float(shown["within"]) == Converged().tolerance
-    assert int(shown["patience"].removeprefix("the bundle's, or ")) == Peak().patience
+    of_rules = {name: shown[name].removeprefix("the bundle's, or ") for name in ("patience", "within")}
+    assert float(of_rules["within"]) == Converged().tolerance
+    assert int(of_rules["patience"]) == Peak().patience
     assert shown["calls"] == shown["tolerance"] == "as measured by the export"
     measured = {"ab2": 17, "adaptive": 23}
     trials = [{"solver": "adaptive", "calls": 23, "tolerance": 0.0625}]
@@ -121,3 +144,11 @@ def test_train_describes_the_presets_with_their_values() -> None:
     for name in ("transductive", "zero-shot"):
         settings = PRESETS[name]
         assert f"{name}: {settings['epochs']} epochs, learning rate {settings['lr']}" in text
+
+
+def test_choices_that_need_pytorch_are_those_of_training_and_export() -> None:
+    """They are written twice: --help must not import PyTorch."""
+    assert [name.value for name in PrecisionName] == list(PRECISIONS)
+    assert [name.value for name in Preset] == list(PRESETS)
+    text = next(one.help for one in command_of(("train",)).params if one.name == "baseline")
+    assert all(name in text for name in BASELINES)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from adar_runtime.backends import AUTO, BACKENDS
 from adar_runtime.loop.solvers import SOLVERS
 from adar_runtime.loop.stopping import RULES
 from adar_runtime.prediction_files import OUTPUT_FORMATS
+from tests.bundles import edit
 from tests.helpers import random_graph
 
 
@@ -166,6 +168,19 @@ def test_how_near_to_rest_the_nodes_have_to_be(
         code, _, err = adar(*options, rule, "--within", 0.5)
         assert code == 2
         assert "add --exit converged" in err
+
+
+def test_a_setting_of_the_rule_of_the_bundle_needs_no_exit(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    own = shutil.copytree(bundle_folder, tmp_path / "own")
+    edit(own, lambda m: m.update(exit={"rule": "converged", "tolerance": 1e-9}))
+    options = ["run", "board.npz", "--bundle", own, "--max-steps", 20, "--json"]
+    assert json.loads(adar(*options)[1])["stop_reason"] == "not_converged"
+    assert json.loads(adar(*options, "--within", 0.5)[1])["stop_reason"] == "converged"
+    code, _, err = adar(*options, "--patience", 3)
+    assert (code, err) == (2, "error: --patience is a setting of the stop rule peak: add --exit peak\n")
 
 
 def test_answers_have_the_names_of_their_classes(

@@ -1,4 +1,4 @@
-"""One step by every cell there is: the training cell, the plain one, and what is exported."""
+"""One step by each form of the cell: the training cell, the plain cell and the exported cell."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 @dataclass
 class Call:
-    """All that one call of a cell takes, in float64."""
+    """The inputs of one cell call, in float64."""
 
     states: Arrays
     before: Arrays
@@ -39,7 +39,7 @@ class Call:
     lead: float
 
     def feeds(self, real: type = np.float64) -> Arrays:
-        """By the names of an exported cell's inputs."""
+        """Return the inputs by their names in an exported cell."""
         floats = self.states | {f"previous_{name}_velocity": v for name, v in self.before.items()}
         floats |= {name: np.array(getattr(self, name)) for name in STEP}
         floats |= {"step_code": self.step_code, "share": 1 / (self.neighbours.counts + 1.0)[:, None]}
@@ -75,7 +75,7 @@ def random_call(
 
 @contextmanager
 def onnx_constants(model: AdaR) -> Iterator[None]:
-    """PyTorch with the slope and the epsilon that a graph has: ONNX keeps attributes in float32."""
+    """Give PyTorch the slope and the epsilon of an ONNX model, whose attributes are float32."""
     slope = float(np.float32(0.01))
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
@@ -89,7 +89,7 @@ def onnx_constants(model: AdaR) -> Iterator[None]:
 
 @torch.no_grad()
 def by_plain_cell(model: AdaR, call: Call) -> Arrays:
-    """What an exported cell has to give, from the formulas of the paper, in float64."""
+    """Return the outputs of an exported cell, computed by the plain cell in float64."""
     edges = torch.from_numpy(np.stack([call.neighbours.sources, call.neighbours.targets]))
     with onnx_constants(model):
         velocities = PlainCell(model)(call.state(), edges, torch.from_numpy(call.step_code), call.lead)
@@ -110,7 +110,7 @@ def by_plain_cell(model: AdaR, call: Call) -> Arrays:
 
 @torch.no_grad()
 def by_training_cell(model: AdaR, call: Call) -> Arrays:
-    """The next states, for a call that is a step of Euler's."""
+    """Return the next states by the training cell; the call must be a step of Euler's method."""
     assert call.weight == call.lead
     assert not call.previous_weight
     share = torch.from_numpy(1 / (call.neighbours.counts + 1.0))[:, None]
@@ -121,7 +121,7 @@ def by_training_cell(model: AdaR, call: Call) -> Arrays:
 
 
 def by_reference(cell: onnx.ModelProto, feeds: Arrays) -> Arrays:
-    """In float64, slowly: ONNX Runtime has no LeakyRelu of it."""
+    """Run an exported cell in float64 with onnx's slow evaluator: ONNX Runtime has no float64 LeakyRelu."""
     return dict(zip(_outputs(cell), ReferenceEvaluator(cell).run(None, feeds), strict=True))
 
 
@@ -138,12 +138,12 @@ def _outputs(cell: onnx.ModelProto) -> list[str]:
 
 
 def assert_close(expected: Arrays, got: Arrays, tolerance: float) -> None:
-    """Every entry, relative to the largest one of its array."""
+    """Compare all entries, relative to the largest entry of each array."""
     for name, array in expected.items():
         assert got[name].shape == np.shape(array), name
     assert distance(expected, got) <= tolerance
 
 
 def distance(expected: Arrays, got: Arrays) -> float:
-    """The largest difference of an entry, relative to the largest one of its array or to 1."""
+    """Return the largest difference of an entry, relative to the largest entry of its array, or to 1."""
     return max(np.abs(x - got[name]).max() / max(1.0, np.abs(x).max()) for name, x in expected.items())

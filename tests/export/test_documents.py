@@ -13,9 +13,17 @@ from adar_export import export_bundle
 from adar_export.precision import PRECISIONS
 from adar_export.validate import TOLERANCES
 from adar_runtime import load
-from adar_runtime.bundle.manifest import AGGREGATIONS, LEAST_ORDER, LEVELS, SCHEMA
+from adar_runtime.bundle.manifest import (
+    AGGREGATIONS,
+    LARGEST_CHANGE,
+    LEAST_ORDER,
+    LEAST_SAME,
+    LEVELS,
+    SCHEMA,
+)
 from adar_runtime.bundle.signature import expected
-from adar_runtime.evaluation.curves import Curve, calibrate
+from adar_runtime.evaluation.calibration import calibrate
+from adar_runtime.evaluation.curves import Curve
 from adar_runtime.loop.stopping import RULES
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
@@ -51,17 +59,15 @@ def test_the_schema_has_the_stop_rules_of_the_runtime() -> None:
     }
 
 
-@pytest.mark.parametrize(("rule", "best"), [("time", (1, 1)), ("peak", (1, 2))])
-def test_calibrated_exits_are_valid_and_documented(
-    bundle_folder: Path, rule: str, best: tuple[int, int]
-) -> None:
-    """The alignment of two graphs peaks at their best step: at the same time, or at different times."""
-    steps = range(4)
+@pytest.mark.parametrize(("rule", "distance"), [("time", 1), ("peak", 0)])
+def test_calibrated_exits_are_valid_and_documented(bundle_folder: Path, rule: str, distance: int) -> None:
+    """The alignment of two graphs peaks at their best step, or one step later."""
+    steps, best = range(4), (1, 1)
     curves = [
         Curve(
             3,
             [s / 3 for s in steps],
-            [-abs(s - peak) for s in steps],
+            [-abs(s - peak - distance) for s in steps],
             [{"val": float(s == peak)} for s in steps],
         )
         for peak in best
@@ -158,3 +164,5 @@ def test_figures_agree_with_the_code() -> None:
         (row,) = (line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |"))
         assert row.endswith(f"| {tolerance} |")
     assert f"where the order is below {LEAST_ORDER}" in TEXT
+    limits = f"at most {100 * LARGEST_CHANGE:g} % of the total movement, and {100 * LEAST_SAME:g} % of the"
+    assert limits in " ".join(TEXT.split())

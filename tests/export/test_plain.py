@@ -1,6 +1,6 @@
-"""`--plain`: PyTorch's own export of the paper's formulas is the same function, slower.
+"""`--plain`: PyTorch's ONNX exporter on the paper's formulas gives the same function.
 
-PyTorch takes long over an export, so there are as few here as can be.
+PyTorch's exporter is slow, so these tests export as little as possible.
 """
 
 import sys
@@ -16,13 +16,13 @@ from adar_export.opsets import OLDEST, newest
 from adar_export.plain_cell import export_plain_cell
 from adar_runtime import Final, load
 from adar_runtime.bundle.bundle import read_manifest
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import BundleError, UsageError
 from adar_train import ModelConfig, load_run
 from tests.export.cells import assert_close, by_onnxruntime, random_call
 from tests.helpers import awake, random_graph
 
 
-def test_it_is_exactly_the_opset_asked_for_and_the_same_step() -> None:
+def test_the_plain_cell_has_the_requested_opset_and_gives_the_same_step() -> None:
     opset = newest()
     ours = awake(ModelConfig(6, 3, 8, 4))
     plain = export_plain_cell(ours, opset)
@@ -35,17 +35,20 @@ def test_it_is_exactly_the_opset_asked_for_and_the_same_step() -> None:
     assert "ScatterElements" in {node.op_type for node in plain.graph.node}
 
 
-def test_a_plain_bundle_runs_to_the_same_answer(
+def test_a_plain_bundle_gives_the_same_states(
     described_run: Path, described_bundle: Path, tmp_path: Path
 ) -> None:
     run, plain = load_run(described_run), tmp_path / "plain"
     export_bundle(run, plain, plain=True, steps=(1, 20))
     assert read_manifest(plain).aggregation == "edges"
     assert read_manifest(described_bundle).aggregation == "tables"
+    with pytest.raises(BundleError, match="--allow-unknown-model"):
+        load(plain)
     graph = random_graph(90, 500, classes=5, seed=3)
     ends = []
     for path in (plain, described_bundle):
-        *_, last = load(path, "onnxruntime-cpu").loop(graph, budget=100, stop=Final())
+        bundle = load(path, "onnxruntime-cpu", allow_unknown_model=path == plain)
+        *_, last = bundle.loop(graph, budget=100, stop=Final())
         ends.append(last.state())
     for name, state in ends[0].items():
         assert np.abs(state - ends[1][name]).max() <= 1e-4 * np.abs(state).max(), name
@@ -56,7 +59,7 @@ def test_a_plain_bundle_runs_to_the_same_answer(
 
 
 def _check_no_paths(content: bytes) -> None:
-    """Nothing of the machine that made it: PyTorch notes the source line of every operator."""
+    """No paths of this machine: PyTorch records the source line of every operator."""
     here = [str(Path(__file__).parents[2]), sys.prefix, str(Path.home()), "site-packages", ".py"]
     assert not [path for path in here if path.encode() in content]
     for node in onnx.load_from_string(content).graph.node:
@@ -64,7 +67,7 @@ def _check_no_paths(content: bytes) -> None:
         assert not node.doc_string
 
 
-def test_it_has_one_precision(described_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="plain export is fp32"):
+def test_a_plain_export_has_no_other_precision(described_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="plain export is always fp32"):
         export_bundle(load_run(described_run), tmp_path / "bundle", precision="fp16", plain=True)
     assert not (tmp_path / "bundle").exists()

@@ -1,4 +1,4 @@
-"""Small numbers where they were promised, full ones where they are needed, and what it costs."""
+"""Precisions: the types of the exported values, and the differences that they cause."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, shape_inference
 
 from adar_export import export_bundle
-from adar_export.bf16_emulation import twin_of
+from adar_export.bf16_emulation import emulate
 from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import PRECISIONS, precision_of
 from adar_export.validate import TOLERANCES
@@ -36,22 +36,22 @@ def types_in(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_products_are_small_and_all_that_has_to_be_exact_is_not(name: str) -> None:
+def test_products_have_the_precision_and_other_values_are_float32(name: str) -> None:
     cell = build_onnx_models(model(), 17, PRECISIONS[name])["cell"]
     types, small = types_in(cell), SMALL[name]
     *large, margin = [node for node in cell.graph.node if node.op_type == "Gemm"]
     assert all(types[value] == small for node in large for value in (*node.input, *node.output))
-    assert types[margin.output[0]] == TensorProto.FLOAT  # the alignment's
+    assert types[margin.output[0]] == TensorProto.FLOAT  # of the alignment
     for node in cell.graph.node:
         if node.op_type in EXACT_OPERATORS:
             assert all(types[v] in (TensorProto.FLOAT, TensorProto.INT64) for v in node.input), node.name
     floats = {
         value.name: value.type.tensor_type.elem_type for value in [*cell.graph.input, *cell.graph.output]
     }
-    assert set(floats.values()) == {TensorProto.FLOAT, TensorProto.INT32}  # no port is small
+    assert set(floats.values()) == {TensorProto.FLOAT, TensorProto.INT32}  # inputs and outputs are float32
 
 
-def test_int8_keeps_a_byte_a_weight_and_multiplies_in_float32() -> None:
+def test_int8_stores_bytes_and_multiplies_in_float32() -> None:
     cells = {
         name: build_onnx_models(model(), 17, PRECISIONS[name])["cell"] for name in ("fp32", "int8", "fp16")
     }
@@ -65,27 +65,27 @@ def test_int8_keeps_a_byte_a_weight_and_multiplies_in_float32() -> None:
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("fp16", 1e-2), ("bf16", 5e-2), ("int8", 5e-2)])
-def test_one_step_is_near_the_exact_one(name: str, tolerance: float) -> None:
+def test_one_step_is_close_to_fp32(name: str, tolerance: float) -> None:
     ours = model()
     edges = random_graph(200, 900).edge_index
     call = random_call(ours, edges, 200, 3, 0, (0.125, 0.0, 0.125))
     feeds = call.feeds(np.float32)
     cells = [build_onnx_models(ours, 17, PRECISIONS[one])["cell"] for one in ("fp32", name)]
-    exact, got = (by_onnxruntime(twin_of(cell), feeds) for cell in cells)  # of bf16 alone it is another
+    exact, got = (by_onnxruntime(emulate(cell), feeds) for cell in cells)  # changes bf16 models only
     assert_close(exact, got, tolerance)
     assert not np.array_equal(exact["next_nodes"], got["next_nodes"])
 
 
-def test_a_twin_is_as_far_off_as_the_real_one() -> None:
-    """What makes the twin of bf16, which no CPU can run, a proof: for fp16, both can be run.
+def test_the_emulation_has_the_error_of_the_real_type() -> None:
+    """A CPU cannot run bf16, but it can run fp16 and its emulation, so the method is tested with fp16.
 
-    They differ, for ONNX Runtime leaves out a rounding where two products follow each other.
+    The two differ a little, because ONNX Runtime leaves out a rounding between two products.
     """
     ours = model()
     call = random_call(ours, random_graph(200, 900).edge_index, 200, 3, 0, (0.125, 0.0, 0.125))
     cell = build_onnx_models(ours, 17, PRECISIONS["fp16"])["cell"]
-    pair = cell, twin_of(cell, TensorProto.FLOAT16)
-    real, twin = (by_onnxruntime(one, call.feeds(np.float32)) for one in pair)
+    pair = cell, emulate(cell, TensorProto.FLOAT16)
+    real, emulated = (by_onnxruntime(one, call.feeds(np.float32)) for one in pair)
     types = types_in(pair[1])
     assert {
         node.op_type
@@ -93,12 +93,14 @@ def test_a_twin_is_as_far_off_as_the_real_one() -> None:
         if TensorProto.FLOAT16 in [types[value] for value in (*node.input, *node.output) if value]
     } == {"Cast"}
     exact = by_onnxruntime(build_onnx_models(ours, 17)["cell"], call.feeds(np.float32))
-    lost = [np.abs(side["nodes_velocity"] - exact["nodes_velocity"]).max() for side in (real, twin)]
+    lost = [np.abs(side["nodes_velocity"] - exact["nodes_velocity"]).max() for side in (real, emulated)]
     assert lost[0] / 4 < lost[1] < 4 * lost[0]
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "int8"])
-def test_a_bundle_says_what_its_precision_costs(name: str, described_run: Path, tmp_path: Path) -> None:
+def test_a_bundle_records_the_differences_of_its_precision(
+    name: str, described_run: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "bundle"
     manifest = export_bundle(load_run(described_run), out, precision=name, steps=(1, 20))
     assert manifest.precision == read_manifest(out).precision == name
@@ -107,19 +109,19 @@ def test_a_bundle_says_what_its_precision_costs(name: str, described_run: Path, 
     cell = onnx.load(out / "cell.onnx")
     small = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16, "int8": TensorProto.INT8}[name]
     assert small in {weight.data_type for weight in cell.graph.initializer}
-    if name != "bf16":  # which ONNX Runtime has no kernels for on CPU
+    if name != "bf16":  # ONNX Runtime has no bf16 kernels on the CPU
         result = load(out, "onnxruntime-cpu").run(random_graph(30, 60), budget=5, stop=Final())
         assert np.isfinite(result.scores).all()
 
 
-def test_the_names_are_those_of_the_manifest() -> None:
+def test_the_names_equal_those_of_the_manifest() -> None:
     assert (*PRECISIONS,) == NAMES
     assert set(TOLERANCES) == set(NAMES)
     with pytest.raises(UsageError, match="fp32, fp16, bf16, int8"):
         precision_of("fp8")
 
 
-def test_a_precision_makes_every_opset() -> None:
+def test_every_precision_has_every_opset() -> None:
     from adar_export.opsets import OLDEST, newest
 
     for opset in (OLDEST, newest()):

@@ -1,4 +1,4 @@
-"""A bundle is whole, proven and always the same, or it is not there."""
+"""Export writes a complete, compared and reproducible bundle, or nothing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +15,14 @@ from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.bundles import edit
 from tests.helpers import awake, random_graph
 
-FEW = (1, 10)  # steps, where it is not the comparison that is tested
+FEW = (1, 10)  # steps, for tests of other things than the comparison
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_bundle_holds_what_its_manifest_says(bundle_folder: Path) -> None:
+def test_a_bundle_has_its_files_and_manifest(bundle_folder: Path) -> None:
     assert {*contents(bundle_folder)} == {"manifest.json", "encoder.onnx", "cell.onnx", "head.onnx"}
     manifest = read_manifest(bundle_folder)
     assert (manifest.opset, manifest.targets, manifest.features) == (17, 2, 10)
@@ -32,26 +32,26 @@ def test_a_bundle_holds_what_its_manifest_says(bundle_folder: Path) -> None:
     assert len(manifest.parity["checks"]) == 4 * len(STEPS)
 
 
-def test_every_comparison_is_told(described_run: Path, tmp_path: Path) -> None:
-    told: list[Check | Trial] = []
+def test_every_comparison_is_reported(described_run: Path, tmp_path: Path) -> None:
+    reported: list[Check | Trial] = []
     run = load_run(described_run)
-    export_bundle(run, tmp_path / "bundle", 18, steps=FEW, on_progress=told.append)
-    checks = [one for one in told if isinstance(one, Check)]
+    export_bundle(run, tmp_path / "bundle", 18, steps=FEW, on_progress=reported.append)
+    checks = [one for one in reported if isinstance(one, Check)]
     assert [check.steps for check in checks] == [*FEW] * 4
     assert all(check.relative < 1e-5 and check.predictions == 0 for check in checks)
-    assert {trial.solver for trial in told[len(checks) :]} == {"euler", "ab2", "adaptive"}
+    assert {trial.solver for trial in reported[len(checks) :]} == {"euler", "ab2", "adaptive"}
 
 
 def test_a_disagreement_leaves_no_bundle(
     described_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model is changed after its graphs were made, so that they really differ."""
+    """The model is changed after its ONNX models were built, so that they really differ."""
 
     def build_then_change(model, *rest):
-        graphs = original(model, *rest)
+        onnx_models = original(model, *rest)
         with torch.no_grad():
             model.cell.message.linear.weight.add_(0.5)
-        return graphs
+        return onnx_models
 
     original = writer.build_onnx_models
     monkeypatch.setattr(writer, "build_onnx_models", build_then_change)
@@ -61,7 +61,7 @@ def test_a_disagreement_leaves_no_bundle(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_bundle_is_replaced_whole(described_run: Path, tmp_path: Path) -> None:
+def test_an_old_bundle_is_replaced_completely(described_run: Path, tmp_path: Path) -> None:
     run, out = load_run(described_run), tmp_path / "bundle"
     export_bundle(run, out, steps=FEW)
     (out / "leftover").write_text("")
@@ -73,7 +73,7 @@ def test_an_old_bundle_is_replaced_whole(described_run: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("stage", ["build_onnx_models", "part_of", "convergence.measure", "the last write"])
-def test_a_failure_in_the_middle_leaves_the_old_bundle(
+def test_a_failed_export_keeps_the_old_bundle(
     stage: str, described_run: Path, described_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil
@@ -94,14 +94,14 @@ def test_a_failure_in_the_middle_leaves_the_old_bundle(
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
-def test_two_exports_of_one_run_are_the_same_bytes(
+def test_two_exports_of_one_run_have_equal_bytes(
     described_run: Path, described_bundle: Path, tmp_path: Path
 ) -> None:
     export_bundle(load_run(described_run), tmp_path / "again")
     assert contents(tmp_path / "again") == contents(described_bundle)
 
 
-def test_a_model_that_blows_up_is_not_exported(described_run: Path, tmp_path: Path) -> None:
+def test_a_model_that_diverges_is_not_exported(described_run: Path, tmp_path: Path) -> None:
     run = load_run(described_run)
     with torch.no_grad():
         run.model.cell.velocity.out.weight.fill_(float("inf"))
@@ -110,7 +110,9 @@ def test_a_model_that_blows_up_is_not_exported(described_run: Path, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_bundle_says_which_version_reads_it(described_bundle: Path, tmp_path: Path) -> None:
+def test_the_error_for_an_old_bundle_names_the_version_that_reads_it(
+    described_bundle: Path, tmp_path: Path
+) -> None:
     import shutil
 
     old = shutil.copytree(described_bundle, tmp_path / "old")
@@ -124,14 +126,14 @@ def test_an_old_bundle_says_which_version_reads_it(described_bundle: Path, tmp_p
 
 @pytest.mark.parametrize("level", ["edge", "graph"])
 def test_large_graphs_of_every_level_are_exported(level: str, tmp_path: Path) -> None:
-    """Of which a part is compared, though a random part of a large graph has none of its pairs."""
+    """A part of the graph is compared; it must contain some of the pairs."""
     graph = random_graph(1_200, 2_000, level=level)
     model = awake(ModelConfig(graph.width, 3, 8, 2, level=level))
     manifest = _export(model, graph, tmp_path)
     assert manifest.parity["checks"][0]["graph"] == "1,000 nodes of the run's graph"
 
 
-def test_numbers_have_no_class_to_differ_in(tmp_path: Path) -> None:
+def test_regression_has_no_changed_predictions(tmp_path: Path) -> None:
     graph = random_graph(30, 60)
     numbers = Graph(graph.features, graph.edge_index, labels=torch.randn(30, 2).numpy())
     manifest = _export(awake(ModelConfig(graph.width, 2, 8, 2, regression=True)), numbers, tmp_path)
@@ -139,7 +141,7 @@ def test_numbers_have_no_class_to_differ_in(tmp_path: Path) -> None:
     assert all(trial["same"] == 1 for trial in manifest.convergence["trials"])
 
 
-def test_where_the_data_lay_is_not_told(described_run: Path, tmp_path: Path) -> None:
+def test_folders_of_the_data_are_not_recorded(described_run: Path, tmp_path: Path) -> None:
     run = load_run(described_run)
     run.config["data"] = ["/home/me/secret/graph.npz", "pyg:Planetoid/Cora"]
     export_bundle(run, tmp_path / "bundle", steps=(1,))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adar_runtime
-from adar_export.writer import _Wish, _write
+from adar_export.writer import _ExportOptions, _write
 from adar_runtime import Bundle, Final, Graph
 from adar_train import load_run
 from tests.helpers import random_graph
@@ -31,7 +31,7 @@ def local_bundle(described_run: Path, tmp_path_factory: pytest.TempPathFactory) 
         for messages in (run.model.cell.node_abstraction, run.model.cell.target_update):
             messages.value.linear.weight.zero_()
             messages.value.linear.bias.zero_()
-    _write(folder, run, run.model, run.graph(), _Wish(17, "fp32", plain=False))
+    _write(folder, run, run.model, run.graph(), _ExportOptions(17, "fp32", plain=False))
     return adar_runtime.load(folder, "onnxruntime-cpu", threads=1)
 
 

@@ -115,12 +115,12 @@ def test_a_cell_that_is_not_like_an_ode_is_run_with_euler(
 
 
 @pytest.mark.parametrize(
-    "calls", [None, [], "x", {}, {"ab2": 0}, {"ab2": True}, {"ab2": 1.5}, {"ab2": 10**400}, {"ab2": {}}]
+    "calls", [None, [], "x", {}, {"ab2": 0}, {"ab2": True}, {"ab2": 1.5}, {"ab2": 10**200}, {"ab2": {}}]
 )
 def test_calls_that_cannot_be_are_not_believed(copy: Path, calls: object) -> None:
     edit(copy, ode({"order": 1, "calls": calls}))
     bundle = adar_runtime.load(copy)
-    with pytest.raises(UsageError, match="not measured"):
+    with pytest.raises(UsageError, match="no measured settings"):
         bundle.solver("ab2")
     assert bundle.solver("ab2", calls=9) == AdamsBashforth2(9)
 
@@ -136,7 +136,7 @@ def test_the_tolerance_is_the_one_that_was_measured_to_be_enough(copy: Path, tri
     edit(copy, ode({"order": 1, "calls": {"adaptive": 34}, "trials": [TRIAL]}))
     assert adar_runtime.load(copy).solver("adaptive") == Adaptive(5e-4)
     edit(copy, ode({"order": 1, "calls": {"adaptive": 34}, "trials": trials}))
-    with pytest.raises(UsageError, match="not measured"):
+    with pytest.raises(UsageError, match="no measured settings"):
         adar_runtime.load(copy).solver("adaptive")
 
 
@@ -192,7 +192,7 @@ def test_a_graph_that_does_not_fit(bundle_folder: Path, described_bundle: Path, 
 def test_a_state_that_is_not_finite_is_an_error(described_bundle: Path) -> None:
     graph = random_graph(5, 5)
     wild = Graph(np.full_like(graph.features, 3e38), graph.edge_index, target_features=graph.target_features)
-    with pytest.raises(DivergedError, match="step 0"):
+    with pytest.raises(DivergedError, match="cell call 0"):
         adar_runtime.load(described_bundle).run(wild)
 
 
@@ -307,7 +307,7 @@ def constant_external_data(model: onnx.ModelProto) -> None:
         (constant_external_data, "another file"),
         (custom_operator, "com.evil"),
         (function, "custom operators"),
-        (unknown_operator, "cannot load"),
+        (unknown_operator, "not a model that this version of adar-deploy exports"),
     ],
 )
 def test_onnx_that_is_more_than_a_plain_graph_is_refused(copy: Path, change, message: str) -> None:

@@ -3,7 +3,8 @@ import pytest
 
 from adar_runtime import Bundle, Graph, StopRule
 from adar_runtime.errors import UsageError
-from adar_runtime.evaluation.curves import Curve, calibrate, measure, run_moments
+from adar_runtime.evaluation.calibration import calibrate
+from adar_runtime.evaluation.curves import Curve, measure, run_moments
 from adar_runtime.evaluation.evaluate import Evaluation, table_writer
 
 

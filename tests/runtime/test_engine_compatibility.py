@@ -256,7 +256,7 @@ def test_threads_share_a_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     build = backend._build
     monkeypatch.setattr(backend, "_build", lambda profiles: (builds.append(profiles), build(profiles)))
     with ThreadPoolExecutor(len(graphs)) as pool:
-        started = list(pool.map(backend.start, graphs))
+        started = list(pool.map(backend.start, map(bundle.prepare, graphs)))
     assert len(builds) == 1
     assert len({id(one._session) for one in started}) == len(started)
     assert [len(one.state()["nodes"]) for one in started] == [graph.nodes for graph in graphs]
@@ -264,17 +264,18 @@ def test_threads_share_a_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_next_backend_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_gpu(monkeypatch, folder)
-    backend = adar_runtime.load(folder).backend
-    opened, following = [], backend._following
+    bundle = adar_runtime.load(folder)
+    backend, opened, open_next = bundle.backend, [], bundle.backend._open_next
 
     def slowly():
         opened.append(1)
         time.sleep(0.2)
-        return following()
+        return open_next()
 
-    backend._following = slowly
+    backend._open_next = slowly
     with ThreadPoolExecutor(4) as pool:
-        assert {one.name for one in pool.map(backend.start, [LARGE] * 4)} == {"onnxruntime-cpu"}
+        started = list(pool.map(backend.start, [bundle.prepare(LARGE)] * 4))
+    assert {one.name for one in started} == {"onnxruntime-cpu"}
     assert len(opened) == 1
 
 

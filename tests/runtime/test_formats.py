@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from adar_runtime import Graph, SparseRows, read_graph, write_graph
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import AdarWarning, GraphError, UsageError
 from adar_runtime.graph.formats import FORMATS, GraphFormat
 
 
@@ -156,3 +156,53 @@ def test_a_new_graph_format_is_one_line_in_the_registry(
     assert np.array_equal(read_graph(tmp_path / "g.toy").features, np.eye(3, 4))
     with pytest.raises(UsageError, match=r"ends in \.npz, \.pt or \.toy; got \.xlsx"):
         write_graph(tmp_path / "g.xlsx", full_graph(sparse=False))
+
+
+X, EDGES = np.ones((4, 2), np.float32), np.array([[0, 1], [1, 2]])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("edge_weight", r"edge_weight \(edge weights are not supported\)"),
+        ("edge_attr", r"edge_attr \(edge features are not supported\)"),
+        ("labels", r"labels \(rename it to y\)"),
+        ("train_idx", r"train_idx \(rename it to train_mask\)"),
+        ("anything", "not used: anything$"),
+    ],
+)
+def test_a_key_that_is_not_used_gets_a_warning(tmp_path: Path, suffix: str, key: str, message: str) -> None:
+    arrays = {"x": X, "edge_index": EDGES, key: np.ones(2)}
+    if suffix == ".npz":
+        np.savez(tmp_path / "g.npz", **arrays)
+    else:
+        torch.save(
+            Data(**{name: torch.from_numpy(value) for name, value in arrays.items()}), tmp_path / "g.pt"
+        )
+    with pytest.warns(AdarWarning, match=message) as found:
+        read_graph(tmp_path / f"g{suffix}")
+    assert len(found) == 1
+
+
+def test_many_unused_keys_are_one_short_warning(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", x=X, edge_index=EDGES, **{f"k{i:03}": X for i in range(100)})
+    with pytest.warns(AdarWarning, match=r"k007 and 92 more$"):
+        read_graph(tmp_path / "g.npz")
+
+
+def test_a_missing_key_names_the_key_that_was_meant(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", features=X, edge_index=EDGES)
+    with pytest.raises(GraphError, match=r"key 'x' not found; .*: rename features to x"):
+        read_graph(tmp_path / "g.npz")
+
+
+def test_codes_as_labels_get_a_warning(tmp_path: Path) -> None:
+    x, y = np.ones((5, 1), np.float32), np.arange(0, 500, 100)
+    np.savez(tmp_path / "g.npz", x=x, edge_index=EDGES, y=y)
+    with pytest.warns(AdarWarning, match=r"5 different labels up to 400, so 401 classes: number .* 0 to 4"):
+        assert read_graph(tmp_path / "g.npz").targets == 401
+    np.savez(tmp_path / "g.npz", x=x, edge_index=EDGES, y=y, class_names=np.arange(401).astype(str))
+    assert read_graph(tmp_path / "g.npz").targets == 401  # named: no warning, which would be an error here
+    np.savez(tmp_path / "g.npz", x=x, edge_index=EDGES, y=np.array([0, 6, 6, -1, 3]))
+    assert read_graph(tmp_path / "g.npz").targets == 7  # a small graph need not have all classes

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph, SparseRows
-from adar_runtime.errors import GraphError
+from adar_runtime.errors import AdarWarning, GraphError
 
 X = np.ones((3, 2), np.float32)
 EDGES = np.array([[0, 1], [1, 2]])
@@ -125,3 +125,23 @@ def test_sparse_entries_are_sorted_and_repeated_entries_added() -> None:
     assert np.array_equal(rows.dense(0, 3), [[2, 0, 4], [0, 0, 0], [5, 4, 0]])
     assert rows.columns.tolist() == [0, 2, 0, 1]
     assert rows.starts.tolist() == [0, 2, 2, 4]
+
+
+def test_whole_numbers_as_floats_get_a_warning() -> None:
+    x, edges = np.ones((3, 1)), np.zeros((2, 0), int)
+    with pytest.warns(AdarWarning, match=r"save y as integers if they are classes, or with shape \[3, 1\]"):
+        assert Graph(x, edges, labels=np.array([1.0, np.nan, 2.0])).regression
+    for certain in ([[1.0], [0.0], [2.0]], [1.0, 0.5, 2.0], [np.nan, np.nan, np.nan]):
+        assert Graph(x, edges, labels=np.array(certain)).regression  # a warning would be an error
+
+
+def test_pairs_contradict_the_level_graph() -> None:
+    with pytest.raises(GraphError, match="pairs are given"):
+        Graph(np.ones((2, 1)), np.zeros((2, 0), int), pairs=np.array([[0], [1]]), level="graph")
+
+
+def test_unsorted_sparse_rows_are_sorted() -> None:
+    """Columns may rise across the end of a row, and rows may be empty at both ends."""
+    rows = SparseRows([0, 0, 2, 4, 4], [2, 0, 1, 1], [1.0, 2.0, 3.0, 4.0], (4, 3))
+    assert rows.dense(0, 4).tolist() == [[0, 0, 0], [2, 0, 1], [0, 7, 0], [0, 0, 0]]
+    assert SparseRows([0, 1, 1, 2], [2, 0], [1.0, 2.0], (3, 3)).columns.tolist() == [2, 0]

@@ -315,3 +315,81 @@ def test_parts_of_a_split_have_the_same_names_in_every_table(tmp_path: Path) -> 
     graph = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph
     assert masks is not None
     assert masks["val_mask"].tolist() == graph.val_mask[0].tolist() == [True, True, False]
+
+
+def test_a_header_of_other_words_is_certain_if_the_ids_are_integers(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("id_1,id_2\n1,2\n2,3\n")
+    imported = import_graph(tmp_path / "e.csv")
+    assert (imported.graph.nodes, imported.graph.edges) == (3, 2)
+    assert any("line 1 (id_1,id_2) was read as a header" in note for note in imported.notes)
+
+
+def test_a_header_of_other_words_gets_a_note_if_it_may_be_an_edge(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("paper,cites\np1,p2\np2,p3\n")
+    imported = import_graph(tmp_path / "e.csv")
+    assert imported.graph.edges == 3
+    assert any("line 1 (paper,cites) was read as an edge" in note for note in imported.notes)
+    (tmp_path / "e.csv").write_text("p1,p2\np2,p3\n")
+    assert not any("line 1" in note for note in import_graph(tmp_path / "e.csv").notes)
+
+
+@pytest.mark.parametrize(
+    "header", ["id,height", "name,height,y", "node,f1,f2", "f1,label", "name,text", "n,split"]
+)
+def test_a_table_of_nodes_is_not_a_file_of_edges(tmp_path: Path, header: str) -> None:
+    (tmp_path / "n.csv").write_text(f"{header}\n1,2,3\n2,3,4\n")
+    with pytest.raises(GraphError, match=r"n\.csv: line 1: .*is the header of a table of nodes.*--table"):
+        import_graph(tmp_path / "n.csv")
+
+
+def test_rows_that_look_like_nodes_get_a_note(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("a,1.5,red\nb,2.5,blue\nc,0.5,red\n")
+    assert any("table of nodes with --table" in note for note in import_graph(tmp_path / "n.csv").notes)
+    (tmp_path / "e.csv").write_text("a,b,1\nb,c,2\n")
+    assert not any("--table" in note for note in import_graph(tmp_path / "e.csv").notes)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"), [("id,x,x", "name 'x'"), ("id,,", "no name"), ("id,x,id", "'id'")]
+)
+def test_a_column_of_the_same_name_is_an_error(tmp_path: Path, header: str, message: str) -> None:
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    (tmp_path / "n.csv").write_text(f"{header}\na,1,2\nb,3,4\n")
+    with pytest.raises(GraphError, match=rf"n\.csv: line 1: two columns have .*{message}"):
+        import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+    (tmp_path / "n.jsonl").write_text('{"id": "a", "text": "x", "text": "y"}\n')
+    (tmp_path / "e.csv").write_text("source,target\na,a\n")
+    with pytest.raises(GraphError, match=r"n\.jsonl: line 1: .*duplicate key"):
+        read_texts(tmp_path / "n.jsonl", tmp_path / "e.csv")
+
+
+def test_a_second_column_of_labels_is_not_silently_a_feature(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    (tmp_path / "n.csv").write_text("id,y,label,v\na,0,0,0.5\nb,1,1,0.1\n")
+    notes = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").notes
+    assert any(note.startswith("'label' became a feature, but may be a label") for note in notes)
+    (tmp_path / "n.csv").write_text("id,y,Y\na,0,0\nb,1,1\n")
+    with pytest.raises(GraphError, match="two columns mean 'y'"):
+        import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+
+
+def test_whole_numbers_as_decimals_are_the_same_classes(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    (tmp_path / "n.csv").write_text("id,y\na,1.0\nb,1\nc,2.0\nd,\n")
+    graph = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph
+    assert (graph.labels.tolist(), graph.class_names) == ([0, 0, 1, -1], ("1", "2"))
+    (tmp_path / "n.csv").write_text("id,y\na,-1.0\nb,0.0\nc,1.0\n")
+    assert import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph.labels.tolist() == [-1, 0, 1]
+
+
+def test_attributes_of_edges_and_defaults_of_nodes(tmp_path: Path) -> None:
+    (tmp_path / "g.graphml").write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+        '<key id="w" for="edge" attr.name="weight" attr.type="double"/>'
+        '<key id="v" for="node" attr.name="v" attr.type="double"><default>7</default></key>'
+        '<graph edgedefault="directed"><node id="a"><data key="v">1</data></node><node id="b"/>'
+        '<edge source="a" target="b"><data key="w">2</data></edge></graph></graphml>'
+    )
+    imported = import_graph(tmp_path / "g.graphml")
+    assert imported.graph.features.tolist() == [[1], [7]]
+    assert any("weight" in note for note in imported.notes)

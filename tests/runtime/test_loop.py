@@ -1,14 +1,19 @@
 """The loop, driven by hand: with every solver, stop rule and backend that there is."""
 
+import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event, Thread
 
 import numpy as np
 import pytest
 
 import adar_runtime
 from adar_runtime import AtTime, Bundle, Final, Graph, Loop, Peak, Solver, StopReason, StopRule
-from adar_runtime.errors import UsageError
-from adar_runtime.loop.solvers import SOLVERS, Euler
+from adar_runtime.errors import DivergedError, UsageError
+from adar_runtime.loop.solvers import SOLVERS, AdamsBashforth2, Euler, Move, Moves
+from adar_runtime.loop.stopping import Observation, Verdict
+from tests.bundles import edit
 from tests.helpers import random_graph
 from tests.runtime.toys import PEAK, Toy
 
@@ -164,8 +169,8 @@ def test_a_step_that_is_past_does_not_speak_for_a_later_one(bundle: Bundle, boar
         ({"budget": None}, "the budget is None"),
         ({"stop": "peak"}, "stop is 'peak': give a rule"),
         ({"stop": Peak}, "stop is .*Peak.*: give a rule"),
-        ({"solver": 3}, "solver"),
-        ({"solver": Euler}, "solver"),
+        ({"solver": 3}, "solver is 3: give a solver"),
+        ({"solver": Euler}, "solver is .*Euler.*: give a solver"),
         ({"solver": "rk4"}, "no solver 'rk4'"),
         ({"graph": "graph.npz"}, "graph is 'graph.npz': give a Graph"),
     ],
@@ -175,12 +180,74 @@ def test_arguments_of_a_wrong_kind_are_named(bundle: Bundle, board: Graph, given
         bundle.run(**{"graph": board} | given)
 
 
+class Never:
+    """A stop rule that never stops."""
+
+    def end(self, budget: int) -> float:
+        return 1.0
+
+    def watch(self, observed: Observation) -> Verdict:
+        return Verdict(keep=True, stop=None)
+
+
+class Nowhere:
+    """A solver without moves."""
+
+    needs_ode = False
+
+    def moves(self, start: float, end: float, h: float) -> Moves:
+        yield from ()
+
+
+def test_a_rule_has_to_stop_at_the_last_state(bundle: Bundle, board: Graph) -> None:
+    loop = bundle.loop(board, 3, Never())
+    assert [next(loop).index for _ in range(4)] == [0, 1, 2, 3]
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"the stop rule Never did not stop at the last state"):
+            next(loop)
+    assert loop.result().best_time == 1
+
+
+def test_a_solver_has_to_move(bundle: Bundle, board: Graph) -> None:
+    with pytest.raises(UsageError, match="the solver Nowhere yields no move from t = 0 to t = 1"):
+        bundle.run(board, 3, Final(), Nowhere())
+
+
+def test_a_solver_says_whether_it_needs_an_ode(copy: Path, board: Graph) -> None:
+    edit(copy, lambda m: m.update(convergence={"order": 0.5}))
+    bundle = adar_runtime.load(copy)
+    for solver in (AdamsBashforth2(2), "ab2"):
+        with pytest.raises(
+            UsageError, match=r"needs an order of convergence of at least 0\.8 \(this bundle: 0\.5\)"
+        ):
+            bundle.run(board, 3, Final(), solver)
+    with pytest.raises(UsageError, match="solver is 3: give a solver"):
+        bundle.run(board, 3, Final(), 3)  # type: ignore[arg-type]
+    own = AdamsBashforth2(2)
+    object.__setattr__(own, "needs_ode", False)  # the attribute of the object counts
+    assert bundle.run(board, 3, Final(), own).cell_calls == 2
+
+
+def test_a_bundle_without_measurements_names_the_setting(copy: Path) -> None:
+    edit(copy, lambda m: m.update(convergence={"order": 1.0}))
+    with pytest.raises(UsageError, match=r"no measured settings for the solver 'ab2': set calls \(--calls\)"):
+        adar_runtime.load(copy).solver("ab2")
+
+
+@pytest.mark.parametrize("calls", [4, 20])
+def test_a_state_that_is_not_finite_is_named_by_its_time(bundle: Bundle, calls: int) -> None:
+    toy = Toy(lambda x: math.nan if x > Toy.exact(0.48) else x)
+    loop = Loop(toy, bundle.manifest, 100, Final(), AdamsBashforth2(calls))
+    with pytest.raises(DivergedError, match=rf"at t = 0\.5 \(cell call {calls // 2}\)"):
+        list(loop)
+
+
 def test_a_numpy_integer_is_a_budget(bundle: Bundle, board: Graph) -> None:
     assert bundle.run(board, np.int64(3), Final()).steps == 3
 
 
 def test_threads_are_a_number(bundle_folder: Path) -> None:
-    for threads in (0, 2.5, "2"):
+    for threads in (0, 2.5, "2", True):
         with pytest.raises(UsageError, match="choose 1 to"):
             adar_runtime.load(bundle_folder, threads=threads)
 
@@ -200,3 +267,64 @@ def resident_kb() -> int:
     if not status.is_file():
         pytest.skip("what a process holds is read from /proc")
     return int(next(line for line in status.read_text().splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+class SlowToy(Toy):
+    """Its second step waits until another thread has tried to use the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.go_on = Event(), Event()
+
+    def step(self, code: np.ndarray, move: Move) -> None:
+        self.inside.set()
+        assert self.go_on.wait(timeout=60)
+        super().step(code, move)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [next, Loop.result, lambda loop: loop.resume(9), lambda loop: loop.first.scores()],
+    ids=["next", "result", "resume", "scores"],
+)
+def test_a_second_thread_in_a_loop_is_an_error(bundle: Bundle, use) -> None:
+    """Without it, the states of two interleaved steps are wrong and nothing says so."""
+    loop = Loop(toy := SlowToy(), bundle.manifest, 4, Final(), Euler())
+    loop.first = next(loop)
+    worker = Thread(target=lambda: [step.index for step in loop])
+    worker.start()
+    assert toy.inside.wait(timeout=60)
+    try:
+        with pytest.raises(UsageError, match="another thread is using this loop"):
+            use(loop)
+    finally:
+        toy.go_on.set()
+        worker.join()
+    assert loop.result().scores[0, 0] == pytest.approx(1 - 0.75**4)  # the first thread was not disturbed
+
+
+def test_three_threads_give_the_right_scores_or_an_error(bundle: Bundle, board: Graph) -> None:
+    expected = bundle.run(board, 60, Final()).scores
+    loop, errors, start = bundle.loop(board, 60, Final()), [], Barrier(3)
+
+    def iterate() -> None:
+        start.wait()
+        try:
+            for _ in loop:
+                pass
+        except UsageError as error:
+            errors.append(str(error))
+
+    threads = [Thread(target=iterate) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all("another thread" in error for error in errors)
+    for _ in loop:  # the rest, if every thread met another
+        pass
+    assert np.array_equal(loop.result().scores, expected)
+    with ThreadPoolExecutor(3) as pool:  # threads may share the bundle
+        shared = list(pool.map(lambda _: bundle.run(board, 60, Final()).scores, range(3)))
+    if bundle.backend.name.startswith("onnxruntime"):
+        assert all(np.array_equal(one, expected) for one in shared)

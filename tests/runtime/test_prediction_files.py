@@ -92,6 +92,39 @@ def test_class_names_may_contain_any_characters(suffix: str) -> None:
         assert tuple(json.loads(content)["class"]) == HOSTILE
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a;=cmd()",
+        "a,=cmd()",
+        "a|@x",
+        "a:-x",
+        'a;"=cmd()"',
+        'a; ""+x',
+        "\t=1",
+        "a;=1;=2",
+        "＝cmd()",
+        "x;＠y",
+        ' "=1',
+    ],
+)
+@pytest.mark.parametrize("separator", [",", ";", "|", ":", "\t"])
+@pytest.mark.parametrize("quotes", ["kept", "removed"])
+def test_no_separator_uncovers_a_formula(name: str, separator: str, quotes: str) -> None:
+    """However a spreadsheet splits the lines, no cell begins like a formula."""
+    content = prediction_writer(Path("p.csv"))(np.array([0]), None, (name,)).decode()
+    reading = csv.QUOTE_NONE if quotes == "kept" else csv.QUOTE_MINIMAL
+    for row in csv.reader(content.splitlines(), delimiter=separator, quoting=reading):
+        for cell in row:
+            assert not cell.lstrip(' "').startswith(tuple("=+-@＝＋－＠")), row
+
+
+@pytest.mark.parametrize("name", ["-1", "-1.5e3", "plain", "a-b", "x = y", "C++", "mail@host", "a; b"])
+def test_other_names_stay_as_they_are(name: str) -> None:
+    content = prediction_writer(Path("p.csv"))(np.array([0]), None, (name,)).decode()
+    assert content.splitlines()[1].split(",")[2] == name
+
+
 def test_parquet_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction_files, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"adar-deploy\[parquet\]"):

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,9 +111,34 @@ def test_tolerances_that_cannot_be(tolerance: object) -> None:
         make_solver("adaptive", tolerance=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("first", -1),
+        ("first", 0),
+        ("first", 2),
+        ("first", "x"),
+        ("growth", 0),
+        ("growth", math.nan),
+        ("growth", True),
+    ],
+)
+def test_step_sizes_that_cannot_be(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"{name} is {value}: choose a"):
+        make_solver("adaptive", **{name: value})
+
+
+def test_numpy_numbers_are_settings() -> None:
+    assert AdamsBashforth2(calls=np.int64(32)).calls == 32
+    assert play(AdamsBashforth2(calls=np.int64(32)), 300) == play(AdamsBashforth2(calls=32), 300)
+    assert Adaptive(tolerance=np.float32(1e-3), growth=np.float64(1.5)).growth == 1.5
+    with pytest.raises(UsageError, match=r"calls is 32\.0: choose a whole number of at least 1"):
+        AdamsBashforth2(calls=32.0)  # type: ignore[arg-type]
+
+
 def test_solvers_by_name() -> None:
     assert make_solver("ab2", calls=5) == AdamsBashforth2(5)
-    with pytest.raises(UsageError, match="choose euler"):
+    with pytest.raises(UsageError, match="no solver 'rk4': choose euler, ab2 or adaptive"):
         make_solver("rk4")
-    with pytest.raises(UsageError, match="does not take"):
+    with pytest.raises(UsageError, match="the solver 'euler' has no setting 'calls': it is a setting of ab2"):
         make_solver("euler", calls=5)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,9 @@ def test_final_uses_the_whole_budget() -> None:
 
 def test_rules_by_name() -> None:
     assert make_rule({"rule": "peak", "patience": 4}) == Peak(patience=4)
+    assert make_rule({"rule": "peak", "patience": np.int32(4), "prominence": np.float32(0.5)}).patience == 4
+    assert make_rule({"rule": "converged", "tolerance": np.float32(0.25)}) == Converged(0.25)
+    assert make_rule({"rule": "time", "t": np.float64(0.5)}) == AtTime(0.5)
     assert isinstance(make_rule({"rule": "final"}), Final)
 
 

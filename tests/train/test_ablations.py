@@ -1,4 +1,4 @@
-"""The paper's ablations, and the promise of its theory."""
+"""The paper's ablations, and its theorem about convergence."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ def last(model: AdaR, graph: GraphTensors, clock) -> torch.Tensor:
     return state.nodes
 
 
-def test_without_step_information_a_velocity_does_not_know_the_time() -> None:
+def test_without_step_information_a_velocity_ignores_the_time() -> None:
     graph = GraphTensors.of(random_graph(9, 20))
     for step_info in (True, False):
         model = awake(ModelConfig(6, None, 8, 4, step_info=step_info))
@@ -29,7 +29,7 @@ def test_without_step_information_a_velocity_does_not_know_the_time() -> None:
         assert torch.equal(early, late) != step_info
 
 
-def test_without_relations_a_velocity_does_not_know_the_target_proxies() -> None:
+def test_without_relations_a_velocity_ignores_the_target_proxies() -> None:
     graph = GraphTensors.of(random_graph(9, 20))
     for relation in (True, False):
         model = awake(ModelConfig(6, None, 8, 4, relation=relation))
@@ -57,7 +57,7 @@ def test_grids() -> None:
     assert (np.diff(drawn) > 0).all()
 
 
-def test_presets_are_the_papers_and_can_be_overridden() -> None:
+def test_presets_have_the_papers_values_and_can_be_overridden() -> None:
     paper = preset("transductive")
     assert (paper.epochs, paper.lr, paper.weight_decay, paper.grid) == (1000, 1e-3, 1e-6, "fixed")
     assert (paper.step_weight, paper.full_weight) == (1, 1)
@@ -69,13 +69,13 @@ def test_presets_are_the_papers_and_can_be_overridden() -> None:
 
 
 def there_and_back(t: float, direction: torch.Tensor) -> torch.Tensor:
-    """A known trajectory of Lemma non-uni-conv's kind: it comes back the way it went."""
+    """A trajectory as in Lemma non-uni-conv: out and back on the same line."""
     return direction * np.sin(np.pi * t)
 
 
 @pytest.mark.parametrize("step_info", [True, False])
-def test_the_error_to_a_known_trajectory_falls_as_1_over_s_if_the_step_is_known(step_info: bool) -> None:
-    """Theorem uni-conv: with step information the error is of order 1/S; the lemma: without, it stays."""
+def test_the_error_of_a_known_trajectory_falls_as_1_over_s_with_step_information(step_info: bool) -> None:
+    """Theorem uni-conv: with step information, the error is of order 1/S. Without it, the error stays."""
     torch.manual_seed(0)
     d, graph = 16, GraphTensors.of(random_graph(6, 12))
     model = AdaR(ModelConfig(6, 2, d, 2, dropout=0.0, step_info=step_info))
@@ -99,7 +99,7 @@ def test_the_error_to_a_known_trajectory_falls_as_1_over_s_if_the_step_is_known(
         optimizer.step()
 
     def error(budget: int) -> float:
-        """sup over the steps of the distance to the trajectory, relative to its extent."""
+        """The largest distance from the trajectory over all steps, relative to its extent."""
         nodes, worst = torch.zeros(6, d), 0.0
         for now, then in pairwise(times(budget)):
             nodes = nodes + velocity(now, nodes).detach() * (then - now)

@@ -1,4 +1,4 @@
-"""Each fused pass against the expression that its docstring gives, values and gradients."""
+"""Each fused pass compared with the expression in its docstring: values and gradients."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -87,7 +87,7 @@ def gradients(y: Tensor, inputs: list[Tensor], **options: bool) -> tuple[Tensor,
     return torch.autograd.grad(y, inputs, upstream.to(y.dtype), **options)
 
 
-def test_it_is_the_plain_expression_and_so_is_its_gradient(one: Pass) -> None:
+def test_values_and_gradients_equal_the_plain_expression(one: Pass) -> None:
     inputs = one.inputs()
     ours, plain = one.fused(*inputs), one.plain(*inputs)
     assert torch.allclose(ours, plain, rtol=0, atol=1e-12)
@@ -95,34 +95,34 @@ def test_it_is_the_plain_expression_and_so_is_its_gradient(one: Pass) -> None:
         assert torch.allclose(a, b, rtol=0, atol=1e-11)
 
 
-def test_the_gradient_is_that_of_small_differences(one: Pass) -> None:
+def test_gradients_equal_finite_differences(one: Pass) -> None:
     assert gradcheck(one.fused, one.inputs())
 
 
-def test_a_second_backward_finds_what_the_first_one_found(one: Pass) -> None:
-    """What is overwritten on the way back is never what the way back is computed from."""
+def test_a_second_backward_gives_the_same_gradients(one: Pass) -> None:
+    """The backward pass must not overwrite the tensors that it reads."""
     inputs = one.inputs()
     y = one.fused(*inputs)
     first, second = gradients(y, inputs, retain_graph=True), gradients(y, inputs)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_no_gradient_of_the_gradient(one: Pass) -> None:
+def test_a_second_derivative_is_refused(one: Pass) -> None:
     inputs = one.inputs()
     first = torch.autograd.grad(one.fused(*inputs).square().sum(), inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first[0].sum().backward()
 
 
-def test_inputs_are_left_alone(one: Pass) -> None:
+def test_inputs_are_not_changed(one: Pass) -> None:
     inputs = one.inputs()
     before = [x.detach().clone() for x in inputs]
     gradients(one.fused(*inputs), inputs)
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
 
 
-def test_under_autocast_it_is_as_near_as_autocast_comes(one: Pass) -> None:
-    """Backward under autocast too, as the trainer has it. Gradients of single precision stay that."""
+def test_the_error_under_autocast_is_that_of_autocast(one: Pass) -> None:
+    """The backward pass runs under autocast too, as in the trainer. Gradients are float32."""
     inputs = one.inputs(torch.float32)
     exact = gradients(one.plain(*inputs), inputs)
     with torch.autocast("cpu", torch.bfloat16):

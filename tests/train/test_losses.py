@@ -1,3 +1,5 @@
+"""The three terms of Eq. loss."""
+
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +14,7 @@ from adar_train.losses import class_gradient, full_loss, step_loss, task_gradien
 from tests.helpers import awake, random_graph
 
 
-def test_the_three_terms_are_eq_loss() -> None:
+def test_the_three_terms_equal_eq_loss() -> None:
     graph = random_graph(12, 30)
     tensors = GraphTensors.of(graph)
     model = awake(ModelConfig(graph.width, None, 8, 4))
@@ -20,7 +22,7 @@ def test_the_three_terms_are_eq_loss() -> None:
     chosen = torch.tensor([0, 3, 7])
 
     def gradient(s: int) -> torch.Tensor:
-        """(softmax − one-hot) C, the derivative of cross-entropy by each node's row."""
+        """(softmax − one-hot) C, the derivative of cross-entropy with respect to each node."""
         shares = (states[s].nodes @ states[s].targets.T).softmax(1)[chosen]
         return (shares - functional.one_hot(tensors.labels[chosen], 3)) @ states[s].targets
 
@@ -34,7 +36,7 @@ def test_the_three_terms_are_eq_loss() -> None:
 
 
 @pytest.mark.parametrize("level", ["node", "edge", "graph"])
-def test_the_task_gradient_is_a_target_and_carries_none(level: str) -> None:
+def test_the_task_gradient_is_a_constant_of_the_chosen_nodes(level: str) -> None:
     graph = random_graph(12, 30, level=level)
     tensors = GraphTensors.of(graph)
     model = awake(ModelConfig(graph.width, None, 8, 4))

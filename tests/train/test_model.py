@@ -1,4 +1,4 @@
-"""The model against the paper's equations, written out again in plain numpy."""
+"""The model compared with the paper's equations, written independently in numpy."""
 
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ def leaky(x: np.ndarray) -> np.ndarray:
 
 
 class Paper:
-    """One step by the appendix, term by term: concatenations, neighbour sets and all."""
+    """One step as in the appendix, term by term, with concatenations and sets of neighbours."""
 
     def __init__(self, model: AdaR, graph: Graph) -> None:
         self.w = {name: tensor.double().numpy() for name, tensor in model.cell.state_dict().items()}
@@ -77,7 +77,7 @@ class Paper:
 
 @pytest.mark.parametrize("edges", [0, 3, 40])
 @pytest.mark.parametrize("targets", [None, 3])
-def test_a_step_is_the_papers(edges: int, targets: int | None) -> None:
+def test_a_step_equals_the_papers_equations(edges: int, targets: int | None) -> None:
     graph = random_graph(11, edges)
     model = awake(ModelConfig(graph.width, targets, hidden=8, proxies=5))
     paper, clock = Paper(model, graph), [0.0, 0.3, 0.45]
@@ -87,10 +87,10 @@ def test_a_step_is_the_papers(edges: int, targets: int | None) -> None:
         expected = paper.step(*(x.detach().double().numpy() for x in before), step_code(now, 8), then - now)
         for name, ours, theirs in zip(after._fields, after, expected, strict=True):
             assert np.abs(ours.numpy() - theirs).max() < 1e-5, name
-        assert (after.nodes - before.nodes).abs().max() > 1e-2  # the step did something
+        assert (after.nodes - before.nodes).abs().max() > 1e-2  # the step changed the nodes
 
 
-def test_an_untrained_model_leaves_the_input_where_it_is() -> None:
+def test_an_untrained_model_does_not_move_the_states() -> None:
     graph = random_graph(9, 20)
     states = list(
         AdaR(ModelConfig(graph.width, None, 8, 4)).eval().trajectory(GraphTensors.of(graph), times(3))
@@ -113,8 +113,8 @@ def test_the_papers_alignment_is_the_mean_of_all_inner_products() -> None:
     assert torch.allclose(model.alignment(state), model.scores(state, tensors).mean(), atol=1e-6)
 
 
-def test_velocities_stay_bounded_for_any_budget() -> None:
-    """A model with large weights, run for 300 steps, does not blow up."""
+def test_large_weights_stay_finite_for_300_steps() -> None:
+    """The layer norm bounds the velocities."""
     graph = random_graph(20, 60)
     model = awake(ModelConfig(graph.width, 3, 8, 4))
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_velocities_stay_bounded_for_any_budget() -> None:
     assert all(part.isfinite().all() for part in state)
 
 
-def test_the_cosine_margin_does_not_see_what_softmax_does_not_see() -> None:
+def test_the_cosine_margin_ignores_a_shift_of_all_targets() -> None:
     random = torch.Generator().manual_seed(0)
     nodes, targets = torch.randn(9, 8, generator=random), torch.randn(3, 8, generator=random)
     shifted = targets + torch.randn(8, generator=random)  # the same for all targets

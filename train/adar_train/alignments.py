@@ -1,4 +1,4 @@
-"""Scalars that say, without a label, how well nodes and targets have come together: what an exit watches."""
+"""Alignments: scalars that measure, without labels, how well nodes match targets. Stop rules read them."""
 
 from collections.abc import Callable
 
@@ -10,14 +10,17 @@ COSINE_MARGIN = "cosine-margin"
 
 
 def mean_inner_product(nodes: Tensor, targets: Tensor) -> Tensor:
-    """The paper's: of all nodes with all targets, which is that of their means."""
+    """Compute the paper's alignment: the mean inner product of all nodes with all targets.
+
+    It equals the inner product of the two means.
+    """
     return nodes.mean(dim=0) @ targets.mean(dim=0)
 
 
 def cosine_margin(nodes: Tensor, targets: Tensor) -> Tensor:
-    """How far a node's nearest target is ahead of the mean one, as a cosine from the targets' mean.
+    """Compute the mean over nodes of the largest cosine with a target minus the mean cosine.
 
-    A shift that all targets share, which softmax does not see, does not move it.
+    Targets are measured from their mean, so a shift of all targets changes nothing, as in softmax.
     """
     cosines = normalize(nodes, dim=1) @ normalize(targets - targets.mean(dim=0), dim=1).T  # [n, c]
     return (cosines.amax(dim=1) - cosines.mean(dim=1)).mean(dim=0)
@@ -27,4 +30,4 @@ ALIGNMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     MEAN_INNER_PRODUCT: mean_inner_product,
     COSINE_MARGIN: cosine_margin,
 }
-"""By the name that a bundle has for the one it was exported with."""
+"""The alignments by their names in a manifest."""

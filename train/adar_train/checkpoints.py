@@ -17,6 +17,7 @@ from torch import Tensor
 from adar_runtime.errors import RunFolderError, reason
 from adar_runtime.files import write_file
 from adar_runtime.graph import Graph, SparseRows
+from adar_runtime.json_files import parse_json
 from adar_train.cell import current_settings
 
 
@@ -44,7 +45,7 @@ def save_checkpoint(
 def read_progress(path: Path) -> dict[str, Any]:
     """The JSON metadata of a checkpoint; the tensors are not loaded."""
     with _reading(path), safe_open(path, framework="pt") as file:
-        return dict(json.loads(file.metadata()["progress"]))
+        return dict(parse_json(file.metadata()["progress"]))
 
 
 def check_settings(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
@@ -76,7 +77,7 @@ def load_checkpoint(
             state.setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         torch.set_rng_state(tensors["random.torch"])
-        random.bit_generator.state = json.loads(meta["random.numpy"])
+        random.bit_generator.state = parse_json(meta["random.numpy"])
         return _part(tensors, "best"), _part(tensors, "average")
 
 

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from adar_runtime.evaluation.curves import Curve, Moment, calibrate, measure, measure_together
+from adar_runtime.evaluation.calibration import calibrate
+from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
 from adar_runtime.evaluation.metrics import metric_name, pooled_metrics, split_metrics
+from adar_runtime.evaluation.uncertainty import mean_estimate
 from adar_runtime.graph import GRAPH, PARTS, Graph
 from adar_runtime.loop.schedule import times
+from adar_runtime.loop.stopping import StopRule, make_rule
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
@@ -24,21 +27,25 @@ def exit_metrics(
 ) -> dict[str, Any]:
     """Calibrate the exit rule on every step of the budgets; return the rule and the metrics at the exit.
 
-    "train", "val" and "test" are the metrics of the largest budget. With several graphs, they are means over
+    "train", "val" and "test" are the metrics of the largest budget; "intervals" has their 95 % intervals
+    and the numbers of labels. With several graphs, they are means over
     the graphs with labels in that part, and "graphs" has the metrics of each graph.
     """
-    found = {budget: curves(model, graphs, tensors, budget, split) for budget in budgets}
+    found = {
+        budget: curves(model, graphs, tensors, budget, split, intervals=budget == max(budgets), sample="val")
+        for budget in budgets
+    }
     chosen = calibrate(list(found.values()))
-    at_exit = {budget: [c.metrics[c.step_at(chosen.time)] for c in group] for budget, group in found.items()}
+    rule = make_rule(chosen.rule)
+    at_exit = {budget: [c.metrics[c.answer_step(rule)] for c in group] for budget, group in found.items()}
     by_budget = {budget: _mean_metrics(of_graphs) for budget, of_graphs in at_exit.items()}
     targets = model.config.targets or graphs[0].targets
     of_graphs = at_exit[max(at_exit)]
     return {
         "metric": metric_name(targets, regression=graphs[0].regression),
         **by_budget[max(by_budget)],
-        "exit": chosen.rule,
-        "exit_time": chosen.time,
-        "exit_regret": chosen.regret,
+        "intervals": _intervals(found[max(found)], rule),
+        **chosen.to_dict(),
         "budgets": {str(budget): scores for budget, scores in by_budget.items()},
         **({"graphs": of_graphs} if len(of_graphs) > 1 else {}),
     }
@@ -58,13 +65,23 @@ def worst_metric(
 
 
 def curves(
-    model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int = 0
+    model: Model,
+    graphs: Sequence[Graph],
+    tensors: Sequence[GraphTensors],
+    budget: int,
+    split: int = 0,
+    *,
+    intervals: bool = False,
+    sample: str | None = None,
 ) -> list[Curve]:
     """One curve per graph; if each graph has one label, one curve for all graphs together."""
     runs = [moments(model, tensor, budget) for tensor in tensors]
-    if graphs[0].level != GRAPH:
-        return [measure(run, graph, budget, split) for run, graph in zip(runs, graphs, strict=True)]
-    return [measure_together(runs, graphs, budget, split)]
+    if graphs[0].level == GRAPH:
+        return [measure_together(runs, graphs, budget, split, intervals=intervals, sample=sample)]
+    return [
+        measure(run, graph, budget, split, intervals=intervals, sample=sample)
+        for run, graph in zip(runs, graphs, strict=True)
+    ]
 
 
 @torch.no_grad()
@@ -108,3 +125,10 @@ def _mean_metrics(of_graphs: Sequence[dict[str, float]]) -> dict[str, float]:
         for part in PARTS
         if any(part in metrics for metrics in of_graphs)
     }
+
+
+def _intervals(group: Sequence[Curve], rule: StopRule) -> dict[str, Any]:
+    """The 95 % interval and the number of labels of each metric in `_at_exit`."""
+    at = [curve.estimates[curve.answer_step(rule)] for curve in group]
+    known = {part: [found[part] for found in at if part in found] for part in PARTS}
+    return {part: mean_estimate(found).to_dict() for part, found in known.items() if found}

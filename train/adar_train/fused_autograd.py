@@ -1,11 +1,11 @@
-"""The three passes of a step over all nodes, each one operation to autograd, its gradient written by hand.
+"""The three passes of a step over all nodes, each as one autograd operation with a handwritten gradient.
 
-A function here is the expression in its docstring and nothing else; the tests compare values and gradients
-with just that. What is gained: gradients of H from several places are summed inside the products that make
-them, an activation takes the place of its input, and only what a gradient needs is kept.
+Each function computes the expression in its docstring; tests compare values and gradients with this
+expression. This saves time and memory: gradients of H from several terms are summed inside the matrix
+products, activations overwrite their inputs, and only tensors that a gradient needs are kept.
 
-Under autocast each runs in autocast's precision; PyTorch's LayerNorm, softmax and sums work in single inside,
-and the state that velocities are added to stays in single. A gradient cannot be differentiated again.
+Under autocast, each function runs in autocast's precision. PyTorch computes LayerNorm, softmax and sums in
+float32 inside, and the states stay float32. The gradients cannot be differentiated again.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from torch.nn import functional
 
 from adar_train.sparse import SparseMatrix
 
-LEAKY_SLOPE = 0.01  # PyTorch's
+LEAKY_SLOPE = 0.01  # PyTorch's default
 
 
 def diffuse(x_sur: Tensor, x_in: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """softmax(X_sur X_inᵀ / √d) · LeakyReLU(X_in Wᵀ + b): [k, d], for X_sur [k, d] and X_in [n, d]."""
+    """Compute softmax(X_sur X_inᵀ / √d) · LeakyReLU(X_in Wᵀ + b) [k, d], for X_sur [k, d] and X_in [n, d]."""
     return _apply(_Diffuse, x_sur, x_in, weight, bias)
 
 
@@ -36,10 +36,10 @@ def local_messages(
     neighbours: SparseMatrix,
     share: Tensor,
 ) -> Tensor:
-    """(L · own + A · LeakyReLU(L · kernel + b) · projectᵀ) ∘ share: [n, d].
+    """Compute (L · own + A · LeakyReLU(L · kernel + b) · projectᵀ) ∘ share [n, d].
 
-    L = [softmax(H Pᵀ / √d) ‖ H ‖ softmax(H Cᵀ / √d)]: [n, p + d + c], for surrogates (P, C) and
-    kernels (kernel, own).
+    L = [softmax(H Pᵀ / √d) ‖ H ‖ softmax(H Cᵀ / √d)] [n, p + d + c], for surrogates (P, C) and kernels
+    (kernel, own).
     """
     return _apply(_LocalMessages, h, *surrogates, *kernels, bias, project, neighbours, share)
 
@@ -50,21 +50,21 @@ def bounded(
     mask: Tensor | None,
     out: Tensor,
 ) -> Tensor:
-    """(LeakyReLU(LayerNorm(x + r Wᵀ + b)) ∘ mask) · outᵀ: [k, d].
+    """Compute (LeakyReLU(LayerNorm(x + r Wᵀ + b)) ∘ mask) · outᵀ [k, d].
 
-    For first = (x, r, W, b) and norm = (scale, shift, ε).
+    Here first = (x, r, W, b) and norm = (scale, shift, ε).
     """
     return _apply(_Bounded, *first, *norm, mask, out)
 
 
 def multiplied(x: Tensor) -> Tensor:
-    """X as products take it: what several of them share is cast once, not by each of them."""
+    """Cast X to the precision of the matrix products, once for all products that use X."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """The function, under autocast in one precision: that of its products."""
+    """Apply the function; under autocast, with all inputs in autocast's precision."""
     device = inputs[0].device.type
     if not torch.is_autocast_enabled(device):
         return function.apply(*inputs)  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
 
 
 def _once(backward: Callable[..., Any]) -> Any:
-    """A `backward` that is not differentiated again, and that autocast leaves in its forward's precision."""
+    """Make `backward` run in the precision of its forward pass, and refuse to differentiate it again."""
 
     @wraps(backward)
     def in_one_precision(ctx: Any, gradient: Tensor) -> Any:
@@ -89,7 +89,7 @@ def _once(backward: Callable[..., Any]) -> Any:
 
 
 def _leaky_backward_(gradient: Tensor, activated: Tensor) -> Tensor:
-    """In place. What was activated has the sign of its activation, so that is all that was kept."""
+    """Compute the gradient in place from the activated values, which have the signs of their inputs."""
     operation = torch.ops.aten.leaky_relu_backward.grad_input
     return operation(gradient, activated, LEAKY_SLOPE, True, grad_input=gradient)
 
@@ -148,8 +148,8 @@ class _LocalMessages(torch.autograd.Function):
         d_sent = ctx.neighbours.transposed_times(d_own)  # [n, d]
         d_messages = _leaky_backward_(d_sent @ project, messages)  # [n, 3d]
 
-        # The gradient of L, without and with only its last c columns. p + d is a round number and c seldom
-        # is: a product with two columns over takes a quarter longer than one without and one with just those.
+        # The gradient of L in two products: the first p + d columns and the last c. p + d is usually a
+        # multiple of the vector width and c is not. One product over all columns takes a quarter longer.
         d_left, d_rest = (
             (d_messages @ to_messages.T).addmm_(d_own, to_own.T)
             for to_messages, to_own in zip(kernel.split([p + d, c]), own.split([p + d, c]), strict=True)
@@ -193,7 +193,7 @@ class _Bounded(torch.autograd.Function):
         d_hidden = d_out @ out
         if mask is not None:
             d_hidden *= mask
-        d_normal = _leaky_backward_(d_hidden, hidden)  # where it was masked there is no gradient left
+        d_normal = _leaky_backward_(d_hidden, hidden)  # zero where the mask is zero
         d_mixed, d_scale, d_shift = torch.ops.aten.native_layer_norm_backward(
             d_normal, mixed, mixed.shape[1:], mean, spread, scale, shift, [True, True, True]
         )

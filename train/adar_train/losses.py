@@ -1,4 +1,4 @@
-"""Eq. loss: the task's loss, and the two terms that make each step descend it."""
+"""Eq. loss: the task loss, and two terms that make the steps follow its negative gradient."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,9 +22,9 @@ def task_loss(
     reduction: str = "mean",
     smoothing: float = 0.0,
 ) -> Tensor:
-    """L_task of the outputs with index `chosen`: cross-entropy with classes, squared distance to numbers.
+    """Compute L_task of the outputs `chosen`: cross-entropy of classes, or squared error of numbers.
 
-    Numbers are standardised, so that neither their mean nor their unit matters.
+    Regression targets are standardised, so the loss does not depend on their mean or unit.
     """
     assert graph.labels is not None
     z, labels = graph.readout(state.nodes, chosen), graph.labels[chosen]
@@ -35,18 +35,18 @@ def task_loss(
 
 
 def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
-    """L_step: each step's move against the task's gradient where it started."""
+    """Compute L_step: the distance of each step's movement from the negative task gradient at its start."""
     terms = [_distance(model, before, after, graph, chosen) for before, after in pairwise(states)]
     return torch.stack(terms).mean()
 
 
 def full_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
-    """L_full: the move of the whole trajectory against the task's gradient at its start."""
+    """Compute L_full: the distance of the whole movement from the negative task gradient at the start."""
     return _distance(model, states[0], states[-1], graph, chosen)
 
 
 def task_gradient(model: Model, state: State, graph: GraphTensors, chosen: Tensor) -> Tensor:
-    """∇H^(t_s) [n, d], each output's own loss counting whole: what a step should descend, not change."""
+    """Compute ∇H^(t_s) [n, d] of the summed task loss. It is a constant: no gradient flows through it."""
     nodes = state.nodes.detach().requires_grad_()
     with torch.enable_grad():
         at = state._replace(nodes=nodes, targets=state.targets.detach())

@@ -1,4 +1,4 @@
-"""At which times a trajectory is evaluated while training. The answer must not depend on them."""
+"""Time grids: the times of the steps in one epoch of training. The result should not depend on the grid."""
 
 from collections.abc import Callable
 
@@ -11,22 +11,22 @@ Times = NDArray[np.float64]
 
 
 def fixed(steps: int, random: np.random.Generator) -> Times:  # noqa: ARG001
-    """The paper's: t_s = s / S, the same in every epoch. The last time that the cell sees is (S - 1) / S."""
+    """Return the paper's grid t_s = s / S, equal in every epoch. The cell's last time is (S - 1) / S."""
     return times(steps)
 
 
 def budget(steps: int, random: np.random.Generator) -> Times:
-    """t_s = s / S for a budget S drawn anew around `steps`, so that no grid is learned by heart."""
+    """Return t_s = s / S for a random budget S around `steps`, so that no single grid is learned."""
     return times(int(random.integers(max(1, steps // 2), steps + steps // 2 + 1)))
 
 
 def scattered(steps: int, random: np.random.Generator) -> Times:
-    """`steps` times anywhere in [0, 1]: every time is seen in training, also the last moments before 1."""
+    """Return `steps` + 1 times from 0 to 1, random in between, so that training covers all times."""
     return np.concatenate([[0.0], np.sort(random.random(steps - 1)), [1.0]])
 
 
 def unit(steps: int, random: np.random.Generator) -> Times:  # noqa: ARG001
-    """Steps that take a time of 1 each: the paper's ablation of the normalised time."""
+    """Return steps of length 1: the paper's ablation of the normalised time."""
     return times(steps, unit_step=True)
 
 
@@ -36,3 +36,4 @@ GRIDS: dict[str, Callable[[int, np.random.Generator], Times]] = {
     "scattered": scattered,
     "unit": unit,
 }
+"""The grids by name, the values of `TrainConfig.grid`."""

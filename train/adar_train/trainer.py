@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from adar_runtime.errors import DivergedError, UsageError
+from adar_runtime.evaluation.training_data import describe
 from adar_runtime.graph import Graph
 from adar_runtime.interrupts import deferred_signals
 from adar_train import checkpoints, distributed
@@ -54,9 +55,10 @@ class Fitted:
 
     Attributes:
         model: The model with the best weights by validation, in evaluation mode.
-        metrics: The name of the metric, its value per part of the split, the calibrated exit rule, the
-            values at every budget of `exit_budgets`, seconds, seed and split.
+        metrics: The name of the metric, its value and 95 % interval per part of the split, the calibrated
+            exit rule and its reason, the values at every budget of `exit_budgets`, seconds, seed and split.
         history: One row per epoch: "epoch", "loss" and, if the epoch was validated, "val".
+        trained_on: Fingerprints of the training graphs and their split, so that the runtime recognises them.
 
     Example:
         >>> fitted = fit([graph], model_config, TrainConfig())  # doctest: +SKIP
@@ -67,6 +69,7 @@ class Fitted:
     model: Model
     metrics: dict[str, Any]
     history: list[dict[str, Any]]
+    trained_on: dict[str, Any] = field(default_factory=dict)
 
 
 class Trainer:
@@ -163,7 +166,8 @@ class Trainer:
                 self.save(checkpoint)
             raise
         self.model.load_state_dict(self.best)
-        return Fitted(self.model.eval(), self._metrics(), self.history)
+        trained_on = describe(self.graphs, self.config.split)
+        return Fitted(self.model.eval(), self._metrics(), self.history, trained_on)
 
     def advance(self, epochs: int, on_epoch: Callable[[Epoch], None] = lambda _: None) -> None:
         """Train for some epochs, or up to the end. Trainers can take turns: each has its random state.

@@ -1,4 +1,4 @@
-"""Models that nobody has trained: to measure with, and to see whether all parts work together."""
+"""Untrained models for benchmarks and for `adar-deploy doctor`."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from adar_train.trainer import Fitted
 
 
 def random_model(config: ModelConfig, std: float = 0.1, seed: int = 0) -> AdaR:
-    """The same for the same seed; velocities are not zero, as they are before training."""
+    """Return a model with random weights and velocities that are not zero; a seed gives equal weights."""
     torch.manual_seed(seed)
     model = AdaR(config)
     for name, weight in model.named_parameters():
@@ -23,7 +23,7 @@ def random_model(config: ModelConfig, std: float = 0.1, seed: int = 0) -> AdaR:
 
 
 def trial_run(path: Path, graph: Graph, config: ModelConfig, name: str = "nothing") -> Run:
-    """A run of such a model, as if it had been trained on the graph."""
+    """Write and load a run with a random model, as if the model had been trained on the graph."""
     fitted = Fitted(random_model(config), {"metric": "accuracy", "split": 0}, [])
     save_run(path, fitted, graph, [name], TrainConfig())
     return load_run(path)

@@ -31,8 +31,8 @@ VARIANTS: dict[str, Variant] = {
         scaled_scores=True,
     ),
 }
-"""The values of `ModelConfig.variant`. A new variant is one line here and one emitter per new class in
-`adar_export.emitters`."""
+"""The values of `ModelConfig.variant`. A new variant is one entry here, and per new class one emitter in
+`adar_export.emitters` and one plain form in `adar_export.plain_cell`."""
 
 
 def variant_of(config: ModelConfig) -> Variant:

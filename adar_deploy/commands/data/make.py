@@ -31,7 +31,9 @@ def make(
     ] = None,
     hops: Annotated[
         int | None,
-        typer.Option(help="Distance from a node to its evidence (chain, tree).", show_default=FAMILY),
+        typer.Option(
+            help="Distance to the node that determines the label (chain, tree).", show_default=FAMILY
+        ),
     ] = None,
     classes: Annotated[
         int | None, typer.Option(help="Number of classes (chain, blocks).", show_default=FAMILY)
@@ -48,8 +50,8 @@ def make(
 ) -> None:
     """Make a synthetic graph with labels and a split. The same options give the same graph.
 
-    The families differ in the distance that a prediction needs: minesweeper 2 hops, chain exactly --hops,
-    tree all nodes up to --hops, blocks as far as possible.
+    The families differ in the distance from a node to the information that it needs: minesweeper 2 hops,
+    chain exactly --hops, tree up to --hops, blocks any distance.
 
     Example: adar-deploy data make minesweeper --nodes 40000 --seed 7 -o board.npz
 

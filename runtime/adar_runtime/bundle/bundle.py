@@ -5,19 +5,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from adar_runtime.backends import AUTO, TENSORRT, Settings, open_backend
+from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
+from adar_runtime.bundle import known_models, memory, onnx_guard, signature
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle import memory, onnx_guard, signature
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.files import read_bundle_file
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.labels import split_trained_on
-from adar_runtime.loop.loop import Loop, check_budget
+from adar_runtime.loop.loop import Loop, check_budget, check_kind
 from adar_runtime.loop.prefetch import prefetch
-from adar_runtime.loop.registry import find, settings_of
+from adar_runtime.loop.registry import find, is_count, settings_of
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS, Solver, make_solver
 from adar_runtime.loop.stopping import RULES, StopRule, make_rule
@@ -33,6 +33,7 @@ def load(
     *,
     rebuild: bool = False,
     trust_engines: bool | None = None,
+    allow_unknown_model: bool = False,
 ) -> "Bundle":
     """Open an exported bundle.
 
@@ -43,19 +44,28 @@ def load(
         rebuild: Rebuild TensorRT engines that do not fit, instead of raising an error.
         trust_engines: Whether to load TensorRT engines that were not built on this machine. An engine is a
             program. `trust_engines` defaults to True for backend="tensorrt", else False.
+        allow_unknown_model: Whether to accept ONNX models that this version of adar-deploy does not export.
+            They run in a child process on the CPU, with limits of memory and time.
 
     Returns:
         The bundle, checked and ready to run.
 
     Raises:
-        BundleError: The folder is not a bundle, or its files were changed or are unsafe.
+        BundleError: The folder is not a bundle, its files were changed or are unsafe, or a model is unknown.
         BackendError: The backend does not work on this machine or with this bundle.
         UsageError: `threads` is out of range.
 
     Examples:
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
     """
-    return Bundle(Path(path), backend, threads, rebuild=rebuild, trust_engines=trust_engines)
+    return Bundle(
+        Path(path),
+        backend,
+        threads,
+        rebuild=rebuild,
+        trust_engines=trust_engines,
+        allow_unknown_model=allow_unknown_model,
+    )
 
 
 class Bundle:
@@ -79,15 +89,21 @@ class Bundle:
         *,
         rebuild: bool = False,
         trust_engines: bool | None = None,
+        allow_unknown_model: bool = False,
+        made_here: bool = False,  # this process made the models, so that they need no check
     ) -> None:
-        if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS):
+        if threads is not None and (not is_count(threads, 1) or threads > MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
-        self.manifest, onnx_models = read_bundle(path)
+        self.manifest, onnx_models = read_bundle(path, allow_unknown_model=True)
+        is_known = made_here or known_models.are_known(
+            self.manifest, onnx_models, allow_others=allow_unknown_model
+        )
         key, value = BY_ROW
         self._by_row = metadata_of(onnx_models["encoder"]).get(key) == value
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
-        self.backend = open_backend(
+        open_models = open_backend if is_known else open_isolated
+        self.backend: Backend = open_models(
             backend, onnx_models, self.manifest, Settings(threads, path, rebuild, trusted)
         )
         signature.check(self.manifest, self.backend.ports)
@@ -103,7 +119,7 @@ class Bundle:
 
         Args:
             graph: The graph to answer.
-            budget: Euler steps in the total time: the most cell calls.
+            budget: Euler steps in the total time. Euler's method makes one cell call per step.
             stop: When to stop, and which state to answer from; the bundle's own rule by default.
             solver: A solver, or the name of one with the settings that were measured for this bundle.
 
@@ -217,7 +233,7 @@ class Bundle:
         """
         own = self.manifest.exit
         chosen: dict[str, Any] = dict(own) if name in (None, own.get("rule")) else {"rule": name}
-        rule = find(RULES, "exit rule", chosen.get("rule"))
+        rule = find(RULES, "stop rule", chosen.get("rule"))
         return make_rule(rule.complete(chosen | settings, self.manifest.training.get("exit_time")))
 
     def solver(self, name: str = DEFAULT_SOLVER, **settings: Any) -> Solver:
@@ -239,28 +255,31 @@ class Bundle:
             AdamsBashforth2(calls=32)
         """
         kind = find(SOLVERS, "solver", name)
-        self._check_order(kind, repr(name))
+        self._check_ode(kind, repr(name))
         if settings:
             return make_solver(name, **settings)
         measured = measured_settings(self.manifest, name)
         if measured is None:
-            options = " or ".join(f"--{one.option}" for one in settings_of(kind))
+            wanted = " or ".join(f"{one.name} (--{one.option})" for one in settings_of(kind))
             raise UsageError(
-                f"the solver {name!r} was not measured to reproduce many Euler steps with this bundle: "
-                f"give {options or 'its settings'}, or use {DEFAULT_SOLVER}"
+                f"the bundle has no measured settings for the solver {name!r}: "
+                f"set {wanted or 'its settings'}, or use the solver {DEFAULT_SOLVER}"
             )
         return make_solver(name, **measured)
 
     def _checked(self, solver: Solver) -> Solver:
         """The caller's own solver, if it is valid for this bundle."""
-        self._check_order(type(solver), type(solver).__name__)
+        check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
+        self._check_ode(solver, type(solver).__name__)
         return solver
 
-    def _check_order(self, kind: type[Solver], name: str) -> None:
-        if getattr(kind, "needs_ode", True) and not self.manifest.behaves_like_ode:
+    def _check_ode(self, solver: object, name: str) -> None:
+        """Refuse a solver that needs an ODE, if the cell was not measured to behave like one."""
+        if getattr(solver, "needs_ode", True) and not self.manifest.behaves_like_ode:
+            order = short(self.manifest.convergence.get("order", "not measured"))
             raise UsageError(
-                f"the solver {name} needs a cell that behaves like an ODE, which was not measured for this "
-                f"bundle: use the solver {DEFAULT_SOLVER}"
+                f"the solver {name} needs an order of convergence of at least {manifests.LEAST_ORDER} "
+                f"(this bundle: {order}): use the solver {DEFAULT_SOLVER}"
             )
 
     def split_for(self, graph: Graph) -> int:
@@ -308,12 +327,13 @@ def usable_solvers(manifest: Manifest) -> list[str]:
     ]
 
 
-def read_bundle(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest and the ONNX files that it names, checked and not yet loaded."""
     manifest = read_manifest(path)
-    return manifest, {
-        name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()
-    }
+    models = {name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
+    if not allow_unknown_model:
+        known_models.check(manifest, models)
+    return manifest, models
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -10,19 +10,21 @@ from typing import Any
 
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS
+from adar_runtime.json_files import parse_json
 from adar_runtime.loop.registry import is_count, is_number
 from adar_runtime.loop.solvers import MAX_CALLS
 
 SCHEMA = 2
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # enough for 100,000 class names
-MAX_DEPTH = 50  # of nested lists and objects: 6 are needed, and copying fails at some hundreds
 ONNX_MODELS = ("encoder", "cell", "head")
 FILE_KEY = "graphs"  # the key of the ONNX models in manifest.json; kept so that older bundles load
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 CHECKSUM = "checksum"  # the key of the checksum in manifest.json
 LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
+LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
+LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
 LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
@@ -89,13 +91,9 @@ class Manifest:
     def from_json(cls, text: str) -> "Manifest":
         """Parse and check a manifest; a BundleError says what is missing or wrong."""
         try:
-            raw = json.loads(text, object_pairs_hook=_each_once)
-        except (ValueError, RecursionError) as error:
-            raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)})") from error
-        if _is_deeper(raw, MAX_DEPTH):
-            raise BundleError(
-                f"{FILE_NAME} is nested more than {MAX_DEPTH} levels deep: export the run again"
-            )
+            raw = parse_json(text)
+        except ValueError as error:
+            raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)}): export the run again") from error
         schema = _take(raw, "schema", int)
         if schema != SCHEMA:
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
@@ -162,21 +160,6 @@ def checksum_of(fields: Mapping[str, Any]) -> str:
     """The sha256 of all other fields, independent of whitespace and the order of keys."""
     others = {name: value for name, value in fields.items() if name != CHECKSUM}
     return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object without duplicate keys: JSON readers differ in which of two values they take."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has a duplicate key")
-    return found
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return not levels or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _onnx_file(raw: Mapping[str, Any]) -> OnnxFile:

@@ -1,16 +1,18 @@
-"""The metric at every step of every budget, and the exit that fits these curves best."""
+"""The metric at every step of every budget."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.evaluation.metrics import pooled_metrics
+from adar_runtime.evaluation.output_sample import OutputSample
+from adar_runtime.evaluation.uncertainty import Estimate, pooled_estimates
 from adar_runtime.graph import PARTS, Floats, Graph
-from adar_runtime.loop.stopping import RULES, AtTime, Final, StopRule, answer_step, make_rule
+from adar_runtime.loop.stopping import AtTime, Final, StopRule, answer_step
 
 PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
 
@@ -33,6 +35,8 @@ class Curve:
     alignment: list[float] = field(default_factory=list)
     metrics: list[dict[str, float]] = field(default_factory=list)  # of each part of the split
     speeds: list[float] | None = None  # of the nodes, where they are known
+    estimates: list[dict[str, Estimate]] = field(default_factory=list)  # with intervals, if asked for
+    sample: OutputSample | None = None  # outputs of one part at every step, if asked for
 
     def step_at(self, time: float) -> int:
         """The step that `AtTime` answers from."""
@@ -53,10 +57,17 @@ def run_moments(bundle: Bundle, graph: Graph, budget: int) -> Iterator[Moment]:
 
 
 def measure(
-    moments: Iterable[Moment], graph: Graph, budget: int, split: int = 0, parts: Sequence[str] = PARTS
+    moments: Iterable[Moment],
+    graph: Graph,
+    budget: int,
+    split: int = 0,
+    parts: Sequence[str] = PARTS,
+    *,
+    intervals: bool = False,
+    sample: str | None = None,
 ) -> Curve:
     """Score every step of one budget."""
-    return measure_together([moments], [graph], budget, split, parts)
+    return measure_together([moments], [graph], budget, split, parts, intervals=intervals, sample=sample)
 
 
 def measure_together(
@@ -65,54 +76,27 @@ def measure_together(
     budget: int,
     split: int = 0,
     parts: Sequence[str] = PARTS,
+    *,
+    intervals: bool = False,
+    sample: str | None = None,
 ) -> Curve:
-    """Score every step of one budget over all graphs at once."""
+    """Score every step of one budget over all graphs at once.
+
+    `intervals` adds 95 % intervals; `sample` names the part whose outputs are kept for calibration.
+    """
     speeds: list[float] = []
-    curve = Curve(budget, speeds=speeds)
+    outputs = OutputSample.of(graphs, sample, split) if sample else None
+    curve = Curve(budget, speeds=speeds, sample=outputs)
     for now in zip(*runs, strict=True):
+        scores = [moment.scores for moment in now]
         speeds.append(float(np.mean([moment.speed for moment in now])))
         curve.times.append(now[0].time)
         curve.alignment.append(float(np.mean([moment.alignment for moment in now])))
-        curve.metrics.append(pooled_metrics(graphs, [moment.scores for moment in now], split, parts))
+        if intervals:
+            curve.estimates.append(pooled_estimates(graphs, scores, split, parts))
+            curve.metrics.append({part: one.value for part, one in curve.estimates[-1].items()})
+        else:
+            curve.metrics.append(pooled_metrics(graphs, scores, split, parts))
+        if outputs:
+            outputs.add(scores)
     return curve
-
-
-@dataclass(frozen=True)
-class Exit:
-    """A calibrated exit, and what each stop rule loses against the best step on validation data."""
-
-    rule: dict[str, Any]  # the rule with the least regret, in the manifest's form
-    time: float  # the best calibrated time
-    regret: dict[str, float]  # of each rule, the mean over budgets of (best step's metric - the rule's)
-
-
-def calibrate(groups: Sequence[Sequence[Curve]], part: str = "val") -> Exit:
-    """Choose the exit by the validation metric; no other labels are used.
-
-    A group holds the curves of one budget, one for each graph. Graphs without labels in `part` do not count.
-    """
-    groups = [[curve for curve in group if part in curve.metrics[0]] for group in groups]
-    time = _best_time(groups, part)
-    settings = {name: kind.candidate(time) for name, kind in RULES.items()}
-    rules = {name: {"rule": name} | one for name, one in settings.items() if one is not None}
-    regret = {name: _regret(groups, part, make_rule(rule)) for name, rule in rules.items()}
-    return Exit(rules[min(regret, key=lambda name: regret[name])], time, regret)
-
-
-def _best_time(groups: Sequence[Sequence[Curve]], part: str) -> float:
-    """The time with the best worst budget (mean over graphs); the latest of equal times."""
-    candidates = sorted(
-        {step / c.budget for curves in groups for c in curves for step in range(1, c.budget + 1)}
-    )
-
-    def worst(time: float) -> float:
-        return min(float(np.mean([c.metric(part)[c.step_at(time)] for c in curves])) for curves in groups)
-
-    return max(candidates, key=lambda time: (worst(time), time))
-
-
-def _regret(groups: Sequence[Sequence[Curve]], part: str, rule: StopRule) -> float:
-    """What the rule loses against the best step, as a mean over budgets and graphs."""
-    curves = [curve for group in groups for curve in group]
-    lost = [max(c.metric(part)) - c.metric(part)[c.answer_step(rule)] for c in curves]
-    return float(np.mean(lost))

@@ -3,16 +3,17 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from adar_runtime.errors import GraphError, LabelsError, UsageError
 from adar_runtime.evaluation.curves import Curve, Moment, measure_together
-from adar_runtime.evaluation.metrics import metric_name, scored_part, split_metrics
+from adar_runtime.evaluation.metrics import metric_name, split_metrics
+from adar_runtime.evaluation.scoring import choose_outputs
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
-from adar_runtime.graph import NODE, Graph
+from adar_runtime.graph import ALL, NODE, Graph
 from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.stopping import StopRule
 
@@ -30,6 +31,10 @@ class Evaluation:
     curves: list[Curve]  # one per budget
     exits: list[int]  # per budget, the step that the model's own rule answers from
     free: dict[str, float]  # the metric of each training-free baseline, where classes are described
+    scored: str = ""  # what is scored, for people: "test nodes of the training split"
+    graphs: Sequence[Graph] = field(default=(), repr=False)  # with the masks of `part`
+    recognised: bool = False  # the test part is that of the training split
+    warnings: list[str] = field(default_factory=list)
 
     def budgets(self) -> list[dict[str, Any]]:
         """A row for each budget."""
@@ -41,6 +46,7 @@ class Evaluation:
                 "at_end": curve.metric(self.part)[-1],
                 "best": max(curve.metric(self.part)),
                 "alignment_at_exit": curve.alignment[step],
+                **(curve.estimates[step][self.part].to_dict() if curve.estimates else {}),
             }
             for curve, step in zip(self.curves, self.exits, strict=True)
         ]
@@ -58,9 +64,17 @@ class Evaluation:
         reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
         return {name: value for name, value in self.free.items() if value >= reached}
 
+    @property
+    def counted(self) -> str:
+        """What is scored, with its number: "120 test nodes of the training split"."""
+        count = self.curves[0].estimates[0][self.part].count if self.curves[0].estimates else 0
+        return f"all {count:,} labels" if self.part == ALL else f"{count:,} {self.scored}"
+
     def to_dict(self) -> dict[str, Any]:
-        named = {"graph": self.graph, "metric": self.metric, "part": self.part}
+        named = {"graph": self.graph, "metric": self.metric, "part": self.part, "counted": self.counted}
         return named | {
+            "training_split": self.recognised,
+            "warnings": self.warnings,
             "budgets": self.budgets(),
             "free": self.free,
             "beats_free": not self.better_for_free(),
@@ -79,6 +93,7 @@ class Subject:
     targets: int | None  # None where the graphs describe them
     class_names: tuple[str, ...] | None = None
     any_budget: bool = True  # False for a model of fixed depth
+    training: Mapping[str, Any] = field(default_factory=dict)  # the manifest's `training`, or a run's
 
     def check(self, name: str, graph: Graph) -> Graph:
         """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""
@@ -98,15 +113,19 @@ def evaluate(
     split: int = 0,
     on_budget: Callable[[int], None] = lambda _: None,
 ) -> Evaluation:
-    """Run graphs for each budget and score them together. Labels are used only for scoring."""
-    part = scored_part(graphs)
+    """Run graphs for each budget and score them together. Labels are used only for scoring.
+
+    A training graph without a test mask is scored on the test part of its training split.
+    """
+    chosen = choose_outputs(subject.training, graphs, split)
+    graphs, part = chosen.graphs, chosen.part
     if all(graph.labelled(part, split) is None for graph in graphs):
         raise GraphError(f"{name}: there are no labels to score against")
     described, graphs = graphs[0], [subject.check(name, graph) for graph in graphs]
     curves = []
     for budget in budgets if subject.any_budget else [1]:
         runs = [subject.run(graph, budget) for graph in graphs]
-        curves.append(measure_together(runs, graphs, budget, split, [part]))
+        curves.append(measure_together(runs, graphs, budget, split, [part], intervals=True))
         if part not in curves[-1].metrics[0]:
             raise GraphError(f"{name}: the {part} labels are all of one class, so there is no score")
         on_budget(budget)
@@ -119,6 +138,10 @@ def evaluate(
         curves=curves,
         exits=[curve.answer_step(subject.make_rule()) for curve in curves],
         free=_free(described, split, part),
+        scored=chosen.title,
+        graphs=graphs,
+        recognised=chosen.recognised,
+        warnings=chosen.warnings,
     )
 
 

@@ -70,8 +70,12 @@ def plot_run(result: Result, path: Path) -> None:
 def plot_speed(timings: Sequence[Timing], path: Path) -> None:
     """Time per inference and per step against nodes and edges, one colour per side.
 
-    A line joins graphs of equal mean degree. Sides are shifted a little so that they do not overlap.
+    A line joins graphs of equal mean degree. Sides are shifted a little so that they do not overlap. Graphs
+    of one size have no such axis: they get one bar per side.
     """
+    if len({(one.case.nodes, one.case.edges) for one in timings}) == 1:
+        _plot_one_size(timings, path)
+        return
     figure = _figure(9.6, 7.2)
     panels = figure.subplots(2, 2, sharex="col", sharey="row")
     sides = list(dict.fromkeys(one.side.label for one in timings))
@@ -85,6 +89,27 @@ def plot_speed(timings: Sequence[Timing], path: Path) -> None:
     for axes, size in zip(panels[1], ("nodes", "edges"), strict=True):
         axes.set_xlabel(f"{size} of the graph")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    _save(figure, path)
+
+
+def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
+    """One bar per side: the median time per inference and per step, with the 10th to 90th percentile."""
+    figure = _figure(9.6, 1.2 + 0.4 * len(timings))
+    for axes, (what, seconds) in zip(
+        figure.subplots(1, 2, sharey=True), (("inference", "runs"), ("step", "steps")), strict=True
+    ):
+        spreads = [np.quantile(getattr(one, seconds), [0.1, 0.5, 0.9]) * 1e3 for one in timings]
+        for index, (low, middle, high) in enumerate(spreads):
+            axes.barh(index, middle, color=f"C{index % 10}", height=0.6)
+            axes.plot([low, high], [index, index], color="black", lw=1)
+            axes.annotate(f" {middle:.3g}", (high, index), va="center", fontsize=8)
+        axes.set_xlabel(f"milliseconds per {what} (median, 10th to 90th percentile)", fontsize=8)
+        axes.margins(x=0.15)
+    first = figure.axes[0]
+    first.set_yticks(range(len(timings)), [one.side.label for one in timings], fontsize=8)
+    first.invert_yaxis()
+    case = timings[0].case
+    figure.suptitle(f"{case.nodes:,} nodes, {case.edges:,} edges", fontsize=9)
     _save(figure, path)
 
 

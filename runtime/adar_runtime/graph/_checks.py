@@ -1,5 +1,6 @@
 """Convert the arguments of a `Graph` to arrays of the right type, or raise a GraphError that says why not."""
 
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -41,9 +42,11 @@ def floats(name: str, value: Any, *, allow_nan: bool = False) -> Floats:
     require(given.dtype.kind in "fiub", f"{name} holds {short(given.dtype)}, not numbers")
     with np.errstate(over="ignore"):
         converted = np.require(given, np.float32, LAYOUT)
-    finite = np.isfinite(converted) | np.isnan(converted) if allow_nan else np.isfinite(converted)
+    finite = np.isfinite(converted)
+    if allow_nan:
+        finite |= np.isnan(converted)
     if not finite.all():
-        where = ", ".join(str(i) for i in np.argwhere(~finite)[0])
+        where = ", ".join(str(i) for i in np.unravel_index(int(finite.argmin()), finite.shape))
         raise GraphError(f"{name} contains a value that is not a finite 32-bit number, first at [{where}]")
     return converted
 
@@ -72,11 +75,30 @@ def mask(name: str, value: Any, outputs: int) -> Mask:
 def names(name: str, value: Any) -> tuple[str, ...]:
     """A list of strings."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
-        value = value.tolist()
+        value = _strings(name, value)
     # Not converted to an array: every string would then take the memory of the longest.
     strings = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     require(strings, f"{name} must be a list of strings")
+    for position, each in enumerate(value):
+        require(_is_text(each), f"{name}[{position}] contains characters that are not valid Unicode text")
     return tuple(value)
+
+
+def _strings(name: str, value: NDArray[Any]) -> list[Any]:
+    if value.dtype.kind == "U" and value.size:  # numpy keeps 4 bytes per character and does not check them
+        codes = np.ascontiguousarray(value).view(np.dtype(np.uint32).newbyteorder(value.dtype.byteorder))
+        valid = int(codes.max(initial=0)) <= sys.maxunicode
+        require(valid, f"{name} contains characters that are not valid Unicode text")
+    return value.tolist()
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can be written as UTF-8; lone surrogates cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_range(name: str, indices: Integers, count: int, what: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, short
+from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph._checks import Floats, Integers, Mask, require
 from adar_runtime.graph.limits import MAX_CLASSES, MAX_COLUMNS
@@ -79,9 +79,14 @@ class SparseRows:
     def _sort(self) -> None:
         """Sort the columns of every row, and add up entries that are given twice."""
         rows, width = self.shape
-        position = np.repeat(np.arange(rows), np.diff(self.starts)) * width + self.columns
-        if (np.diff(position) > 0).all():
+        rising = np.ones(len(self.columns) + 1, np.bool_)  # is the column above that of the entry before?
+        np.greater(self.columns[1:], self.columns[:-1], out=rising[1:-1])
+        rising[self.starts] = True  # the first entry of a row
+        if rising.all():
             return
+        position = np.repeat(np.arange(rows), np.diff(self.starts))
+        position *= width
+        position += self.columns
         unique, entry = np.unique(position, return_inverse=True)
         _set(self, values=np.bincount(entry, self.values, len(unique)).astype(np.float32))
         _set(self, columns=unique % width)
@@ -139,6 +144,7 @@ class Graph:
         )
         _set(self, edge_index=self._node_pairs("edge_index", self.edge_index))
         if self.pairs is not None:
+            require(self.level != GRAPH, "level is 'graph', but pairs are given: omit one of the two")
             _set(self, pairs=self._node_pairs("pairs", self.pairs), level=EDGE)
             require(self.outputs > 0, "pairs is empty: give at least one pair of nodes")
         require(self.level in LEVELS, f"level is {short(self.level)!r}, not one of {', '.join(LEVELS)}")
@@ -261,11 +267,22 @@ class Graph:
             f"y has shape {list(labels.shape)}, not one label for each of {self.outputs} {what}",
         )
         if labels.dtype == np.float32:
+            if labels.ndim == 1 and _are_whole(labels):
+                warn(
+                    "y holds whole numbers as floats, so they are read as regression targets: save y as "
+                    f"integers if they are classes, or with shape [{self.outputs}, 1] if they are not"
+                )
             return labels.reshape(self.outputs, -1)
         labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
         require(labels.ndim == 1, "y has several columns of integers; regression targets must be floats")
         require(int(labels.min()) >= -1, "y contains a label below -1; use -1 for unknown")
         return labels
+
+
+def _are_whole(values: Floats | Integers) -> bool:
+    """Whether all known values are whole numbers, and some are known."""
+    known = values[~np.isnan(values)]
+    return known.size > 0 and bool((known == np.floor(known)).all())
 
 
 def _set(frozen: object, **values: object) -> None:

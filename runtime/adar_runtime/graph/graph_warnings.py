@@ -83,6 +83,12 @@ def _label_warnings(graph: Graph, counts: Integers | None, split: int) -> list[s
         found.append(
             f"{share} of the labels are class {names[most]}: accuracy is misleading, look at other metrics"
         )
+    missing = np.flatnonzero(counts == 0)
+    if len(missing) and graph.target_features is None:
+        found.append(
+            f"classes without labels: {listed([names[label] for label in missing])}; "
+            "labels are numbered from 0 without gaps"
+        )
     mask = graph.labelled("train", split)
     if mask is not None and not graph.regression:
         learned = np.bincount(graph.labels[mask].astype(np.int64), minlength=graph.targets)

@@ -1,12 +1,26 @@
-"""Size limits for graphs from files. Checked before memory is allocated."""
+"""Size limits for graphs from files: one estimate of memory for all readers, checked before allocation.
+
+A reader counts the memory of every array: as stored, as converted, and the temporary arrays of conversion and
+checks. A file may always take `SMALL_BYTES`. Beyond that, it may take `MAX_RATIO` times its own size, so that
+a small file from a stranger cannot take much memory, and never more than `max_bytes()`.
+"""
 
 import os
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from adar_runtime.errors import GraphError, UsageError
 
 MAX_BYTES = 8 * 2**30
-"""Limit for all arrays of one graph together. The environment variable ADAR_MAX_BYTES overrides it."""
+"""Limit for the memory of one graph. The environment variable ADAR_MAX_BYTES overrides it."""
+
+SMALL_BYTES = 256 * 2**20
+"""Memory that every file may take."""
+
+MAX_RATIO = 200
+"""Memory by size of the file, above SMALL_BYTES. Compressed zeros have 1,000; bags of words about 100."""
 
 MAX_COLUMNS = 1_000_000
 """Feature columns. A model has one row of weights for each."""
@@ -14,11 +28,18 @@ MAX_COLUMNS = 1_000_000
 MAX_CLASSES = 100_000
 """Classes of a graph. A model has one score for each; one large label would ask for any number of them."""
 
+CHECK_BYTES = 2  # temporary booleans per item, for checks of values
+NAME_BYTES = 120  # a short name as a Python string, in a list
+ROW_BYTES = 200  # a row of a text table: its list, tuple and line number
+CELL_BYTES = 60  # a cell of a text table: a short string
+SPARSE_ENTRY_BYTES = 48  # temporary arrays per entry, to sort the columns of a sparse matrix
+SPARSE_ROW_BYTES = 32  # the same, per row
+
 
 def max_bytes() -> int:
     """The limit in use: ADAR_MAX_BYTES if set, else MAX_BYTES."""
     given = os.environ.get("ADAR_MAX_BYTES", str(MAX_BYTES))
-    if not given.isdecimal() or len(given) > 18 or not int(given):
+    if not (given.isascii() and given.isdecimal()) or len(given) > 18 or not int(given):
         raise UsageError(f"ADAR_MAX_BYTES is {given!r}: set it to a whole number of bytes")
     return int(given)
 
@@ -37,16 +58,44 @@ def limit_is_given() -> bool:
 
 
 class ByteBudget:
-    """The bytes left for further arrays of one graph."""
+    """The memory left for one graph.
 
-    def __init__(self) -> None:
-        self._limit = self._left = max_bytes()
+    Args:
+        file_bytes: Size of the file; None for a graph from memory, which has no limit by ratio.
+    """
+
+    def __init__(self, file_bytes: int | None) -> None:
+        self._file_bytes, self._limit, self._used = file_bytes, max_bytes(), 0
+        self._by_ratio = self._limit if file_bytes is None else max(SMALL_BYTES, MAX_RATIO * file_bytes)
 
     def reserve(self, name: str, count: int, item_bytes: int) -> None:
-        """Reserve an array; at least 4 bytes per item, because a Graph converts items to 32 or 64 bits."""
-        self._left -= count * max(item_bytes, 4)
-        if self._left < 0:
+        """Reserve memory for `count` items, or raise a GraphError that names the array."""
+        self._used += count * item_bytes
+        if self._used > self._limit:
             raise GraphError(
                 f"{name} would bring the arrays of the graph above {self._limit:,} bytes: "
                 "if you trust the file, set ADAR_MAX_BYTES higher"
             )
+        if self._used > self._by_ratio and not limit_is_given():
+            raise GraphError(
+                f"would unpack from {self._file_bytes:,} to at least {self._used:,} bytes with {name}: "
+                "if you trust the file, set ADAR_MAX_BYTES"
+            )
+
+    def reserve_array(self, name: str, count: int, stored: np.dtype[Any], *, copied: bool = False) -> None:
+        """Reserve an array that is read as `stored` and converted to the type that a `Graph` uses.
+
+        `copied` says that the conversion needs a copy even if the type stays, for example for another
+        order of the items in memory.
+        """
+        self.reserve(name, count, stored.itemsize + _converted_bytes(stored, copied=copied) + CHECK_BYTES)
+
+
+def _converted_bytes(stored: np.dtype[Any], *, copied: bool) -> int:
+    """Bytes per item of the converted copy; 0 if the array is used as it is."""
+    if stored.kind in "US":
+        return stored.itemsize + NAME_BYTES
+    # Integers become int64 (ids, labels) or float32 (features): the larger of the two.
+    converted = {"f": np.dtype(np.float32), "b": np.dtype(np.bool_)}.get(stored.kind, np.dtype(np.int64))
+    same = stored == converted and not copied
+    return 0 if same else max(4, converted.itemsize)

@@ -4,8 +4,11 @@ import math
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +54,10 @@ class Step:
             Scores before softmax, [k, c].
 
         Raises:
-            UsageError: The loop has moved on.
+            UsageError: The loop has moved on, or another thread is using it.
         """
-        return self._recurrence().scores(kept=False)
+        with self._loop._alone():
+            return self._recurrence().scores(kept=False)
 
     def state(self) -> dict[str, Floats]:
         """Copy this state.
@@ -62,9 +66,10 @@ class Step:
             The arrays by name: nodes, targets, node_proxies and target_proxies.
 
         Raises:
-            UsageError: The loop has moved on.
+            UsageError: The loop has moved on, or another thread is using it.
         """
-        return self._recurrence().state()
+        with self._loop._alone():
+            return self._recurrence().state()
 
     def _recurrence(self) -> Recurrence:
         """The recurrence, while its buffers still hold this step's state."""
@@ -83,7 +88,7 @@ def check_budget(budget: int) -> None:
         raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
 
 
-def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
+def check_kind(name: str, value: object, kind: type, wanted: str) -> None:
     """Refuse a name, a class or a number in place of an object: it would fail later, less clearly."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise UsageError(f"{name} is {short(repr(value))}: give {wanted}")
@@ -95,13 +100,13 @@ class Loop:
 
     A loop is an iterator: a second `for` continues where the first one stopped, and `resume` continues with
     another budget. Memory grows with the steps taken (16 bytes each), not with the budget. `Bundle.loop`
-    makes one.
+    makes one. A loop belongs to one thread at a time; threads share a `Bundle` and make a loop each.
 
     Attributes:
         recurrence: The states of the graph on a backend.
         manifest: The bundle's manifest.
         budget: Euler steps in the total time.
-        stop: The stop rule; the loop uses a copy.
+        stop: The stop rule. The loop uses a copy.
         solver: The solver that chooses the cell calls.
         prepared: Seconds spent on preparing the graph.
         class_names: Names of the classes, as far as they are known.
@@ -132,10 +137,11 @@ class Loop:
     _back: Move | None = field(default=None, init=False)  # from the kept state to the peak near it
     _seconds: float = field(default=0.0, init=False)
     calls: int = field(default=0, init=False)
+    _lock: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_kind("stop", self.stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
-        _check_kind("solver", self.solver, Solver, "a solver, such as bundle.solver('ab2')")
+        check_kind("stop", self.stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
+        check_kind("solver", self.solver, Solver, "a solver, such as bundle.solver('ab2')")
         self.stop = deepcopy(self.stop)  # a rule stores what it has seen of one run
         self._plan(0.0)
 
@@ -146,24 +152,43 @@ class Loop:
             budget: Euler steps in the total time.
 
         Raises:
-            UsageError: The loop has ended, or the new budget ends before the current time.
+            UsageError: The loop has ended, the new budget ends before the current time, or another thread is
+                using the loop.
         """
-        if self._reason is not StopReason.CANCELLED:
-            raise UsageError("the loop has ended: start a new one")
-        before, self.budget = self.budget, budget
+        with self._alone():
+            if self._reason is not StopReason.CANCELLED:
+                raise UsageError("the loop has ended: start a new one")
+            before, self.budget = self.budget, budget
+            try:
+                self._plan(self._times[-1] if self._times else 0.0)
+            except UsageError:
+                self.budget = before
+                raise
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second thread: the states of two interleaved steps would be wrong without an error."""
+        if not self._lock.acquire(blocking=False):
+            raise UsageError(
+                "another thread is using this loop: make one loop per thread with bundle.loop; "
+                "the bundle itself can be shared"
+            )
         try:
-            self._plan(self._times[-1] if self._times else 0.0)
-        except UsageError:
-            self.budget = before
-            raise
+            yield
+        finally:
+            self._lock.release()
 
     def _plan(self, start: float) -> None:
         check_budget(self.budget)
         end = self.stop.end(self.budget) * self._whole
         if start >= end:
             raise UsageError(f"the loop is past the end of a budget of {self.budget}: choose a larger one")
-        self._moves = self.solver.moves(start, end, self._step_size)
-        self._next = next(self._moves)
+        moves = self.solver.moves(start, end, self._step_size)
+        first = next(moves, None)
+        if first is None:
+            name = type(self.solver).__name__
+            raise UsageError(f"the solver {name} yields no move from t = {start:.4g} to t = {end:.4g}")
+        self._moves, self._next = moves, first
         if isinstance(self.recurrence, Lookahead):
             self.recurrence.plan_ahead(self._expected_moves(start, end))
 
@@ -192,12 +217,13 @@ class Loop:
         return self
 
     def __next__(self) -> Step:
-        if self._reason is not StopReason.CANCELLED and self._back is None:
-            raise StopIteration
-        started = time.perf_counter()
-        step = self._go_back(self._back) if self._back else self._go_on()
-        self._seconds += time.perf_counter() - started
-        return step
+        with self._alone():
+            if self._reason is not StopReason.CANCELLED and self._back is None:
+                raise StopIteration
+            started = time.perf_counter()
+            step = self._go_back(self._back) if self._back else self._go_on()
+            self._seconds += time.perf_counter() - started
+            return step
 
     def _go_on(self) -> Step:
         """Move to the next state and ask the rule about it. The first state is the untouched input."""
@@ -214,7 +240,11 @@ class Loop:
     def _advance(self) -> float:
         """Make the next move, ask the solver for the following one, and return the new time."""
         move = self._next
-        assert move is not None
+        if move is None:
+            name = type(self.stop).__name__
+            raise UsageError(
+                f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
+            )
         self._call(move)
         try:
             self._next = self._moves.send(self.recurrence.motion)
@@ -247,7 +277,7 @@ class Loop:
         index, alignment, motion = len(self._trace), self.recurrence.alignment, self.recurrence.motion
         if not math.isfinite(alignment) or not math.isfinite(motion.speed):
             raise DivergedError(
-                f"the state is no longer finite at step {index} of {self.budget}{self._advice()}"
+                f"the state is no longer finite at t = {now:.4g} (cell call {index}){self._advice()}"
             )
         self._trace.append(alignment)
         self._times.append(now)
@@ -270,16 +300,22 @@ class Loop:
             The answer, and how the loop reached it.
 
         Raises:
-            UsageError: The loop has not started.
+            UsageError: The loop has not started, or another thread is using it.
             DivergedError: The scores are not finite.
         """
+        with self._alone():
+            return self._result()
+
+    def _result(self) -> Result:
         if not self._trace:
             raise UsageError("the loop has not been started: iterate over it first")
         started = time.perf_counter()
         scores = self.recurrence.scores(kept=True)
         best = len(self._trace) - 1 if self._best is None else self._best
         if not np.isfinite(scores).all():
-            raise DivergedError(f"the scores of step {best} of {self.budget} are not finite{self._advice()}")
+            raise DivergedError(
+                f"the scores at t = {self._times[best]:.4g} (cell call {best}) are not finite{self._advice()}"
+            )
         head = time.perf_counter() - started
         return Result(
             scores=scores,

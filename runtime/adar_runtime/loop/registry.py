@@ -1,13 +1,14 @@
-"""What a registry of solvers or stop rules has in common: settings with help texts, and objects by name.
+"""What the registries of solvers and stop rules share: objects by name, and settings with help texts.
 
-A setting of the command line is a dataclass field made by `setting`. Nothing here imports numpy, so the
-command line can read its choices and help texts from the registries at no cost.
+A dataclass field made by `setting` becomes an option of `adar-deploy run`. Nothing here imports numpy, so
+that `--help` stays fast.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from typing import Any, TypeVar, get_type_hints
 
 from adar_runtime.errors import UsageError, short
 
@@ -16,26 +17,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a solver or a stop rule, as the command line offers it."""
+    """One setting of a solver or a stop rule, and its option on the command line."""
 
     name: str  # the parameter of the class
-    option: str  # the name on the command line, without dashes
-    kind: type
-    help: str
+    option: str  # the name on the command line, without leading dashes
+    kind: Any  # the type of the value
+    help: str  # without a full stop at the end
     default: Any
 
 
 def setting(default: Any, help: str, option: str | None = None) -> Any:
-    """A dataclass field that the command line offers under `option` (the field's name unless given)."""
+    """A dataclass field that becomes an option of `adar-deploy run`.
+
+    The option has the name of the field. If another registry has an option of this name, give `option`.
+    """
     return field(default=default, metadata={"help": help, "option": option})
 
 
 def settings_of(kind: type) -> list[Setting]:
-    """The settings that the command line offers for a registered class."""
+    """The fields of a registered class that were made by `setting`."""
+    types = get_type_hints(kind)
     return [
-        Setting(one.name, one.metadata["option"] or one.name, one.type, one.metadata["help"], one.default)
+        Setting(
+            one.name, one.metadata["option"] or one.name, types[one.name], one.metadata["help"], one.default
+        )
         for one in fields(kind)
-        if "help" in one.metadata and isinstance(one.type, type)
+        if "help" in one.metadata
     ]
 
 
@@ -46,7 +53,7 @@ def find(registry: Mapping[str, type[T]], what: str, name: object) -> type[T]:
         UsageError: No class has this name.
     """
     if not isinstance(name, str) or name not in registry:
-        raise UsageError(f"there is no {what} {short(name)!r}: choose {' or '.join(registry)}")
+        raise UsageError(f"there is no {what} {short(name)!r}: choose {_either(list(registry))}")
     return registry[name]
 
 
@@ -59,10 +66,9 @@ def create(registry: Mapping[str, type[T]], what: str, name: object, settings: M
     kind = find(registry, what, name)
     for one in settings:
         if one not in _parameters(kind):
-            takers = " and ".join(other for other, each in registry.items() if one in _parameters(each))
-            raise UsageError(
-                f"the {what} {name!r} does not take {short(one)}: that is for {takers or f'no {what}'}"
-            )
+            takers = [other for other, each in registry.items() if one in _parameters(each)]
+            advice = f": it is a setting of {_either(takers)}" if takers else ""
+            raise UsageError(f"the {what} {name!r} has no setting {short(one)!r}{advice}")
     missing = [one for one, needed in _parameters(kind).items() if needed and one not in settings]
     if missing:
         raise UsageError(f"the {what} {name!r} needs a value for {' and '.join(missing)}")
@@ -77,19 +83,24 @@ def _parameters(kind: type) -> dict[str, bool]:
     }
 
 
+def _either(names: Sequence[str]) -> str:
+    """The names in a sentence: "a, b or c"."""
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, and not True or False."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a value is a real number of Python or numpy, and not True or False."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_count(value: object, least: int) -> bool:
     """Whether a value is a whole number of at least `least`."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def is_tolerance(value: object) -> bool:
     """Whether a value is a number above 0 and below 1."""
-    return isinstance(value, int | float) and 0 < value < 1
+    return is_number(value) and 0 < value < 1  # type: ignore[operator]
 
 
 def check_tolerance(value: object) -> None:

@@ -18,7 +18,8 @@ class Result:
         times: Time of each of these states. The last time may be smaller than earlier ones: the loop returned
             to a peak between two states.
         budget: Euler steps in the total time.
-        best_step: Index of the state that the scores come from.
+        best_step: Index of the state that the scores come from, in `alignment` and `times`: the number of
+            cell calls made up to that state. With Euler's method this is the step of the budget.
         stop_reason: Why the loop stopped.
         backend: Name of the backend that ran the loop.
         timings: Seconds of each phase: prepare (build the inputs, encode), loop, head.
@@ -49,12 +50,12 @@ class Result:
 
     @property
     def steps(self) -> int:
-        """Steps taken. Each step is one cell call."""
+        """Cell calls made, the same as `cell_calls`. With Euler's method, the steps of the budget."""
         return len(self.alignment) - 1
 
     @property
     def cell_calls(self) -> int:
-        """Cell calls made, which is the number of steps."""
+        """Cell calls made."""
         return self.steps
 
     @property

@@ -13,7 +13,9 @@ not the exact solution: the result is that of S Euler steps, whichever solver co
   Proxies and targets lead by h. A larger step must keep the lead at h: otherwise the velocity has an error of
   first order in H, and every solver falls back to first order.
 
-A solver is a generator of moves. After each cell call it receives the motion of the nodes.
+A solver is a generator of moves. After each cell call it receives the motion of the nodes. A move combines
+the velocity of this call and of the previous call, so multistep methods with one previous velocity fit.
+General Runge-Kutta methods do not: they need more velocities, and the stop rule would see every stage.
 """
 
 import math
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
-from adar_runtime.loop.registry import check_tolerance, create, is_count, is_tolerance, setting
+from adar_runtime.loop.registry import check_tolerance, create, is_count, is_number, is_tolerance, setting
 
 MAX_CALLS = 1_000_000  # for a solver whose purpose is to need few calls
 
@@ -50,7 +52,10 @@ Moves = Generator[Move, Motion, None]
 
 @runtime_checkable
 class Solver(Protocol):
-    """Any object with this method is a solver and can be given to `Bundle.run`.
+    """Any object with the method `moves` is a solver and can be given to `Bundle.run`.
+
+    A solver with the attribute `needs_ode = False` is valid for every bundle. Without the attribute, or with
+    `needs_ode = True`, a bundle whose cell does not behave like an ODE refuses the solver.
 
     A solver that is available by name is a `RegisteredSolver` in `SOLVERS`.
     """
@@ -64,7 +69,7 @@ class Solver(Protocol):
             h: Step size of the budget, 1/S.
 
         Returns:
-            A generator of moves. It receives the `Motion` of each call.
+            A generator of at least one move. It receives the `Motion` of each call.
         """
         ...
 
@@ -96,8 +101,8 @@ class RegisteredSolver(ABC):
 
         Args:
             calls: The fewest cell calls that reproduced the reference; None where the bundle does not say.
-            trial: The manifest's record of that trial; empty where there is none. A stranger may have written
-                the record: check the types.
+            trial: The manifest's record of that trial; empty where there is none. The manifest is untrusted
+                input: check the types.
         """
         del calls, trial
         return None
@@ -149,11 +154,11 @@ class AdamsBashforth2(RegisteredSolver):
         >>> bundle.run(graph, budget=300, solver=AdamsBashforth2(calls=32))  # doctest: +SKIP
     """
 
-    calls: int = setting(32, "Cell calls for the whole time")
+    calls: int = setting(32, "Cell calls from t = 0 to t = 1")
 
     def __post_init__(self) -> None:
         if not is_count(self.calls, 1):
-            raise UsageError(f"calls is {short(self.calls)}: choose at least 1")
+            raise UsageError(f"calls is {short(self.calls)}: choose a whole number of at least 1")
         if self.calls > MAX_CALLS:
             raise UsageError(f"calls is above {MAX_CALLS:,}: choose fewer, or the solver euler")
 
@@ -186,11 +191,11 @@ class Adaptive(RegisteredSolver):
 
     Args:
         tolerance: Error allowed in one step, relative to the distance moved; above 0 and below 1.
-        first: Size of the first step, before the change of the velocity is known.
-        growth: Largest ratio of one step to the previous one. Above 2.4 the method is unstable.
+        first: Size of the first step, before the change of the velocity is known; above 0 and at most 1.
+        growth: Largest ratio of one step to the previous one, at least 1. Above 2.4 the method is unstable.
 
     Raises:
-        UsageError: `tolerance` is not between 0 and 1.
+        UsageError: A setting is out of its range.
 
     Examples:
         >>> bundle.run(graph, budget=300, solver=Adaptive(tolerance=1e-3))  # doctest: +SKIP
@@ -202,6 +207,10 @@ class Adaptive(RegisteredSolver):
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
+        if not is_number(self.first) or not 0 < self.first <= 1:
+            raise UsageError(f"first is {short(self.first)}: choose a step size above 0 and at most 1")
+        if not is_number(self.growth) or not 1 <= self.growth < math.inf:
+            raise UsageError(f"growth is {short(self.growth)}: choose a ratio of at least 1")
 
     def moves(self, start: float, end: float, h: float) -> Moves:
         now, size, previous = start, max(h, self.first), 0.0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
 from adar_runtime.loop.alignment_curve import AlignmentCurve, Point
-from adar_runtime.loop.registry import check_tolerance, create, find, is_count, is_number, setting
+from adar_runtime.loop.registry import check_tolerance, create, is_count, is_number, setting
 
 
 class StopReason(Enum):
@@ -28,10 +28,10 @@ class StopReason(Enum):
     PEAK = "the alignment passed its peak"
     RISING = "the budget was used up while the alignment was at its highest"
     NO_PEAK = "the alignment had no peak, so the answer is the state at t = 1"
-    NO_PEAK_BY_TIME = "the alignment had no peak before the calibrated exit time"
+    NO_PEAK_BY_TIME = "the alignment had no peak before the calibrated stop time"
     CONVERGED = "the nodes converged: the remaining movement was below the tolerance"
     NOT_CONVERGED = "the budget was used up before the nodes converged"
-    TIME = "the exit time was reached"
+    TIME = "the stop time was reached"
     BUDGET = "the whole budget was used, as requested"
     CANCELLED = "the caller stopped the loop"
 
@@ -80,7 +80,8 @@ class StopRule(Protocol):
             observed: Time, alignment and speed of the state.
 
         Returns:
-            Whether to keep the state as the answer, and whether to stop.
+            Whether to keep the state as the answer, and whether to stop. The rule must stop at the last state
+            (`observed.last`).
         """
         ...
 
@@ -97,12 +98,12 @@ class RegisteredRule(ABC):
 
     @classmethod
     def candidate(cls, exit_time: float) -> dict[str, Any] | None:  # noqa: ARG003
-        """Settings to compare when training calibrates the exit; None leaves the rule out."""
+        """Settings to compare when training calibrates the stop rule; None leaves the rule out."""
         return None
 
     @classmethod
     def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:  # noqa: ARG003
-        """Complete settings with a bundle's calibrated exit time, which a stranger may have written."""
+        """Complete settings with a bundle's calibrated stop time. The bundle is untrusted: check the type."""
         return dict(settings)
 
 
@@ -111,7 +112,7 @@ class AtTime(RegisteredRule):
     """Stop at a given time, usually the time that was best on a validation split.
 
     Args:
-        t: Exit time as a fraction of the total time, above 0 and at most 1.
+        t: Stop time as a fraction of the total time, above 0 and at most 1.
 
     Raises:
         UsageError: `t` is not such a number.
@@ -126,7 +127,7 @@ class AtTime(RegisteredRule):
         _check_time(self.t)
 
     def end(self, budget: int) -> float:
-        """The budget's step nearest to the exit time."""
+        """The budget's step nearest to the stop time."""
         return _nearest_step(self.t, budget)
 
     def watch(self, observed: Observation) -> Verdict:
@@ -143,7 +144,9 @@ class AtTime(RegisteredRule):
     def complete(cls, settings: Mapping[str, Any], exit_time: object) -> dict[str, Any]:
         """The bundle's calibrated time, unless a time is given."""
         if "t" not in settings and exit_time is None:
-            raise UsageError("the bundle has no calibrated exit time: use another --exit, such as peak")
+            raise UsageError(
+                "the bundle has no calibrated stop time: set t, or use another rule (--exit peak)"
+            )
         return {"t": exit_time} | dict(settings)
 
 
@@ -162,7 +165,7 @@ class Peak(RegisteredRule):
         patience: Steps of the budget without a new maximum before stopping, at least 1.
         prominence: Smallest rise to a peak, as a fraction of the curve's range, from 0 to 1.
         minimum_steps: Steps of the budget before which the rule never stops.
-        fallback: Exit time of a curve without a peak, as a fraction of the total time.
+        fallback: Stop time of a curve without a peak, as a fraction of the total time.
 
     Raises:
         UsageError: A setting is out of its range.
@@ -171,7 +174,7 @@ class Peak(RegisteredRule):
         >>> bundle.run(graph, budget=300, stop=Peak(patience=20))  # doctest: +SKIP
     """
 
-    patience: int = setting(10, "Steps without a new peak before stopping")
+    patience: int = setting(10, "Steps without a new maximum of the alignment before stopping")
     prominence: float = 0.01
     minimum_steps: int = 0
     fallback: float = 1.0
@@ -247,7 +250,9 @@ class Converged(RegisteredRule):
 
     def watch(self, observed: Observation) -> Verdict:
         if math.isnan(observed.speed):
-            raise UsageError("the exit rule 'converged' needs the speed of the nodes, which is unknown here")
+            raise UsageError(
+                "the stop rule 'converged' needs the speeds of the nodes, which were not recorded"
+            )
         self._moved += observed.speed * (observed.time - self._time)
         self._time = observed.time
         if observed.last:
@@ -276,7 +281,7 @@ class Final(RegisteredRule):
 
 
 def answer_step(rule: StopRule, trace: Sequence[float], speeds: Sequence[float] | None = None) -> int:
-    """The step that a rule answers from, given the alignment and the nodes' speed at every step of a budget.
+    """The step that a rule answers from, given the alignment (`trace`) and the nodes' speed at every step.
 
     Without `speeds`, a rule that needs them raises a UsageError.
     """
@@ -299,11 +304,6 @@ RULES: dict[str, type[RegisteredRule]] = {
 """The rules by name, as the command line and manifests use it. Calibration prefers the first of equals."""
 
 
-def find_rule(name: object) -> type[RegisteredRule]:
-    """The class of a rule's name; a UsageError where there is none."""
-    return find(RULES, "exit rule", name)
-
-
 def make_rule(settings: Mapping[str, Any]) -> RegisteredRule:
     """A rule from {"rule": name, …settings}.
 
@@ -311,12 +311,12 @@ def make_rule(settings: Mapping[str, Any]) -> RegisteredRule:
         UsageError: There is no such rule, or the rule does not accept the settings.
     """
     rest = {key: value for key, value in settings.items() if key != "rule"}
-    return create(RULES, "exit rule", settings.get("rule"), rest)
+    return create(RULES, "stop rule", settings.get("rule"), rest)
 
 
 def _check_time(t: object) -> None:
     if not is_exit_time(t):
-        raise UsageError(f"the exit time is {short(t)}: choose a number above 0 and at most 1")
+        raise UsageError(f"the stop time is {short(t)}: choose a number above 0 and at most 1")
 
 
 def is_exit_time(t: object) -> bool:

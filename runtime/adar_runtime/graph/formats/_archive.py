@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from adar_runtime.errors import GraphError
-from adar_runtime.graph.limits import limit_is_given
+from adar_runtime.errors import GraphError, short
+from adar_runtime.graph.limits import ByteBudget
 
 MAX_DEFLATE_RATIO = 1032  # deflate cannot compress further
 COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 LOCAL_HEADER = b"PK\x03\x04"
 MAX_DIRECTORY_BYTES = 2**20  # enough for ten thousand members
-SMALL_BYTES = 256 * 2**20  # an archive may always unpack to this size
-MAX_RATIO = 200  # an archive that unpacks to more than SMALL_BYTES and this ratio is taken for a zip bomb
 
 
 @contextmanager
@@ -40,14 +38,11 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def check_members(path: Path, members: Iterable[zipfile.ZipInfo]) -> None:
     """Reject members with impossible sizes, and archives that unpack to far more than their own size."""
-    size, total = path.stat().st_size, 0
+    size = path.stat().st_size
+    unpacked = ByteBudget(size)
     for member in members:
         _check_member(member, size)
-        total += member.file_size
-    if total > max(SMALL_BYTES, MAX_RATIO * size) and not limit_is_given():
-        raise GraphError(
-            f"would unpack from {size:,} to {total:,} bytes: if you trust the file, set ADAR_MAX_BYTES"
-        )
+        unpacked.reserve(short(member.filename), member.file_size, 1)
 
 
 def _check_member(member: zipfile.ZipInfo, size: int) -> None:

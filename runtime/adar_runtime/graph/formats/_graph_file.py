@@ -1,22 +1,46 @@
 """What all readers of graph files share: the keys of a file, and the file's name in every error message."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, short
+from adar_runtime.errors import AdarError, AdarWarning, GraphError, reason, short, warn
 from adar_runtime.graph import MASKS, NODE, Graph
 
+MAX_LISTED = 8  # keys that a warning names
+MAX_GAPS = 10  # classes without a label: a small graph for inference does not have all classes
+
 KEYS = ("x", "edge_index", "y", *MASKS, "target_x", "class_names", "pairs", "level")
-"""The keys that are read, in every format. All other keys of a file are ignored."""
+"""The keys that are read, in every format. A warning names all other keys of a file."""
+
+SILENT_KEYS = ("name", "num_nodes", "num_classes")
+"""Keys without a warning: descriptions that are not needed."""
+
+UNSUPPORTED = {
+    "edge_weight": "edge weights are not supported",
+    "edge_attr": "edge features are not supported",
+    "adj_t": "save edge_index instead",
+}
+MEANT = {
+    **dict.fromkeys(("label", "labels", "target", "targets", "class", "classes", "Y"), "y"),
+    **dict.fromkeys(("feat", "feats", "feature", "features", "node_feat", "node_features", "X"), "x"),
+    **dict.fromkeys(("edges", "edge_list", "edge_indices", "edgelist"), "edge_index"),
+    **dict.fromkeys(("train", "train_masks", "train_idx", "train_index"), "train_mask"),
+    **dict.fromkeys(("val", "valid_mask", "validation_mask", "val_masks", "val_idx"), "val_mask"),
+    **dict.fromkeys(("test", "test_masks", "test_idx", "test_index"), "test_mask"),
+    **dict.fromkeys(("target_features", "class_features", "class_x"), "target_x"),
+    **dict.fromkeys(("names", "label_names", "classnames", "target_names"), "class_names"),
+    **dict.fromkeys(("edge_label_index", "pair", "links"), "pairs"),
+}
+"""Other names that people give to the keys of a graph."""
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Put the file's name before the message of every error. Use one block per file."""
+    """Turn every error into a GraphError that begins with the file's name. Use one block per file."""
     try:
         if path.is_dir():
             raise GraphError("this is a folder: name a file in it")
@@ -27,13 +51,29 @@ def reading(path: Path) -> Iterator[None]:
         raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
+    except (AdarError, AdarWarning):
+        raise
+    except Exception as error:  # the content decides which errors libraries raise
+        raise GraphError(f"{path}: cannot be read ({type(error).__name__}: {reason(error)})") from error
 
 
-def graph_from_arrays(arrays: Mapping[str, Any], found: Iterable[str]) -> Graph:
-    """Build a graph from its arrays by key. `found` are all keys of the file, for the error message."""
+def graph_from_arrays(
+    arrays: Mapping[str, Any], found: Collection[str], also_read: Iterable[str] = ()
+) -> Graph:
+    """Build a graph from its arrays by key, and warn about keys that are not used.
+
+    Args:
+        arrays: The arrays by key.
+        found: All keys of the file.
+        also_read: Keys that the format has read, besides KEYS.
+    """
     for key in ("x", "edge_index"):
         require_key(key, arrays, found)
-    return Graph(
+    level = arrays.get("level", NODE)
+    level = level.item() if isinstance(level, np.ndarray) and level.size == 1 else level
+    if not isinstance(level, str):  # not converted: the text of nested lists can have any length
+        raise GraphError(f"level is a {type(level).__name__}, not a text")
+    graph = Graph(
         features=arrays["x"],
         edge_index=arrays["edge_index"],
         labels=arrays.get("y"),
@@ -41,15 +81,47 @@ def graph_from_arrays(arrays: Mapping[str, Any], found: Iterable[str]) -> Graph:
         target_features=arrays.get("target_x"),
         class_names=arrays.get("class_names"),
         pairs=arrays.get("pairs"),
-        level=str(arrays.get("level", NODE)),
+        level=level,
     )
+    _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found)
+    _warn_gaps(graph)
+    return graph
 
 
-def require_key(key: str, arrays: Mapping[str, Any], found: Iterable[str]) -> None:
+def _warn_gaps(graph: Graph) -> None:
+    """Warn if most classes have no label: the labels are probably codes, not numbers from 0."""
+    described = graph.target_features is not None or len(graph.class_names or ()) >= graph.targets
+    if graph.labels is None or graph.regression or described:
+        return
+    used = len(np.unique(graph.labels[graph.labels >= 0]))
+    if graph.targets - used > max(used, MAX_GAPS):
+        warn(
+            f"y has {used:,} different labels up to {graph.targets - 1:,}, so {graph.targets:,} classes: "
+            f"number the labels from 0 to {used - 1:,}, or name all classes in class_names"
+        )
+
+
+def _warn_unused(unused: Collection[str], found: Collection[str]) -> None:
+    if unused:
+        hints = [f"{short(key, 40)}{_hint(key, found)}" for key in sorted(unused)]
+        rest = f" and {len(hints) - MAX_LISTED:,} more" if len(hints) > MAX_LISTED else ""
+        warn(f"keys of the file that are not used: {', '.join(hints[:MAX_LISTED])}{rest}")
+
+
+def _hint(key: str, found: Collection[str]) -> str:
+    """What to do about a key that is not used, in parentheses."""
+    meant = MEANT.get(key)
+    if meant is not None and meant not in found:
+        return f" (rename it to {meant})"
+    return f" ({UNSUPPORTED[key]})" if key in UNSUPPORTED else ""
+
+
+def require_key(key: str, arrays: Mapping[str, Any], found: Collection[str]) -> None:
     """Raise a GraphError that lists the keys of the file if `key` is missing."""
     if key not in arrays:
+        hint = next((f": rename {other} to {key}" for other in sorted(found) if MEANT.get(other) == key), "")
         raise GraphError(
-            f"key {key!r} not found; the file has {short(', '.join(sorted(found)) or 'no keys')}"
+            f"key {key!r} not found; the file has {short(', '.join(sorted(found)) or 'no keys')}{hint}"
         )
 
 

@@ -8,6 +8,7 @@ they are. Columns of few different words become one-hot features. Columns of fre
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, UsageError, reason, short
 from adar_runtime.graph import PARTS, Floats, Graph, Integers
-from adar_runtime.graph.limits import check_size
+from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget, check_size
 
 SEPARATORS = "\t,;"
 BLANKS = " "  # cells between any number of blanks, without quotes
@@ -28,6 +29,10 @@ SPLIT_WORDS = {part: part for part in PARTS} | {"valid": "val", "validation": "v
 CLASSES, NUMBERS = LABEL_KINDS = ("classes", "numbers")
 MAX_WORDS = 50  # different words of a column that becomes one-hot features
 MAX_LISTED = 5  # columns that a note names
+
+WHOLE = re.compile(r"[+-]?[0-9]+\.0*")  # a whole number that is written as a decimal number
+NUMBER_BYTES = 16  # a number in its column, as a feature, and in the joined features
+ONE_HOT_BYTES = 8  # a number of a one-hot column, and in the joined features
 
 Columns = Mapping[str, Sequence[Any]]
 """Column name -> one value per node; None or "" where the value is unknown."""
@@ -70,18 +75,38 @@ def read_rows(path: Path, default_separator: str, comments: tuple[str, ...] = ()
             yield Row(number, line.split() if separator == BLANKS else _cells(number, line, lines, separator))
 
 
+def collect(path: Path, rows: Iterator[Row]) -> list[Row]:
+    """All rows in a list. Their memory is counted while they are read."""
+    budget, found = ByteBudget(path.stat().st_size), []
+    for row in rows:
+        budget.reserve(f"line {row.line}", 1, ROW_BYTES + CELL_BYTES * len(row.cells))
+        found.append(row)
+    return found
+
+
 def read_table(
     path: Path, default_separator: str, comments: tuple[str, ...] = ()
 ) -> tuple[list[str], Sequence[Row]]:
     """Return the header and the rows below it. Every row has one cell per column of the header."""
-    rows = list(read_rows(path, default_separator, comments))
+    rows = collect(path, read_rows(path, default_separator, comments))
     header = [cell.strip() for cell in rows[0].cells] if rows else []
+    _check_header(header, rows[0].line if rows else 1)
     for line, cells in rows[1:]:
         if len(cells) != len(header):
             raise GraphError(f"line {line} has {len(cells)} cells, but the header has {len(header)}")
     if len(rows) < 2:
         raise GraphError("the table is empty: it needs a header and at least one row")
     return header, rows[1:]
+
+
+def _check_header(header: Sequence[str], line: int) -> None:
+    """Refuse two columns of the same name: one of them would be lost."""
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
+            what = f"two columns have the name {short(name)!r}" if name else "two columns have no name"
+            raise GraphError(f"line {line}: {what}: rename or remove one")
+        seen.add(name)
 
 
 def number_names(names: Sequence[str], lines: Sequence[int], what: str, hint: str = "") -> dict[str, int]:
@@ -152,12 +177,18 @@ class Imported:
 
 
 def graph_from_columns(
-    columns: Columns, edges: Integers, nodes: int, label: str | None, kind: str | None, locate: Locate
+    columns: Columns,
+    edges: Integers,
+    nodes: int,
+    label: str | None,
+    kind: str | None,
+    locate: Locate,
+    budget: ByteBudget,
 ) -> Imported:
     """Build a graph from its edges and the columns of its node table."""
     if kind not in (None, *LABEL_KINDS):
         raise UsageError(f"labels are {' or '.join(LABEL_KINDS)}, not {short(kind)!r}")
-    names = {name.lower(): name for name in columns}
+    names = _by_meaning(columns)
     if label is not None and label not in columns:
         raise GraphError(f"label column {label!r} not found; the columns are {_listed(columns)}")
     chosen = label or next((names[name] for name in LABEL_COLUMNS if name in names), None)
@@ -166,10 +197,28 @@ def graph_from_columns(
     split = names.get(SPLIT_COLUMN)
     notes: list[str] = []
     others = {name: values for name, values in columns.items() if name not in (chosen, split)}
-    features = _features(others, edges, nodes, locate, notes)
+    notes += [
+        f"{name!r} became a feature, but may be a label: remove the column, or choose it with --label"
+        for name in (names[word] for word in LABEL_COLUMNS if word in names)
+        if name != chosen
+    ]
+    features = _features(others, edges, nodes, locate, notes, budget)
     labels = _labels(chosen, columns[chosen], kind, locate, notes) if chosen else {}
     masks = split_masks(columns[split], locate) if split else {}
     return Imported(Graph(features, edges, **labels, **masks), notes)
+
+
+def _by_meaning(columns: Columns) -> dict[str, str]:
+    """The columns of labels and of the split: name in lower case -> name."""
+    found: dict[str, str] = {}
+    for name in columns:
+        meaning = name.lower()
+        if meaning not in (*LABEL_COLUMNS, SPLIT_COLUMN):
+            continue
+        if meaning in found:
+            raise GraphError(f"two columns mean {meaning!r}: rename or remove {found[meaning]!r} or {name!r}")
+        found[meaning] = name
+    return found
 
 
 def split_masks(values: Sequence[Any], locate: Locate) -> dict[str, Any]:
@@ -184,10 +233,13 @@ def split_masks(values: Sequence[Any], locate: Locate) -> dict[str, Any]:
     return {f"{part}_mask": np.array([one == part for one in parts]) for part in PARTS}
 
 
-def _features(columns: Columns, edges: Integers, nodes: int, locate: Locate, notes: list[str]) -> Floats:
+def _features(
+    columns: Columns, edges: Integers, nodes: int, locate: Locate, notes: list[str], budget: ByteBudget
+) -> Floats:
     """All feature columns [n, f]; features of the node degrees if there are none."""
+    budget.reserve("features", nodes * len(columns), NUMBER_BYTES)
     numbers = {name: _numbers(name, values, locate) for name, values in columns.items()}
-    blocks = [_feature_block(name, values, numbers[name], notes) for name, values in columns.items()]
+    blocks = [_feature_block(name, values, numbers[name], notes, budget) for name, values in columns.items()]
     features = [block for block in blocks if block is not None]
     notes += _empty_cell_notes(numbers)
     if not features:
@@ -197,7 +249,7 @@ def _features(columns: Columns, edges: Integers, nodes: int, locate: Locate, not
 
 
 def _feature_block(
-    name: str, values: Sequence[Any], numbers: Floats | None, notes: list[str]
+    name: str, values: Sequence[Any], numbers: Floats | None, notes: list[str], budget: ByteBudget
 ) -> Floats | None:
     """One column of numbers, or one-hot columns for few different words; None for free text."""
     if numbers is not None:
@@ -209,6 +261,7 @@ def _feature_block(
         return None
     notes.append(f"{name!r} became {len(different)} one-hot columns, one per value")
     position = {word: number for number, word in enumerate(different)}
+    budget.reserve(f"column {short(name)!r}", len(words) * len(different), ONE_HOT_BYTES)
     return np.eye(len(different), dtype=np.float32)[[position[word] for word in words]]
 
 
@@ -258,8 +311,11 @@ def _labels(
         raise GraphError(f"{name!r} contains labels that are not numbers: omit --labels {NUMBERS}")
     if numbers is not None and kind != CLASSES and (kind == NUMBERS or (numbers % 1 > 0).any()):
         notes.append(f"labels are from {name!r}: regression targets")
-        return {"labels": numbers}
-    return _class_labels(name, [_word(value) for value in values], numbers is not None, kind, notes)
+        return {"labels": numbers[:, None]}
+    words = [_word(value) for value in values]
+    if numbers is not None:  # pandas writes 1.0 for 1 if another label is missing
+        words = [word.partition(".")[0] if WHOLE.fullmatch(word) else word for word in words]
+    return _class_labels(name, words, numbers is not None, kind, notes)
 
 
 def _class_labels(

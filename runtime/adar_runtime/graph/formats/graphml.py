@@ -1,5 +1,6 @@
 """Import NetworkX graphs: from memory, and from `.graphml` and `.gml` files. Neither format can run code."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
 from adar_runtime.graph.formats._tables import Imported, graph_from_columns
+from adar_runtime.graph.labels import listed
+from adar_runtime.graph.limits import CELL_BYTES, ByteBudget
 
 
 def read(path: Path, label: str | None = None, kind: str | None = None) -> Imported:
@@ -16,16 +19,23 @@ def read(path: Path, label: str | None = None, kind: str | None = None) -> Impor
     except ImportError as error:
         raise MissingExtraError(f"reading {path.suffix}", "convert") from error
     try:
-        if path.suffix == ".graphml":
-            return from_networkx(networkx.read_graphml(path), label, kind)
-        graph = networkx.read_gml(path, label="id")
-        for _, attributes in graph.nodes(data=True):
-            attributes.pop("label", None)  # in GML, "label" is the node's name
-        return from_networkx(graph, label, kind)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # networkx warns about tags of drawing programs
+            graph = _parse(networkx, path)
+        return _convert(graph, label, kind, ByteBudget(path.stat().st_size))
     except (AdarError, OSError):
         raise
     except Exception as error:  # the parsers of XML, GML and their types raise many types of error
         raise GraphError(f"not a readable {path.suffix} file ({reason(error)})") from error
+
+
+def _parse(networkx: Any, path: Path) -> Any:
+    if path.suffix == ".graphml":
+        return networkx.read_graphml(path)
+    graph = networkx.read_gml(path, label="id")
+    for _, attributes in graph.nodes(data=True):
+        attributes.pop("label", None)  # in GML, "label" is the node's name
+    return graph
 
 
 def from_networkx(graph: Any, label: str | None = None, kind: str | None = None) -> Imported:
@@ -43,6 +53,10 @@ def from_networkx(graph: Any, label: str | None = None, kind: str | None = None)
     Raises:
         GraphError: The label attribute is missing, or a value cannot be used.
     """
+    return _convert(graph, label, kind, ByteBudget(None))
+
+
+def _convert(graph: Any, label: str | None, kind: str | None, budget: ByteBudget) -> Imported:
     number = {node: position for position, node in enumerate(graph)}
     pairs = [(number[source], number[target]) for source, target in graph.edges()]
     edges = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -50,8 +64,24 @@ def from_networkx(graph: Any, label: str | None = None, kind: str | None = None)
         edges = np.concatenate([edges, edges[::-1]], axis=1)
     attributes = [found for _, found in graph.nodes(data=True)]
     names = list(dict.fromkeys(name for found in attributes for name in found))
-    columns = {str(name): [found.get(name) for found in attributes] for name in names}
+    budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
+    defaults = graph.graph.get("node_default", {})  # of a .graphml file
+    columns = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
     nodes = list(number)
-    return graph_from_columns(
-        columns, edges, len(nodes), label, kind, locate=lambda node: f"node {short(repr(nodes[node]))}"
+    imported = graph_from_columns(
+        columns,
+        edges,
+        len(nodes),
+        label,
+        kind,
+        locate=lambda node: f"node {short(repr(nodes[node]))}",
+        budget=budget,
     )
+    return Imported(imported.graph, _edge_notes(graph) + imported.notes)
+
+
+def _edge_notes(graph: Any) -> list[str]:
+    """A note that attributes of edges are not used, except their ids."""
+    found = {str(name): None for *_, attributes in graph.edges(data=True) for name in attributes}
+    names = [name for name in found if name not in ("id", "key")]
+    return [f"attributes of edges are not supported: {listed(names)} was not read"] if names else []

@@ -13,7 +13,7 @@ from adar_runtime.errors import AdarError, GraphError, reason
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.formats._archive import check_members, open_archive
 from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
-from adar_runtime.graph.limits import ByteBudget
+from adar_runtime.graph.limits import SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -30,7 +30,7 @@ def read(path: Path) -> Graph:
                 name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")
             }
             known = {key: archive.getinfo(members[key]) for key in (*KEYS, *SPARSE_KEYS) if key in members}
-            budget = ByteBudget()
+            budget = ByteBudget(path.stat().st_size)
             check_members(path, known.values())
             for key, member in known.items():
                 _check_header(archive, key, member, budget)
@@ -39,9 +39,11 @@ def read(path: Path) -> Graph:
         raise
     except Exception as error:  # zipfile, zlib and numpy raise many types of error
         raise GraphError(f"not a readable .npz of plain arrays ({reason(error)})") from error
-    if "x" not in arrays and "x_data" in arrays:
+    if "x_data" in arrays:
+        if "x" in arrays:
+            raise GraphError("it has both x and x_data: save the features once, dense or sparse")
         arrays["x"] = _sparse_rows(arrays)
-    return graph_from_arrays(arrays, members)
+    return graph_from_arrays(arrays, members, SPARSE_KEYS)
 
 
 def encode(graph: Graph) -> bytes:
@@ -64,14 +66,15 @@ def _check_header(archive: zipfile.ZipFile, key: str, member: zipfile.ZipInfo, b
     version = npy.read_magic(file)
     if version not in HEADER_READERS:
         raise ValueError(f"{key} has an .npy header of version {version}")
-    shape, _, dtype = HEADER_READERS[version](file)
+    shape, in_columns, dtype = HEADER_READERS[version](file)
     found = member.file_size - file.tell()
     if dtype.hasobject:
         raise ValueError(f"{key} holds Python objects")
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * dtype.itemsize != found:
         raise ValueError(f"{key} claims the shape {shape}, but has {found} bytes")
-    budget.reserve(key, count, dtype.itemsize)
+    budget.reserve_array(key, count, dtype, copied=in_columns)
+    budget.reserve(key, count, {"x_indptr": SPARSE_ROW_BYTES, "x_indices": SPARSE_ENTRY_BYTES}.get(key, 0))
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:

@@ -16,7 +16,7 @@ from adar_runtime.graph import MASKS, Graph, SparseRows
 from adar_runtime.graph.formats._archive import check_members, open_archive
 from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays
 from adar_runtime.graph.formats._pickles import MAX_BYTES, check_pickle
-from adar_runtime.graph.limits import ByteBudget, max_bytes
+from adar_runtime.graph.limits import CELL_BYTES, SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
 UNREADABLE = "not a readable PyTorch file; save a PyG Data with torch.save"
 
@@ -30,7 +30,7 @@ def read(path: Path) -> Graph:
         raise GraphError(f"holds a {type(data).__name__}, not a torch_geometric.data.Data")
     try:
         entries = {str(name): value for name, value in data.to_dict().items() if value is not None}
-        budget = ByteBudget()
+        budget = ByteBudget(path.stat().st_size)
         with _no_beta_warning():
             arrays = {key: _array(torch, key, entries[key], budget) for key in KEYS if key in entries}
     except AdarError:
@@ -67,10 +67,6 @@ def check_archive(path: Path) -> None:
         with open_archive(path) as archive:
             members = archive.infolist()
             check_members(path, members)
-            if sum(member.file_size for member in members) > max_bytes():
-                raise GraphError(
-                    f"holds more than {max_bytes():,} bytes: if you trust the file, set ADAR_MAX_BYTES higher"
-                )
             check_pickle(_read_pickle(archive))
             if archive.testzip() is not None:  # PyTorch ignores checksums
                 raise ValueError("damaged")
@@ -110,18 +106,21 @@ def _load(torch: Any, path: Path) -> Any:
 
 def _array(torch: Any, key: str, value: Any, budget: ByteBudget) -> Any:
     if not isinstance(value, torch.Tensor):
-        return _from_list(key, value)
+        return _from_list(key, value, budget)
     if value.is_meta:
         raise GraphError(f"{key} is a tensor without data (device 'meta')")
     if value.layout != torch.strided:
         return _sparse_rows(torch, key, value, budget)
-    budget.reserve(key, value.numel(), value.element_size())  # a view can be larger than its storage
+    if _is_narrow(torch, value):  # a view can be larger than its storage, and is then copied
+        budget.reserve(key, value.numel(), 4)
     array = _to_numpy(torch, value)
+    budget.reserve_array(key, value.numel(), array.dtype, copied=not array.flags.c_contiguous)
     return array.T if key in MASKS and array.ndim == 2 else array  # PyG stores several splits as columns
 
 
-def _from_list(key: str, value: Any) -> Any:
+def _from_list(key: str, value: Any, budget: ByteBudget) -> Any:
     """Accept a flat list only: nested lists can repeat one list any number of times."""
+    budget.reserve(key, len(value) if isinstance(value, list) else 1, CELL_BYTES)
     if key in ("class_names", "level"):
         return value
     if key not in MASKS or not isinstance(value, list) or not all(isinstance(each, bool) for each in value):
@@ -135,8 +134,9 @@ def _sparse_rows(torch: Any, key: str, value: Any, budget: ByteBudget) -> Sparse
         raise GraphError(f"{key} is a sparse tensor: only x may be sparse")
     if value.ndim != 2:
         raise GraphError(f"x has shape {list(value.shape)}, not [rows, columns]")
-    budget.reserve(key, value.shape[0], 8)
-    budget.reserve(key, value._nnz(), 16)
+    budget.reserve(key, value.shape[0], 8 + SPARSE_ROW_BYTES)
+    # Twice: PyTorch sorts the entries to convert them, and SparseRows checks their order.
+    budget.reserve(key, value._nnz(), 16 + 2 * SPARSE_ENTRY_BYTES)
     csr = value.detach().to_sparse_csr()
     starts, columns, values = (
         _to_numpy(torch, part) for part in (csr.crow_indices(), csr.col_indices(), csr.values())
@@ -147,8 +147,12 @@ def _sparse_rows(torch: Any, key: str, value: Any, budget: ByteBudget) -> Sparse
 def _to_numpy(torch: Any, tensor: Any) -> Any:
     """A numpy array; float types that numpy does not have become float32."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
-    return tensor.float().numpy() if narrow else tensor.numpy()
+    return tensor.float().numpy() if _is_narrow(torch, tensor) else tensor.numpy()
+
+
+def _is_narrow(torch: Any, tensor: Any) -> bool:
+    """Whether the tensor has a float type that numpy does not have."""
+    return tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
 
 
 @contextmanager

@@ -7,7 +7,6 @@
 | classes | `name` | `text`: a description of the class |
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,8 @@ from adar_runtime.errors import GraphError, reason, short
 from adar_runtime.graph import Floats, Graph, Integers, Mask
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._tables import number_names, read_lines, read_table, split_masks
+from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget
+from adar_runtime.json_files import parse_json
 
 UNKNOWN = -1  # label of a node without one
 
@@ -191,7 +192,11 @@ def _csv(path: Path) -> list[_Row]:
 
 
 def _jsonl(path: Path) -> list[_Row]:
-    rows = [_Row(line, _object(line, text)) for line, text in read_lines(path) if text.strip()]
+    budget, rows = ByteBudget(path.stat().st_size), list[_Row]()
+    for line, text in read_lines(path):
+        if text.strip():
+            rows.append(_Row(line, _object(line, text)))
+            budget.reserve(f"line {line}", 1, ROW_BYTES + CELL_BYTES * len(rows[-1].cells) + len(text))
     if not rows:
         raise GraphError("the table is empty: it needs one JSON object per line")
     return rows
@@ -199,8 +204,8 @@ def _jsonl(path: Path) -> list[_Row]:
 
 def _object(line: int, text: str) -> Mapping[str, Any]:
     try:
-        cells = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        cells = parse_json(text)
+    except ValueError as error:
         raise GraphError(f"line {line}: not JSON ({reason(error)})") from error
     if not isinstance(cells, dict):
         raise GraphError(f"line {line}: not a JSON object")

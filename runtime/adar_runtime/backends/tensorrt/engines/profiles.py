@@ -1,6 +1,6 @@
 """Optimization profiles: ranges of graph sizes -> ranges of the shapes of every input of an engine.
 
-TensorRT needs the least, the likely and the largest shape of each input. The user gives the numbers of
+TensorRT needs the minimum, typical and maximum shape of each input. The user gives the numbers of
 nodes, edges, targets and pairs. The sizes of the neighbour tables follow from these numbers.
 """
 
@@ -149,7 +149,7 @@ def _range(name: str, text: str) -> Range:
         numbers *= 3
     if len(numbers) != 3 or sorted(numbers) != numbers or not 1 <= numbers[0] <= numbers[-1] <= LARGEST:
         raise UsageError(
-            f"{name}={short(text)} is not a range: give the least, the likely and the largest number, "
+            f"{name}={short(text)} is not a range: give the minimum, typical and maximum number, "
             f"as in {name}=1:100:1000"
         )
     return Range(*numbers)

@@ -1,3 +1,5 @@
+"""The weights before training: scales from features and edges."""
+
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -24,7 +26,7 @@ def started(graph: Graph, **settings) -> tuple[AdaR, GraphTensors]:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
-def test_the_first_state_has_one_scale_whatever_the_features_have(scale: float) -> None:
+def test_the_first_state_has_unit_scale_for_any_scale_of_the_features(scale: float) -> None:
     graph = random_graph(300, 900)
     graph = replace(graph, features=graph.features * scale + 5 * scale)
     model, tensors = started(graph)
@@ -33,7 +35,7 @@ def test_the_first_state_has_one_scale_whatever_the_features_have(scale: float) 
     assert nodes.mean(dim=0).abs().max() < 1e-3
 
 
-def test_every_term_of_a_velocity_is_heard() -> None:
+def test_every_term_of_a_velocity_has_unit_scale() -> None:
     model, tensors = started(random_graph(300, 900))
     seen = {}
     velocity = model.cell.velocity
@@ -44,7 +46,7 @@ def test_every_term_of_a_velocity_is_heard() -> None:
     assert all(isinstance(v.norm, torch.nn.LayerNorm) for v in model.modules() if isinstance(v, Velocity))
 
 
-def test_a_column_that_never_varied_is_not_heard_when_it_does() -> None:
+def test_a_column_that_was_constant_in_training_is_ignored() -> None:
     graph = random_graph(300, 900)
     features = graph.features.copy()
     features[:, 2] = 7
@@ -55,7 +57,7 @@ def test_a_column_that_never_varied_is_not_heard_when_it_does() -> None:
     assert torch.allclose(model.encode(other).nodes, model.encode(changed).nodes)
 
 
-def test_sparse_features_start_as_dense_ones_of_the_same_kind_do() -> None:
+def test_sparse_features_are_scaled_like_dense_features() -> None:
     graph = random_graph(300, 900)
     words = np.where(graph.features > 1.5, 1, 0).astype(np.float32)
     model, _ = started(replace(graph, features=sparse(words)))
@@ -63,7 +65,7 @@ def test_sparse_features_start_as_dense_ones_of_the_same_kind_do() -> None:
     assert torch.allclose(model.feature_offset, torch.from_numpy(words.mean(axis=0)), atol=1e-6)
 
 
-def test_a_zero_shot_model_starts_as_the_cosine_of_what_is_placed() -> None:
+def test_an_untrained_zero_shot_model_scores_by_cosines() -> None:
     graph = random_graph(60, 0, features=6)
     torch.manual_seed(0)
     model = AdaR(ModelConfig(6, None, 6, 4, variant="zero-shot")).eval()
@@ -81,7 +83,7 @@ def test_a_zero_shot_model_starts_as_the_cosine_of_what_is_placed() -> None:
     ]
 
 
-def test_whole_graphs_that_one_constant_column_tells_apart_are_learned() -> None:
+def test_graphs_that_differ_in_one_constant_column_are_learned() -> None:
     random = np.random.default_rng(0)
     graphs = []
     for index in range(24):
@@ -96,7 +98,7 @@ def test_whole_graphs_that_one_constant_column_tells_apart_are_learned() -> None
 
 
 def several(wrap: Callable) -> AdaR:
-    """Started on three parts of one graph, cut by their first column, so that it is constant within each."""
+    """A model initialised on three parts of one graph; the first column is constant within each part."""
     torch.manual_seed(0)
     whole = labelled_by_graph()
     parts = [whole[:1], whole[1:151], whole[151:]]
@@ -112,10 +114,10 @@ def labelled_by_graph() -> np.ndarray:
 
 
 @pytest.mark.parametrize("wrap", [lambda rows: rows, sparse], ids=["dense", "sparse"])
-def test_features_are_scaled_by_all_graphs_whatever_the_first_is_like(wrap) -> None:
+def test_features_are_scaled_by_all_graphs_together(wrap) -> None:
     whole = labelled_by_graph()
     model, (together, _) = several(wrap=wrap), started(Graph(wrap(whole), np.zeros((2, 1), np.int64)))
-    assert model.feature_scale[0] > 0  # constant within each graph, and yet what tells them apart
+    assert model.feature_scale[0] > 0  # constant within each graph, but different between graphs
     assert torch.allclose(model.feature_offset, together.feature_offset, atol=1e-6)
     assert torch.allclose(model.feature_scale, together.feature_scale, rtol=1e-5)
     nodes = model.encode(torch.from_numpy(whole)).nodes
@@ -123,7 +125,7 @@ def test_features_are_scaled_by_all_graphs_whatever_the_first_is_like(wrap) -> N
     assert nodes.mean(dim=0).abs().max() < 1e-3
 
 
-def test_one_graph_starts_with_the_very_numbers_of_its_own_columns() -> None:
+def test_the_scale_of_one_graph_is_exactly_that_of_its_columns() -> None:
     graph = random_graph(300, 900)
     model, _ = started(graph)
     mean = graph.features.mean(axis=0, dtype=np.float64)

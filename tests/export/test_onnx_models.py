@@ -1,4 +1,4 @@
-"""The exported step is the training cell, whatever the sizes."""
+"""The three ONNX models: equal to PyTorch for any sizes, exact opsets, known names, equal bytes."""
 
 import numpy as np
 import onnx
@@ -27,23 +27,23 @@ def run(proto: onnx.ModelProto, feeds: dict) -> list[np.ndarray]:
 
 
 def one_step(model: AdaR, graph, opset: int = 17) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """States and alignment after one step from t = 0.25 to 0.375: of PyTorch, and of the graphs."""
+    """States and alignment after one step from t = 0.25 to 0.375: of PyTorch, and of the ONNX models."""
     with torch.no_grad():
         _, after = model.trajectory(GraphTensors.of(graph), [0.25, 0.375])
         expected = [*(part.numpy() for part in after), model.alignment(after).numpy()]
-    graphs = build_onnx_models(model, opset)
+    onnx_models = build_onnx_models(model, opset)
     feeds = {"features": graph.features}
     if model.config.targets is None:
         feeds["target_features"] = graph.target_features
     neighbours = Neighbours.of(graph.edge_index, graph.nodes)
-    states = dict(zip(STATE, run(graphs["encoder"], feeds), strict=True))
+    states = dict(zip(STATE, run(onnx_models["encoder"], feeds), strict=True))
     structure = Tables.of(neighbours).arrays() | {"share": neighbours.share}
     before = {f"previous_{name}_velocity": np.zeros_like(state) for name, state in states.items()}
     numbers = {"weight": 0.125, "previous_weight": 0.0, "lead": 0.125}
     step = {name: np.array(value, np.float32) for name, value in numbers.items()}
     step |= {"step_code": step_code(0.25, model.config.hidden)}
-    after = run(graphs["cell"], states | before | structure | step)
-    names = [value.name for value in graphs["cell"].graph.output]
+    after = run(onnx_models["cell"], states | before | structure | step)
+    names = [value.name for value in onnx_models["cell"].graph.output]
     got = dict(zip(names, after, strict=True))
     return expected, [*(got[f"next_{name}"] for name in STATE), got["alignment"]]
 
@@ -58,7 +58,7 @@ def one_step(model: AdaR, graph, opset: int = 17) -> tuple[list[np.ndarray], lis
     learned=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_a_step_is_the_training_cells(nodes, edges, classes, hidden, proxies, learned, seed) -> None:
+def test_a_step_equals_the_training_cell(nodes, edges, classes, hidden, proxies, learned, seed) -> None:
     graph = random_graph(nodes, edges, classes=classes, seed=seed)
     model = awake(ModelConfig(graph.width, classes if learned else None, hidden, proxies), seed)
     for expected, got in zip(*one_step(model, graph), strict=True):
@@ -66,8 +66,8 @@ def test_a_step_is_the_training_cells(nodes, edges, classes, hidden, proxies, le
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_a_zero_shot_step_is_the_training_cells(trained: bool) -> None:
-    """With its nonlinear parts at rest, and with them awake."""
+def test_a_zero_shot_step_equals_the_training_cell(trained: bool) -> None:
+    """With nonlinear parts that are zero, and with trained ones."""
     graph = random_graph(25, 60)
     config = ModelConfig(graph.width, None, 8, 4, variant="zero-shot", alignment="cosine-margin")
     torch.manual_seed(0)
@@ -80,11 +80,11 @@ def test_a_zero_shot_step_is_the_training_cells(trained: bool) -> None:
     for expected, got in zip(*one_step(model, graph), strict=True):
         assert np.abs(expected - got).max() <= 1e-5 * max(1, np.abs(expected).max())
     operators = {node.op_type for node in build_onnx_models(model, 17)["cell"].graph.node}
-    assert ("LayerNormalization" in operators) == trained  # what is at rest is not exported
+    assert ("LayerNormalization" in operators) == trained  # zero layers are not exported
 
 
 @pytest.mark.parametrize("opset", range(OLDEST, newest() + 1))
-def test_every_opset_is_exactly_the_one_asked_for(opset: int) -> None:
+def test_every_opset_is_exactly_the_requested_one(opset: int) -> None:
     graph = random_graph(12, 30)
     model = awake(ModelConfig(graph.width, None, 8, 4))
     for proto in build_onnx_models(model, opset).values():
@@ -95,16 +95,16 @@ def test_every_opset_is_exactly_the_one_asked_for(opset: int) -> None:
 
 
 @pytest.mark.parametrize("opset", [16, 0, -1, newest() + 1])
-def test_an_opset_that_cannot_be_names_the_range(opset: int) -> None:
+def test_an_unsupported_opset_is_refused_with_the_range(opset: int) -> None:
     with pytest.raises(UsageError, match=f"{OLDEST} to {newest()}"):
         check_opset(opset)
 
 
-def test_names_and_free_sides_are_readable() -> None:
-    graphs = build_onnx_models(awake(ModelConfig(6, None, 8, 4)), 17)
+def test_names_and_dynamic_dimensions() -> None:
+    onnx_models = build_onnx_models(awake(ModelConfig(6, None, 8, 4)), 17)
     sides = {
         value.name: [side.dim_param or side.dim_value for side in value.type.tensor_type.shape.dim]
-        for value in [*graphs["cell"].graph.input, *graphs["cell"].graph.output]
+        for value in [*onnx_models["cell"].graph.input, *onnx_models["cell"].graph.output]
     }
     rows = {"nodes": "n", "targets": "c", "node_proxies": 4, "target_proxies": 4}
     names = ("{}", "previous_{}_velocity", "next_{}", "{}_velocity")
@@ -132,8 +132,8 @@ def test_two_exports_are_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "columns"), [(30, 384), (5, 128)])
-def test_few_nodes_among_many_columns_are_placed_alike(nodes: int, columns: int) -> None:
-    """Most directions then have no variance at all: rounding must not decide where the targets stand."""
+def test_the_input_of_few_nodes_with_many_columns_equals_pytorch(nodes: int, columns: int) -> None:
+    """Most directions then have no variance: rounding must not decide the first states of the targets."""
     graph = random_graph(nodes, 40, features=columns)
     model = AdaR(ModelConfig(columns, None, columns, 4, variant="zero-shot")).eval()
     start(model, [graph])

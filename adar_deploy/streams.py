@@ -1,0 +1,75 @@
+"""stdout and stderr: any character in any locale, warnings as one line, and one error if a stream is full."""
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from adar_deploy.console import err, print_error, print_note, printable
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE, errno.EBADF)
+"""Errors of a stream that cannot be written. Errors of files are reported where the file is written."""
+
+
+def prepare_streams() -> None:
+    """Write a character that the locale does not have as an escape sequence, instead of failing."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:  # closed by the shell: `adar-deploy … >&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - open until the process ends
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print each different AdarWarning once, as one line on stderr."""
+    from adar_runtime.errors import AdarWarning
+
+    printed: set[str] = set()
+
+    def show(message: Any, category: type[Warning], *where: Any, **others: Any) -> None:
+        if not issubclass(category, AdarWarning):
+            before(message, category, *where, **others)
+        elif str(message) not in printed:
+            printed.add(str(message))
+            print_note(printable(message), to=err)
+
+    with warnings.catch_warnings():
+        before, warnings.showwarning = warnings.showwarning, show
+        warnings.simplefilter("always", AdarWarning)
+        yield
+
+
+@contextmanager
+def writable_output() -> Iterator[None]:
+    """Raise a UsageError if stdout cannot be written, for example because a disk is full."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in FULL:
+            raise
+        _discard(sys.stdout)
+        from adar_runtime.errors import UsageError
+
+        raise UsageError(f"the output cannot be written: {error.strerror}") from error
+
+
+def report_error(message: str) -> None:
+    """Print an error as one line, if stderr can be written."""
+    try:
+        print_error(message)
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: Any) -> None:
+    """Send what is left in the buffer nowhere: Python would report the same error again at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

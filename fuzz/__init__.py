@@ -1,0 +1,1 @@
+"""Fuzzers of all readers of files from outside. `make fuzz` runs them."""

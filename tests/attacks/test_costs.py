@@ -1,0 +1,79 @@
+"""Small files that would take much memory: refused within 2 s of processor time and 500 MB."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.attacks import measured, test_npz
+from tests.attacks.test_command_line import MEGABYTES, SECONDS
+
+
+def many_attributes(path: Path) -> None:
+    """1 MB: 9,000 nodes, each with an attribute of its own, hence 81 million values."""
+    count = 9000
+    keys = "".join(f'<key id="k{i}" for="node" attr.name="a{i}" attr.type="int"/>' for i in range(count))
+    nodes = "".join(f'<node id="{i}"><data key="k{i}">1</data></node>' for i in range(count))
+    name = "http://graphml.graphdrawing.org/xmlns"
+    path.write_text(f'<graphml xmlns="{name}">{keys}<graph edgedefault="directed">{nodes}</graph></graphml>')
+
+
+def many_attributes_gml(path: Path) -> None:
+    nodes = "".join(f"node [ id {i} a{i} 1 ]\n" for i in range(9000))
+    path.write_text(f"graph [\n{nodes}]\n")
+
+
+def many_words(path: Path) -> None:
+    """2 MB: 1,400 columns of 50 different words, hence 70,000 one-hot columns of 1,000 rows."""
+    letters = [f"{chr(97 + i % 26)}{i // 26}" for i in range(50)]
+    rows = "\n".join(f"{row},{','.join([letters[row % 50]] * 700)}" for row in range(1000))
+    path.with_name("nodes.csv").write_text(f"id,{','.join(f'c{i}' for i in range(700))}\n{rows}\n")
+    path.write_text("source,target\n0,1\n")
+
+
+FILES: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
+    "bytes as edges": (test_npz.bytes_as_edges, ("data", "show", "g.npz"), "would unpack"),
+    "bytes as sparse rows": (test_npz.bytes_as_rows, ("data", "show", "g.npz"), "would unpack"),
+    "attributes of graphml": (many_attributes, ("data", "convert", "g.graphml", "o.npz"), "would unpack"),
+    "attributes of gml": (many_attributes_gml, ("data", "convert", "g.gml", "o.npz"), "would unpack"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
+    make, words, message = FILES[name]
+    path = tmp_path / next(word for word in words if word.startswith("g."))
+    make(path)
+    assert path.stat().st_size < 2 * 2**20
+    report = tmp_path / "report.json"
+    command = [sys.executable, measured.__file__, str(report), "", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    facts = json.loads(report.read_text())
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert message in done.stderr
+    assert facts["seconds"] < SECONDS, facts
+    assert facts["megabytes"] < MEGABYTES, facts
+
+
+def test_one_hot_columns_are_counted_before_they_are_made(tmp_path: Path, monkeypatch) -> None:
+    from adar_runtime.errors import GraphError
+    from adar_runtime.graph.formats import import_graph
+
+    many_words(tmp_path / "e.csv")
+    monkeypatch.setenv("ADAR_MAX_BYTES", str(100 * 2**20))
+    with pytest.raises(GraphError, match=r"nodes\.csv: column 'c\d+' would bring"):
+        import_graph(tmp_path / "e.csv", tmp_path / "nodes.csv")
+
+
+def test_compressed_bags_of_words_are_still_read(tmp_path: Path) -> None:
+    """The limit by ratio must not refuse graphs of real data."""
+    import numpy as np
+
+    from adar_runtime import read_graph
+
+    x = np.random.default_rng(0).random((20_000, 500)) < 0.01
+    np.savez_compressed(tmp_path / "g.npz", x=x.astype(np.float32), edge_index=np.zeros((2, 1), np.int64))
+    assert read_graph(tmp_path / "g.npz").nodes == 20_000

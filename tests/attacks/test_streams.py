@@ -1,0 +1,78 @@
+"""Streams and options that cannot be used: one line and exit code 2, never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+
+
+def adar(folder: Path, *words: str, **settings: object) -> subprocess.CompletedProcess:
+    variables = os.environ | settings.pop("variables", {})
+    command = [sys.executable, "-m", "adar_deploy", *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | settings
+    return subprocess.run(command, cwd=folder, env=variables, timeout=60, check=False, **streams)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("words", [("--help",), ("data", "list"), ("data", "list", "--json"), ("--version",)])
+def test_a_full_disk_for_stdout_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = adar(tmp_path, *words, stdout=full)
+        assert done.returncode == 2
+        assert done.stderr == b"error: the output cannot be written: No space left on device\n"
+        assert adar(tmp_path, "run", "none.npz", stdout=full, stderr=full).returncode == 2
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    shell = f"'{sys.executable}' -m adar_deploy data list >&- 2>&-"
+    assert subprocess.run(shell, shell=True, cwd=tmp_path, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("data", "list")])
+def test_a_locale_without_unicode(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = adar(tmp_path, *words, variables=PLAIN)
+    assert (done.returncode, done.stderr) == (0, b"")
+    done.stdout.decode("ascii")
+
+
+OPTIONS = {
+    "tool = 3": ("pyproject.toml", "tool is not a table"),
+    "[tool]\nadar = 3": ("pyproject.toml", "adar is not a table"),
+    f"a = {'[' * 5000}{']' * 5000}": ("adar.toml", "is not TOML"),
+    f"a = {'[' * 30}{']' * 30}": ("adar.toml", "levels deep"),
+    f"{'a.' * 3000}a = 1": ("adar.toml", "levels deep"),
+    f"# {'x' * 2**20}": ("adar.toml", "too large"),
+    f"[run]\nmax-steps = {'9' * 5000}": ("adar.toml", "is not TOML"),
+}
+
+
+@pytest.mark.parametrize("text", OPTIONS, ids=[text[:20] for text in OPTIONS])
+def test_unusable_options(text: str, tmp_path: Path) -> None:
+    name, message = OPTIONS[text]
+    (tmp_path / name).write_text(text)
+    done = adar(tmp_path, "data", "list", text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr[-500:]
+    assert done.stderr.startswith(f"error: {name}: ")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "/", "/none"])
+def test_a_device_or_folder_for_options(file: str, tmp_path: Path) -> None:
+    done = adar(tmp_path, "data", "list", text=True, variables={"ADAR_CONFIG": file})
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr[-500:]
+
+
+def test_warnings_are_lines_on_stderr_once(tmp_path: Path) -> None:
+    """Two graphs with the same problem give one line; stdout stays JSON."""
+    arrays = {"x": np.ones((3, 2), np.float32), "edge_index": np.array([[0], [1]])}
+    np.savez(tmp_path / "g.npz", **arrays, edge_weight=np.ones(1))
+    done = adar(tmp_path, "data", "show", "g.npz", "--json", text=True)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line == "note: keys of the file that are not used: edge_weight (edge weights are not supported)"
+    assert done.stdout.startswith("{")
