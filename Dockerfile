@@ -1,23 +1,28 @@
 # An image with the runtime only: numpy, ONNX Runtime and the command line, without PyTorch and without a compiler.
 #   docker build -t adar .
 #   docker run --rm -v "$PWD:/work" adar run graph.npz --bundle bundle --output predictions.csv
+# The packages come from the lock files in requirements/, with hashes. The base image is named by its tag,
+# because no digest of it has been verified for this project. To pin it, write python:3.11-slim@sha256:… in both FROM
+# lines, with the digest that `docker buildx imagetools inspect python:3.11-slim` prints.
 FROM python:3.11-slim AS build
 WORKDIR /src
+COPY requirements requirements
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY adar_deploy adar_deploy
 COPY runtime runtime
 COPY train train
 COPY export export
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.11-slim
 # Use onnxruntime-gpu for CUDA. Install one of the two, never both: they share one folder.
 ARG ONNXRUNTIME=onnxruntime
 COPY --from=build /wheels /wheels
-COPY constraints.txt /wheels/
-RUN pip install --no-cache-dir -c /wheels/constraints.txt numpy "$ONNXRUNTIME" rich safetensors typer \
+COPY requirements /requirements
+RUN pip install --no-cache-dir --no-deps --require-hashes -r /requirements/runtime.txt -r "/requirements/$ONNXRUNTIME.txt" \
  && pip install --no-cache-dir --no-deps /wheels/*.whl \
- && rm -r /wheels \
+ && rm -r /wheels /requirements \
  && adar-deploy --version
 RUN useradd --create-home adar
 USER adar

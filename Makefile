@@ -1,27 +1,33 @@
-# Every target runs in .venv. Versions come from constraints.txt.
+# Every target runs in .venv. The packages come from the lock files in requirements/, with hashes; what they do not
+# contain (torch, and packages of other platforms) has the version in constraints.txt.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
+LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit check format docs pictures clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
 
 # What training, export and run need.
-$(VENV)/demo-installed: pyproject.toml constraints.txt Makefile
+$(VENV)/demo-installed: pyproject.toml constraints.txt $(LOCKS) Makefile
 	@echo "installing PyTorch, PyTorch Geometric, onnx and ONNX Runtime into $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) torch  # first and alone: constraints.txt pins a build that other packages must not replace
-	@$(PIP) -e '.[export]'
+	@$(LOCKED) -r requirements/build.txt -r requirements/export.txt -r requirements/$(ONNXRUNTIME).txt
+	@$(PIP) torch  # not in the lock files: its file depends on the index (CPU or CUDA)
+	@$(PIP) --no-build-isolation -e '.[export]'
 	@touch $@
 
 # Everything: all extras, tests, lint, types, documents.
 $(VENV)/installed: $(VENV)/demo-installed
 	@echo "installing the tools for tests, checks and documents into $(VENV)"
-	@$(PIP) -e '.[dev]'
-	@$(PIP) -e '.[rtx]' || echo "note: tensorrt-rtx is not available on this platform; its tests are skipped"
+	@$(LOCKED) -r requirements/dev.txt
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(PIP) --no-build-isolation -e '.[rtx]' || echo "note: tensorrt-rtx is not available on this platform; its tests are skipped"
 	@touch $@
 
 install: $(VENV)/installed  ## create .venv with everything
@@ -65,6 +71,14 @@ audit: install  ## look for known vulnerabilities in the installed packages; nee
 	$(BIN)/pip-audit --skip-editable --format json --output build/audit.json
 	@$(BIN)/python -c "$$COUNT_AUDITED"
 
+lock: install  ## write the lock files in requirements/ again; needs a network
+	$(BIN)/python requirements/lock.py
+
+sbom: install  ## list the installed packages in build/sbom.json (CycloneDX)
+	$(PIP) cyclonedx-bom
+	mkdir -p build
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-format JSON --output-file build/sbom.json $(BIN)/python
+
 check: install  ## check format, lint and types, as CI does
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -79,6 +93,9 @@ docs: install  ## build the documents as a site in build/site
 
 pictures: demo  ## draw the pictures of the documents again, from the demo's model
 	$(BIN)/python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
+
+fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
+	$(BIN)/python -m adar_export.fingerprints
 
 clean:  ## remove everything that these targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

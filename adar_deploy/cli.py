@@ -21,10 +21,13 @@ from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
 from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
+from adar_deploy.commands.sign import sign
 from adar_deploy.commands.train import train
 from adar_deploy.commands.validate import validate
+from adar_deploy.commands.verify import verify
 from adar_deploy.configuration import ConfigurableGroup
-from adar_deploy.signals import EXIT_USER_ERROR, interruptible, sigterm_as_interrupt
+from adar_deploy.early_signals import exit_at_once
+from adar_deploy.signals import EXIT_USER_ERROR, handled_by, interruptible
 from adar_deploy.streams import prepare_streams, report_error, warnings_as_lines, writable_output
 from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_message
 
@@ -32,7 +35,7 @@ Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, build, validate, inspect),
+    "Make a bundle": (export, build, validate, inspect, sign, verify),
     "Use a bundle": (run, bench, report),
     "This program": (doctor, completion),
 }
@@ -107,7 +110,7 @@ def main() -> None:
     prepare_streams()
     prepare_completion()
     try:
-        with sigterm_as_interrupt(), warnings_as_lines(), writable_output():
+        with handled_by(exit_at_once), warnings_as_lines(), writable_output():
             sys.exit(app(standalone_mode=False) or 0)
     except TyperUsageError as error:
         message = usage_message(error)

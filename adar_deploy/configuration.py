@@ -8,6 +8,9 @@ An option can be set for one command, or for all commands that have it:
 
 In pyproject.toml the same keys are under [tool.adar]. An unknown key is an error. Unknown variables are
 ignored: they may belong to another program.
+
+A file in the working folder may have come with somebody else's data. It is read without being named, so it
+may not set the options in NOT_FROM_WORKING_FOLDER. A file that the user names may set everything.
 """
 
 import os
@@ -23,6 +26,33 @@ PREFIX = "ADAR"
 MAX_BYTES = 2**20  # of a file with options
 MAX_DEPTH = 20  # of tables and lists in it
 FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one wins
+NOT_FROM_WORKING_FOLDER = {
+    "where files are written": ("out", "output", "plot", "timing-cache", "signature"),
+    "what is replaced or installed": ("overwrite", "rebuild", "install"),
+    "which model is loaded": ("bundle", "run", "model", "allow-unknown-model"),
+    "whose keys and signatures are used": (
+        "private-key",
+        "public-key",
+        "password",
+        "sigstore",
+        "identity",
+        "issuer",
+    ),
+}
+"""Options that a configuration file in the working folder may not set, by what they decide."""
+
+ONLY_READ = (
+    "data",
+    "graph",
+    "graphs",
+    "nodes",
+    "edges",
+    "classes",
+    "source",
+    "labels",
+    "table",
+)
+"""The other options that name files: graphs and tables, which may come from anybody."""
 
 
 class Parameter(NamedTuple):
@@ -68,7 +98,7 @@ class ConfigurableGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         given = ctx.params.get("config")
         files = [given] if given else [Path(name) for name in FILES if Path(name).is_file()]
-        ctx.default_map = read_defaults(self, files)
+        ctx.default_map = read_defaults(self, files, named=bool(given))
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -85,8 +115,11 @@ def parameters_of(group: Any, words: tuple[str, ...] = ()) -> Iterator[Parameter
             yield from (Parameter((*words, name), parameter) for parameter in command.params)
 
 
-def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
-    """Options in the files, by command and parameter. Later files override earlier ones."""
+def read_defaults(group: Any, files: list[Path], *, named: bool) -> dict[str, Any]:
+    """Options in the files, by command and parameter. Later files override earlier ones.
+
+    `named` says whether the user named the file, instead of being in its folder.
+    """
     known, defaults = list(parameters_of(group)), dict[str, Any]()
     for path in files:
         for key, value in sorted(_flat(_content(path)), key=lambda entry: len(entry[0])):
@@ -94,6 +127,8 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
             matching = [one for one in known if one.name == name and command in ((), one.command)]
             if not matching:
                 raise _error(path, f"unknown option {'.'.join(key)}: {_hint(key, known)}")
+            if not named:
+                _check_allowed(path, key, name)
             for parameter in matching:
                 if isinstance(value, bool) and not getattr(parameter.parsed_by, "is_flag", False):
                     raise _error(
@@ -104,6 +139,17 @@ def read_defaults(group: Any, files: list[Path]) -> dict[str, Any]:
                     of_command = of_command.setdefault(word, {})
                 of_command[parameter.parsed_by.name] = _value(parameter, value)
     return defaults
+
+
+def _check_allowed(path: Path, key: tuple[str, ...], name: str) -> None:
+    """Refuse an option that a file in the working folder may not set."""
+    for what, names in NOT_FROM_WORKING_FOLDER.items():
+        if name in names:
+            raise _error(
+                path,
+                f"{'.'.join(key)} decides {what}, which a file in the working folder may not: give the "
+                f"option on the command line, or name the file with --config {path}",
+            )
 
 
 def _content(path: Path) -> dict[str, Any]:

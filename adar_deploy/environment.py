@@ -14,6 +14,7 @@ ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxr
 EXTRAS = {
     "train": ("torch", "torch_geometric"),
     "export": ("torch", "torch_geometric", "onnx"),
+    "sign": ("model_signing", "OpenSSL"),
 }
 """The modules that each extra of adar-deploy installs."""
 

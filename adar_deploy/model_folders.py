@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import is_installed, require
-from adar_deploy.paths import RUNS
-from adar_runtime.run_files import CONFIG, WEIGHTS
+from adar_deploy.paths import run_folders
+from adar_runtime.run_files import CONFIG, WEIGHTS, find_weights, has_weights
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle
@@ -64,14 +64,28 @@ def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
 def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
     from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.errors import RunFolderError
-    from adar_runtime.files import find_by_hash
 
-    weights = read_manifest(bundle).training.get("weights")
-    candidates = [run / WEIGHTS] if run else RUNS.glob(f"*/{WEIGHTS}")
-    found = find_by_hash((file for file in candidates if file.is_file()), weights)
-    if run and found is None:
+    weights = weights_of(read_manifest(bundle))
+    if run is None:
+        return find_weights(run_folders(bundle), weights)
+    if not has_weights(run, weights):
         raise RunFolderError(f"the bundle was not exported from {run}: the weights differ")
-    return found.parent if found else None
+    return run
+
+
+def weights_of(manifest: "Manifest") -> str | None:
+    """The hash of the weights that a bundle was exported from; None if the bundle does not record it."""
+    weights = manifest.training.get("weights")
+    return weights if isinstance(weights, str) else None
+
+
+def name_of_run(manifest: "Manifest") -> str:
+    """How messages name the run that a bundle was exported from."""
+    from adar_runtime.errors import short
+
+    name, weights = manifest.training.get("run"), weights_of(manifest)
+    known = f"the run {short(name)!r}" if isinstance(name, str) else "the run"
+    return f"{known} (weights {short(weights)[:12]}…)" if weights else known
 
 
 def _same_weights(run: Path, bundle: Path) -> bool:
@@ -88,7 +102,7 @@ def _same_weights(run: Path, bundle: Path) -> bool:
     return bool(exported_from == hashlib.sha256(weights.read_bytes()).hexdigest())
 
 
-def find_run(manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:
+def find_run(bundle: Path, manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:
     """The run that a bundle was exported from, for a comparison with PyTorch; None, with a note, if none."""
     if not is_installed("train"):
         notes.append("PyTorch is not installed: there is no comparison with PyTorch")
@@ -96,9 +110,8 @@ def find_run(manifest: "Manifest", given: Path | None, notes: list[str]) -> Path
     from adar_runtime.errors import RunFolderError
     from adar_train import runs
 
-    weights = manifest.training.get("weights")
     try:
-        return runs.find_run(RUNS, weights if isinstance(weights, str) else None, given).path
+        return runs.find_run(run_folders(bundle), weights_of(manifest), given, name_of_run(manifest)).path
     except RunFolderError as error:
         if given is not None:
             raise
@@ -106,17 +119,18 @@ def find_run(manifest: "Manifest", given: Path | None, notes: list[str]) -> Path
         return None
 
 
-def open_subject(path: Path) -> "Subject":
+def open_subject(path: Path, *, allow_unknown_model: bool = False) -> "Subject":
     """The model in this folder, ready to evaluate. A bundle needs no PyTorch."""
     from adar_runtime.bundle.manifest import FILE_NAME
 
-    return _open_bundle(path) if (path / FILE_NAME).is_file() else _open_run(path)
+    is_bundle = (path / FILE_NAME).is_file()
+    return _open_bundle(path, allow_unknown_model) if is_bundle else _open_run(path)
 
 
-def _open_bundle(path: Path) -> "Subject":
+def _open_bundle(path: Path, allow_unknown_model: bool) -> "Subject":
     from adar_runtime import load
 
-    return subject_of(load(path))
+    return subject_of(load(path, allow_unknown_model=allow_unknown_model))
 
 
 def subject_of(bundle: "Bundle") -> "Subject":

@@ -48,21 +48,35 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+AllowUnknownModel = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown-model",
+        help="Accept ONNX models that this version does not export. They run in a process of their own, with "
+        "limits of memory and time.",
+    ),
+]
 BundleArgument = Annotated[Path, typer.Argument(help="Folder of an exported bundle.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 MaxSteps = Annotated[
     int,
     typer.Option(help="Budget: Euler steps from t = 0 to t = 1. A run makes at most this many cell calls."),
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what --out contains, if adar-deploy wrote it.")
+]
 RunOption = Annotated[
     Path | None,
     typer.Option(
         "--run",
         help="Training run that the bundle was exported from.",
-        show_default="the run in runs/ with the same weights",
+        show_default="the run with the same weights, in runs/ or beside the bundle",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
+SignatureOption = Annotated[
+    Path | None, typer.Option(help="File of the signature.", show_default="model.sig in the bundle")
+]
 Split = Annotated[int, typer.Option(min=0, help="Index of the split, for graphs that have several.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one per core")

@@ -8,6 +8,12 @@ RUNS = Path("runs")  # the folder in which training runs are saved and looked fo
 NAME = "{name}"  # in an output path: replaced by the name of the graph's file without its suffix
 
 
+def run_folders(bundle: Path) -> list[Path]:
+    """Folders that may contain the run of a bundle: runs/, the folder of the bundle, and runs/ in it."""
+    found = {folder.absolute(): folder for folder in (bundle.parent / RUNS, bundle.parent, RUNS)}
+    return list(reversed(found.values()))
+
+
 def graph_files(given: Sequence[Path]) -> list[Path]:
     """The graph files to read: each file as it is, and from a folder all files with a graph's suffix."""
     from adar_runtime.errors import GraphError

@@ -1,40 +1,105 @@
 """Ctrl-C and SIGTERM: one line on stderr, the usual exit code, and no half-written files.
 
-Both signals arrive as a KeyboardInterrupt, so every `finally` block runs: temporary files are deleted and
-training writes its checkpoint.
+Outside a command there is nothing to clean up: the program prints the line and ends at once. Inside a
+command both signals arrive as a KeyboardInterrupt, so every `finally` block runs: temporary files are
+deleted and training writes its checkpoint.
 """
 
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import typer
 
 from adar_deploy.console import print_error
+from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS
 
 EXIT_USER_ERROR = 2
-EXIT_SIGNAL = 128  # plus the number of the signal
+RETRY = 0.02  # seconds until a signal is delivered again
+Handler = Callable[[int, FrameType | None], None]
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received."""
 
 
+def install(handler: Handler) -> dict[int, Any]:
+    """Set the handler of both signals and return the old ones. A signal that is ignored stays ignored."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        return {}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    return before
+
+
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Inside this context SIGTERM raises `Terminated`, as Ctrl-C raises KeyboardInterrupt."""
-    before = signal.signal(signal.SIGTERM, _terminate)
+def handled_by(handler: Handler) -> Iterator[None]:
+    """Use this handler inside the block."""
+    before = install(handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise Terminated
+class Interrupts:
+    """The handler inside a command: raises KeyboardInterrupt in the main thread, at a moment that is safe.
+
+    An exception in the middle of an import leaves a half-imported module, which some packages turn into
+    another error or ignore. Python prints and ignores exceptions of finalisers and of callbacks from C. In
+    these cases the signal is delivered again a moment later.
+    """
+
+    def __init__(self, outermost: CodeType) -> None:
+        self.number: int | None = None  # of the signal that arrived
+        self._outermost = outermost  # frames outside of it do not matter
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        if self._is_safe(frame):
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        self._retry()
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Inside the block both signals are raised as exceptions."""
+        hook, sys.unraisablehook = sys.unraisablehook, self._on_ignored_exception
+        try:
+            with handled_by(self):
+                yield
+        finally:
+            sys.unraisablehook = hook
+            if self.number is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _is_safe(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code is not self._outermost:
+            if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code.co_name == "__del__":
+                return False
+            frame = frame.f_back
+        return True
+
+    def _retry(self) -> None:
+        signal.signal(signal.SIGALRM, self._deliver_again)
+        signal.setitimer(signal.ITIMER_REAL, RETRY)
+
+    def _deliver_again(self, _number: int, _frame: FrameType | None) -> None:
+        if self.number is not None:
+            signal.raise_signal(self.number)  # another handler may be active now, such as a deferring one
+
+    def _on_ignored_exception(self, ignored: Any) -> None:
+        if self.number is not None and issubclass(ignored.exc_type, KeyboardInterrupt):
+            self._retry()
+        else:
+            sys.__unraisablehook__(ignored)
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -42,11 +107,26 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> None:
+        interrupts, notes = Interrupts(sys._getframe().f_code), list[str]()
         try:
-            command(*args, **options)
+            with interrupts.raised():
+                command(*args, **options)
         except KeyboardInterrupt as interrupt:
-            print_error("; ".join(["interrupted", *getattr(interrupt, "__notes__", ())]))
-            number = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
-            raise typer.Exit(EXIT_SIGNAL + number) from interrupt
+            interrupts.number = interrupts.number or _number(interrupt)
+            notes = getattr(interrupt, "__notes__", [])
+        except Exception:
+            if interrupts.number is None:  # otherwise the error is a consequence of the interrupt
+                raise
+        if interrupts.number is not None:
+            _exit_interrupted(interrupts.number, notes)
 
     return wrapped
+
+
+def _number(interrupt: KeyboardInterrupt) -> int:
+    return signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+
+
+def _exit_interrupted(number: int, notes: list[str]) -> None:
+    print_error("; ".join(["interrupted", *notes]))
+    raise typer.Exit(EXIT_SIGNAL + number)

@@ -84,7 +84,9 @@ def build(side: str, options: argparse.Namespace, graph: Graph) -> Callable[[], 
         assert isinstance(model, AdaR)
         plain = PlainAdaR(model, per_edge=side == PER_EDGE).eval()
         return lambda: torch_scores(plain, graph)
-    bundle = adar_runtime.load(options.plain if side == PLAIN else options.fused, threads=options.threads)
+    # `made_here`: a plain export is an unknown model, which would run in a child process.
+    folder = options.plain if side == PLAIN else options.fused
+    bundle = adar_runtime.Bundle(folder, threads=options.threads, made_here=True)
     solver = AdamsBashforth2(options.calls) if side == AB2 else "euler"
     return lambda: bundle.run(graph, STEPS, Final(), solver).scores
 

@@ -2,9 +2,9 @@
 
     python -m fuzz.mutations FOLDER SECONDS
 
-FOLDER gets a valid `bundle/`, `run/` and `g.npz`, unless they exist. Commands read each mutated manifest, run folder or
-configuration. One line and exit code 2 is a correct result, and so is success. A traceback is a bug; the
-mutated file is printed.
+FOLDER gets a valid `bundle/`, `run/` and `g.npz`, unless it exists. Commands read each mutated manifest, run
+folder or configuration. One line and exit code 2 is a correct result, as is success. A traceback is a bug;
+the mutated file is printed.
 """
 
 import contextlib

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+VERSION = PROJECT["version"]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
 
 def parsed(path: Path) -> dict:
@@ -105,3 +111,76 @@ def test_the_demo_installs_what_it_needs_and_the_tests_everything() -> None:
     assert "'.[export]'" in commands("demo")
     assert "'.[dev]'" not in commands("demo")
     assert "'.[dev]'" in commands("test")
+    assert "--require-hashes -r requirements/build.txt -r requirements/export.txt" in commands("demo")
+    assert "--require-hashes -r requirements/dev.txt" in commands("test")
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    """The requirements of these extras, or of all, without the project itself."""
+    optional = PROJECT["optional-dependencies"]
+    lines = PROJECT["dependencies"] + [line for extra in extras or optional for line in optional[extra]]
+    return [Requirement(line) for line in lines if not line.startswith(PROJECT["name"])]
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Versions by package, in constraints.txt or in a lock file."""
+    found = re.findall(r"^([\w.-]+)==([^\s\\]+)", path.read_text(), re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def test_every_requirement_has_an_upper_bound() -> None:
+    build = map(Requirement, PYPROJECT["build-system"]["requires"])
+    for requirement in [*requirements(), *build]:
+        operators = {one.operator for one in requirement.specifier}
+        assert operators == {">=", "<"}, requirement
+
+
+def test_the_tested_versions_are_allowed() -> None:
+    tested = pins(ROOT / "constraints.txt")
+    for requirement in requirements():
+        name = canonicalize_name(requirement.name)
+        if name == "tensorrt":  # needs a GPU: no version was tested
+            continue
+        assert requirement.specifier.contains(Version(tested[name])), requirement
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_lock_files_contain_versions_and_hashes_and_nothing_else(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("# Made by `make lock`")
+    entry = r"[a-z0-9-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    assert re.fullmatch(rf"#.*\n(?:{entry})+", text), "no address, path, option or package without a hash"
+    tested = pins(ROOT / "constraints.txt")
+    assert {name: tested.get(name) for name in pins(path)} == pins(path)
+    assert "torch" not in pins(path)
+
+
+def test_lock_files_contain_every_requirement() -> None:
+    assert {path.stem for path in LOCKS} == {
+        "build",
+        "dev",
+        "export",
+        "onnxruntime",
+        "onnxruntime-gpu",
+        "runtime",
+    }
+    elsewhere = {"torch", "onnxruntime", "onnxruntime-gpu"}
+    extras = {
+        "runtime": [],
+        "export": ["plot", "train", "export"],
+        "dev": ["convert", "docs", "dev", "parquet", "sign", "text"],
+    }
+    for lock, names in extras.items():
+        wanted = (
+            [Requirement(line) for line in PROJECT["dependencies"]] if not names else requirements(*names)
+        )
+        needed = {canonicalize_name(one.name) for one in wanted} - elsewhere
+        assert needed <= set(pins(ROOT / f"requirements/{lock}.txt")), lock
+
+
+def test_the_source_archive_contains_the_policies_the_fuzzers_and_the_lock_files() -> None:
+    sdist = pytest.importorskip("hatchling.builders.sdist", reason="make install installs hatchling")
+    names = {file.distribution_path for file in sdist.SdistBuilder(str(ROOT)).recurse_included_files()}
+    assert {"SECURITY.md", "fuzz/readers.py", "requirements/dev.txt", "tests/test_project_files.py"} <= names
+    assert {"LICENSE", "constraints.txt", "Makefile", "runtime/adar_runtime/files.py"} <= names
+    assert not any(name.startswith((".venv", "build/", ".git/")) for name in names)

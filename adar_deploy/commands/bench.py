@@ -104,7 +104,7 @@ def bench(
             if bundle is None:
                 bundle, run = benchmark.make_bundle(folder, show)
             manifest = read_manifest(bundle)
-            found = find_run(manifest, run, notes)
+            found = find_run(bundle, manifest, run, notes)
             bundles = benchmark.bundles_by_precision(
                 bundle, manifest.precision, precision or [], found, folder, show
             )

@@ -9,7 +9,7 @@ import typer
 from adar_deploy.console import Bar, print_facts, print_note, print_rows
 from adar_deploy.formatting import metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
-from adar_deploy.options import Json, Split, parse_budgets
+from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
 from adar_deploy.paths import graph_files
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 
 
 def evaluate(
+    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
     graphs: Annotated[
         list[Path],
@@ -33,6 +34,7 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")
     ] = None,
+    allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:
     """Score a model on labelled graphs at every step of every budget.
@@ -54,7 +56,8 @@ def evaluate(
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_drawable(plot)
-    subject = open_subject(model)
+    allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
+    subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
     loaded = {str(path): [read_graph(path)] for path in graph_files(graphs)}
     if subject.level == GRAPH:  # one label per graph: all graphs are scored together

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.bundle_output import EXPORT_CHECKS, build_with_bar, show_engines, show_parity
-from adar_deploy.console import Bar, print_facts, print_next
+from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import megabytes
-from adar_deploy.options import PrecisionName
+from adar_deploy.options import Overwrite, PrecisionName
 from adar_deploy.paths import RUNS
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def export(
         bool,
         typer.Option("--tensorrt", help="Also build TensorRT engines, like adar-deploy build."),
     ] = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON object.")] = False,
 ) -> None:
     """Turn a training run into a bundle that runs without PyTorch.
 
     The bundle is compared with PyTorch over 1, 10, 100 and 300 steps on graphs of several shapes, and is
     written only if both agree. The export also measures the fewest cell calls that reproduce the result of
-    300 steps.
+    300 steps. A bundle of the same run is replaced; a bundle of another model only with --overwrite.
 
     Example: adar-deploy export runs/minesweeper --opset 17 --out bundle
     """
@@ -61,8 +62,11 @@ def export(
             done += 1
             bar.update(done, _status(found))
 
-        manifest = export_bundle(loaded, out, opset, precision.value, plain, on_progress=show)
+        manifest = export_bundle(
+            loaded, out, opset, precision.value, plain, on_progress=show, overwrite=overwrite
+        )
     engines = _build(out) if tensorrt else []
+    _note_unknown(out)
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))
@@ -79,6 +83,19 @@ def export(
     if engines:
         show_engines(out, engines)
     print_next("run", loaded.path / GRAPH, "--bundle", out, "--max-steps", 300)
+
+
+def _note_unknown(bundle: Path) -> None:
+    """Say if the bundle needs --allow-unknown-model: a plain export, or a new variant."""
+    from adar_runtime.bundle import known_models
+    from adar_runtime.bundle.bundle import read_bundle
+
+    if not known_models.are_known(*read_bundle(bundle, allow_unknown_model=True), allow_others=True):
+        print_note(
+            "run this bundle with --allow-unknown-model: the runtime does not know its models, because "
+            "PyTorch wrote one (--plain) or the exporter has changed (make fingerprints)",
+            to=err,
+        )
 
 
 def _check_engines(*, plain: bool) -> None:

@@ -35,7 +35,7 @@ def inspect(
     from adar_runtime.bundle.bundle import read_bundle
     from adar_runtime.bundle.onnx_facts import facts_of
 
-    manifest, contents = read_bundle(bundle)
+    manifest, contents = read_bundle(bundle, allow_unknown_model=True)
     with readable(bundle):
         facts = {name: facts_of(content) for name, content in contents.items()}
         engines = list(sidecars(bundle))

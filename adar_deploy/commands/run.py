@@ -13,6 +13,7 @@ from adar_deploy.live_status import LiveStatus
 from adar_deploy.options import (
     RULE_OPTIONS,
     SOLVER_OPTIONS,
+    AllowUnknownModel,
     Backend,
     ExitRule,
     MaxSteps,
@@ -54,6 +55,7 @@ def run(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
     ] = False,
+    allow_unknown_model: AllowUnknownModel = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -90,7 +92,14 @@ def run(
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     outputs = OutputFiles.plan(files, output, plot, several=several)
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
-    opened = load(bundle, str(backend), threads, rebuild=rebuild, trust_engines=trusted)
+    opened = load(
+        bundle,
+        str(backend),
+        threads,
+        rebuild=rebuild,
+        trust_engines=trusted,
+        allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+    )
     rule = opened.manifest.exit.get("rule") if exit is None else str(exit)
     inference = Inference(
         bundle=opened,

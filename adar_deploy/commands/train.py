@@ -10,7 +10,7 @@ import typer
 from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import exit_rule, metric_title, outputs_of, percent, with_interval
-from adar_deploy.options import Device, Seed, Split, without_none
+from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS, graph_files
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
@@ -140,7 +140,13 @@ def train(
         ),
     ] = False,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 50,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in --out.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue from the checkpoint in --out; without one, start from the beginning."
+        ),
+    ] = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
     """Train AdaR on labelled graphs.
@@ -151,6 +157,7 @@ def train(
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
     """
     require("train")
+    from adar_runtime.errors import UsageError
     from adar_train import distributed
     from adar_train.config import SEARCH
     from adar_train.config import preset as settings
@@ -158,11 +165,18 @@ def train(
     from adar_train.prepare import model_config, prepare
     from adar_train.runs import free_name
 
+    if resume and out is None:
+        raise UsageError("--resume needs --out, the folder of the run to continue")
     given = data or ["minesweeper"]
     names = [name for one in given for name in _expand(one)]
     first = distributed.rank() == 0
     removed = set(without or ())
-    graphs = prepare(names, task, seed, lambda text: print_note(text, to=err) if first else None)
+
+    def note(text: str) -> None:
+        if first:
+            print_note(text, to=err)
+
+    graphs = prepare(names, task, seed, note)
     ours = preset is None and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
@@ -217,9 +231,9 @@ def train(
             bar.update(epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
 
         if search:
-            metrics = job.search(SEARCH, device, show)
+            metrics = job.search(SEARCH, device, show, overwrite)
         else:
-            metrics = job.run(device, show, checkpoint_every=checkpoint_every, resume=resume)
+            metrics = job.run(device, show, checkpoint_every, resume, overwrite, note)
     if first:
         _show(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
 

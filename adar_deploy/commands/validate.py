@@ -9,8 +9,9 @@ import typer
 from adar_deploy.bundle_output import show_checks
 from adar_deploy.console import Bar, err, print_facts, print_note
 from adar_deploy.environment import require
+from adar_deploy.model_folders import name_of_run, weights_of
 from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
-from adar_deploy.paths import RUNS, graph_files
+from adar_deploy.paths import graph_files, run_folders
 
 
 def validate(
@@ -46,12 +47,12 @@ def validate(
 
     budgets = parse_budgets("steps", steps)
     manifest = read_manifest(bundle)
-    weights = manifest.training.get("weights")
-    if not isinstance(weights, str):
+    weights = weights_of(manifest)
+    if weights is None:
         raise BundleError(
             f"{bundle} does not record which weights it was exported from: export the run again"
         )
-    model = adar_of(find_run(RUNS, weights, run))
+    model = adar_of(find_run(run_folders(bundle), weights, run, name_of_run(manifest)))
     check_ports(bundle)
     files = graph_files(graphs or [])
     compared = {str(path): read_graph(path) for path in files} or shapes_for(model.config)

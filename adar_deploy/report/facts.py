@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import environment
-from adar_deploy.model_folders import ModelFolders
+from adar_deploy.model_folders import ModelFolders, name_of_run
+from adar_deploy.paths import run_folders
 from adar_deploy.report.measure import OnProgress, measure_on
+from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.run_files import CONFIG, GRAPH, HISTORY, METRICS
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ def collect(
     manifest = folders.manifest()
     config = folders.read(CONFIG) or {}
     metrics = folders.read(METRICS) or (dict(manifest.training) if manifest else {})
+    if isinstance(metrics, dict):  # a damaged run may hold anything
+        metrics.pop(KEY, None)  # long, and of no use to people
     facts: dict[str, Any] = {
         "run": str(folders.run) if folders.run else None,
         "bundle": str(folders.bundle) if folders.bundle else None,
@@ -38,6 +42,12 @@ def collect(
         "made_with": manifest.versions if manifest else None,
         "notes": [],
     }
+    if folders.bundle and manifest and folders.run is None:
+        searched = " or ".join(map(str, run_folders(folders.bundle)))
+        facts["notes"].append(
+            f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. "
+            "Give it with --run."
+        )
     graph = _graph(folders, graph_file, facts["notes"])
     if graph is not None:
         name = str(graph_file or (folders.run or Path()) / GRAPH)

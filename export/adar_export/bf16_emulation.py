@@ -28,18 +28,23 @@ def needs_emulation(manifest: Manifest, backend: str) -> bool:
 
 
 @contextmanager
-def opened(folder: Path, backend: str = CPU, threads: int | None = None) -> Iterator[Bundle]:
-    """Open the bundle, or its bf16 emulation if the backend needs it. Engines from elsewhere stay unused."""
+def opened(
+    folder: Path, backend: str = CPU, threads: int | None = None, *, made_here: bool = False
+) -> Iterator[Bundle]:
+    """Open the bundle, or its bf16 emulation if the backend needs it. Engines from elsewhere stay unused.
+
+    `made_here`: this process has just exported the bundle. Its models may be those of a new variant.
+    """
     if not needs_emulation(read_manifest(folder), backend):
-        yield Bundle(folder, backend, threads, trust_engines=False)
+        yield Bundle(folder, backend, threads, trust_engines=False, made_here=made_here)
         return
-    manifest, contents = read_bundle(folder)
+    manifest, contents = read_bundle(folder, allow_unknown_model=made_here)
     emulations = {name: _emulate_file(name, content) for name, content in contents.items()}
     with TemporaryDirectory() as temporary:
         emulated = Path(temporary)
         files = {name: write_onnx_model(emulated, name, proto) for name, proto in emulations.items()}
         (emulated / manifests.FILE_NAME).write_text(replace(manifest, onnx_models=files).to_json())
-        yield Bundle(emulated, backend, threads)
+        yield Bundle(emulated, backend, threads, made_here=True)
 
 
 def _emulate_file(name: str, content: bytes) -> onnx.ModelProto:

@@ -6,9 +6,10 @@ import onnx
 import onnxruntime as ort
 
 from adar_export.builder import OnnxBuilder
+from adar_runtime.bundle.known_models import OLDEST_OPSET
 from adar_runtime.errors import ExportError, UsageError
 
-OLDEST = 17  # the first with LayerNormalization
+OLDEST = OLDEST_OPSET  # 17, the first with LayerNormalization
 
 
 def check_opset(opset: int) -> None:

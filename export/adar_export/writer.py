@@ -21,8 +21,9 @@ from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
+from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
-from adar_runtime.errors import ExportError, UsageError
+from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
@@ -56,6 +57,7 @@ def export_bundle(
     plain: bool = False,
     steps: Sequence[int] = validate.STEPS,
     on_progress: Callable[[Check | Trial], None] = lambda _: None,
+    overwrite: bool = False,
 ) -> Manifest:
     """Export a run as a bundle, compare it with PyTorch, and keep it only if both agree.
 
@@ -64,18 +66,20 @@ def export_bundle(
 
     Args:
         run: The training run, from `adar_train.load_run`.
-        out: Folder for the bundle. A bundle in this folder is replaced, if the export succeeds.
+        out: Folder for the bundle. A bundle of the same run is replaced, if the export succeeds.
         opset: ONNX opset of the models.
         precision: Precision of the large matrix products: "fp32", "fp16", "bf16", or "int8" for weights only.
         plain: True writes the cell with PyTorch's ONNX exporter from the paper's formulas, as a reference.
         steps: Numbers of steps after which bundle and PyTorch are compared.
         on_progress: Receives each `Check` and each `Trial` as soon as it is done.
+        overwrite: True also replaces a bundle of another run.
 
     Returns:
         The manifest of the bundle. `manifest.parity` and `manifest.convergence` hold the measurements.
 
     Raises:
-        UsageError: If the opset or the precision is not supported, or `plain` has a precision besides fp32.
+        UsageError: If the opset or precision is not supported, if `plain` has a precision besides fp32, or if
+            the folder contains a bundle of another run.
         ExportError: If the run is a baseline, if the bundle and PyTorch disagree, or if states overflow.
         AdarError: If the folder cannot be written, or it contains something other than a bundle.
 
@@ -88,13 +92,15 @@ def export_bundle(
     options = _ExportOptions(opset, precision, plain)
     options.check()
     model = adar_of(run)
+    if not overwrite:
+        _check_same_run(out, run)
     with new_folder(out, marker=manifests.FILE_NAME) as folder:
         graph = run.graph()
         manifest = _write(folder, run, model, graph, options)
         part = part_of(graph)
         own = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
         graphs = {own: part} | shapes_for(model.config)
-        with opened(folder, threads=THREADS) as bundle:
+        with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
             manifest = replace(manifest, parity=report.to_dict())
@@ -105,6 +111,20 @@ def export_bundle(
                 manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def _check_same_run(out: Path, run: Run) -> None:
+    """Refuse to replace a bundle that was exported from another run."""
+    if not (out / manifests.FILE_NAME).is_file():
+        return
+    try:
+        weights = read_manifest(out).training.get("weights")
+    except AdarError:
+        weights = None
+    if weights != run.fingerprint():
+        raise UsageError(
+            f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
+        )
 
 
 def adar_of(run: Run) -> AdaR:
@@ -139,6 +159,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         class_names=graph.class_names if config.targets else None,
         training={
             "data": [*map(_public, run.config["data"])],
+            "run": run.path.resolve().name,
             "weights": run.fingerprint(),
             **run.training(),
         },

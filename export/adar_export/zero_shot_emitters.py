@@ -1,6 +1,7 @@
 """The classes of the zero-shot variant (`adar_train.zero_shot`) as ONNX operators.
 
-A layer that is zero and frozen is left out.
+If all layers that start at zero are zero and frozen, they are left out. Otherwise all of them are emitted, so
+that there are two topologies, not one for each set of layers.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,20 @@ from adar_export.builder import OnnxBuilder
 from adar_export.cell_ops import CellOps
 from adar_export.onnx_ops import mean_row
 from adar_train.model import AdaR
-from adar_train.zero_shot import RIDGE, ROOT_STEPS, TINY, is_zero
+from adar_train.zero_shot import (
+    RIDGE,
+    ROOT_STEPS,
+    TINY,
+    ZeroShotLocalMessages,
+    ZeroShotNonlinear,
+    ZeroShotVelocity,
+    is_zero,
+)
 
 
 def nonlinear(ops: CellOps, name: str, x: str) -> str:
     """Emit x + LeakyReLU(Linear(x))."""
-    if _is_zero(ops, f"{name}.linear"):
+    if _are_zero(ops):
         return ops.low(x)
     changed = standard.nonlinear(ops, name, x)
     return ops.builder.op("Add", ops.low(x), changed)
@@ -26,9 +35,7 @@ def nonlinear(ops: CellOps, name: str, x: str) -> str:
 def velocity(ops: CellOps, name: str, current: str, projected: str, related: Callable[[], str]) -> str:
     """Emit the standard velocity + pull · projected - decay · current."""
     builder = ops.builder
-    nonlinear_part = (
-        None if _is_zero(ops, f"{name}.out") else standard.velocity(ops, name, current, projected, related)
-    )
+    nonlinear_part = None if _are_zero(ops) else standard.velocity(ops, name, current, projected, related)
     pull, decay = (
         builder.weight(f"{name}.{rate}", ops.weights[f"{name}.rates"][i])
         for i, rate in enumerate(("pull", "decay"))
@@ -41,14 +48,19 @@ def local_messages(ops: CellOps, left: str, values: tuple[str, str]) -> tuple[st
     """Emit M Wᵀ and NL(M) Wᵀ, both [n, d], for the residual NL and M = [a M_pn ‖ b M_cn ‖ c H]."""
     parts = ops.weights["parts"]
     own = standard.own_messages(ops, left, values, parts)
-    if _is_zero(ops, "message.linear"):
+    if _are_zero(ops):
         return own, own
     return own, standard.sent_messages(ops, left, values, parts, added_to=own)
 
 
-def _is_zero(ops: CellOps, name: str) -> bool:
-    layer = ops.module(name)
-    return is_zero(layer)  # type: ignore[arg-type]
+def _are_zero(ops: CellOps) -> bool:
+    """Whether every layer of the cell that starts at zero is zero and frozen."""
+    cell = ops.module("")
+    return all(
+        is_zero(each.out if isinstance(each, ZeroShotVelocity) else each.linear)
+        for each in cell.modules()
+        if isinstance(each, ZeroShotNonlinear | ZeroShotVelocity | ZeroShotLocalMessages)
+    )
 
 
 def input_transformation(builder: OnnxBuilder, model: AdaR, nodes: str, targets: str) -> tuple[str, str]:

@@ -5,10 +5,9 @@ New content is written under a temporary name (see `temporary_files`) and then r
 
 import ctypes
 import errno
-import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -56,11 +55,6 @@ def read_bundle_file(path: Path, max_bytes: int) -> bytes:
         if facts.st_size > max_bytes:
             raise BundleError(f"{name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
         return file.read(facts.st_size)
-
-
-def find_by_hash(files: Iterable[Path], sha256: str | None) -> Path | None:
-    """The first file with this SHA-256 hash, or None."""
-    return next((file for file in files if hashlib.sha256(file.read_bytes()).hexdigest() == sha256), None)
 
 
 def check_writable(path: Path) -> None:

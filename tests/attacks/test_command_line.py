@@ -16,7 +16,16 @@ import pytest
 
 from adar_runtime import Graph, write_graph
 from adar_runtime.run_files import CONFIG, WEIGHTS
-from tests.attacks import measured, test_manifest, test_npz, test_onnx, test_pt, test_runs, test_safetensors
+from tests.attacks import (
+    measured,
+    test_manifest,
+    test_npz,
+    test_onnx,
+    test_onnx_topology,
+    test_pt,
+    test_runs,
+    test_safetensors,
+)
 from tests.attacks.payload import assert_no_code_ran
 from tests.bundles import change_model, edit
 
@@ -101,6 +110,7 @@ ATTACKS: dict[str, Attack] = {
         for file in ("manifest.json", "cell.onnx")
     },
     **{f"onnx, {name}": on_cell(change) for name, (change, _) in test_onnx.ATTACKS.items()},
+    **{f"topology, {name}": on_cell(change) for name, change in test_onnx_topology.HOSTILE.items()},
     **{f"weights, {name}": on_weights(change) for name, change in test_safetensors.ATTACKS.items()},
     **{f"run, {index}": on_run(file, change) for index, (file, change, _) in enumerate(test_runs.CASES)},
 }
@@ -110,6 +120,7 @@ FAST = (
     "manifest, a file above",
     "cell.onnx, a link",
     "onnx, weights by an absolute path",
+    "topology, SIGFPE in Div",
     "pt, bytearray(10^11), which PyTorch allows",
 )
 

@@ -1,6 +1,8 @@
 """Hostile ONNX files. The manifest has their hashes, as an attacker would write it."""
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import adar_runtime
-from adar_runtime import Graph
-from adar_runtime.backends.onnxruntime.sessions import _session
+from adar_runtime import Bundle, Graph
+from adar_runtime.backends.onnxruntime.sessions import session_of
 from adar_runtime.bundle import onnx_guard
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BackendError, BundleError
@@ -128,7 +130,7 @@ def test_onnx_runtimes_own_format_is_refused(copy: Path, cell: onnx.ModelProto, 
     with pytest.raises(BundleError, match="own format"):
         adar_runtime.load(copy)
     with pytest.raises(BackendError, match="cannot load"):  # also without the guard
-        _session(content, "CPUExecutionProvider", threads=None, spins=True)
+        session_of(content, "CPUExecutionProvider", threads=None, spins=True)
 
 
 def wire(field: int, content: bytes) -> bytes:
@@ -215,8 +217,27 @@ def test_a_failure_during_inference_is_a_backend_error(
     change(cell)
     replace_model(copy, "cell", cell.SerializeToString())
     with pytest.raises(BackendError, match="could not run"):
-        adar_runtime.load(copy, "onnxruntime-cpu").run(board, 3)
+        Bundle(copy, "onnxruntime-cpu", made_here=True).run(board, 3)  # past the check of the topology
     assert capfd.readouterr().err == ""  # ONNX Runtime's own log lines
+
+
+def test_a_failed_allocation_prints_nothing(bundle_folder: Path) -> None:
+    """ONNX Runtime's Python code prints some lines if a session cannot be made, whatever the log level."""
+    code = """
+import resource, sys
+from pathlib import Path
+import adar_runtime.backends.onnxruntime.backend
+from adar_runtime import AdarError, load
+mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * 2**20,) * 2)
+try:
+    load(sys.argv[1], "onnxruntime-cpu", threads=8)  # the stacks of eight threads do not fit into 4 MB
+except AdarError as error:
+    sys.exit(3 if len(str(error).splitlines()) == 1 else 4)
+"""
+    command = [sys.executable, "-c", code, str(bundle_folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
 def test_inputs_that_differ_from_the_manifest(copy: Path, cell: onnx.ModelProto) -> None:

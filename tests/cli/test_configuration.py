@@ -1,9 +1,15 @@
 """Options from the environment, adar.toml and pyproject.toml, and which of them wins."""
 
 import json
+from inspect import signature
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+import typer.main
+
+from adar_deploy.cli import app
+from adar_deploy.configuration import NOT_FROM_WORKING_FOLDER, ONLY_READ, parameters_of
 
 MAKE = ("data", "make", "chain", "--json")
 
@@ -43,7 +49,9 @@ def test_a_file_can_be_named(hops, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert hops() == 9
 
 
-def test_flags_arguments_lists_and_underscores(adar, bundle_folder: Path, board, tmp_path: Path) -> None:
+def test_flags_arguments_lists_and_underscores(
+    adar, bundle_folder: Path, board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from adar_runtime import write_graph
 
     write_graph(tmp_path / "g.npz", board)
@@ -52,6 +60,7 @@ def test_flags_arguments_lists_and_underscores(adar, bundle_folder: Path, board,
         "[run]\ngraphs = ['g.npz']\nmax_steps = 3\nexit = 'final'\n"
         f"[evaluate]\nmodel = '{bundle_folder}'\ngraphs = 'g.npz'\nbudgets = [2, 3]\n"
     )
+    monkeypatch.setenv("ADAR_CONFIG", "adar.toml")
     assert json.loads(adar("run")[1])["steps"] == 3
     assert [row["budget"] for row in json.loads(adar("evaluate")[1])["budgets"]] == [2, 3]
     assert json.loads(adar("inspect")[1])["manifest"]["hidden"] == 16
@@ -96,3 +105,70 @@ def test_a_variable_that_cannot_be_is_named(adar, monkeypatch: pytest.MonkeyPatc
     assert "ADAR_HOPS" in adar("data", "make", "-h")[1]
     monkeypatch.setenv("ADAR_HOPS", "")
     assert adar(*MAKE)[0] == 0
+
+
+REFUSED = {name for names in NOT_FROM_WORKING_FOLDER.values() for name in names}
+
+
+def callbacks(group, words: tuple[str, ...] = ()):
+    """The function of every command."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from callbacks(command, (*words, name))
+        else:
+            yield (*words, name), command.callback
+
+
+def path_options() -> list[tuple[tuple[str, ...], str]]:
+    """Command and name of every option and argument that takes a path."""
+    group, found = typer.main.get_command(app), []
+    functions = dict(callbacks(group))
+    for one in parameters_of(group):
+        function = functions[one.command]
+        hints = get_type_hints(function)
+        assert set(hints) - {"return"} == set(signature(function).parameters)
+        if "Path" in str(hints[one.parsed_by.name]):
+            found.append((one.command, one.name))
+    return found
+
+
+def test_every_option_that_takes_a_path_is_in_one_of_the_two_lists() -> None:
+    found = {name for _, name in path_options()}
+    assert len(found) > 8
+    assert found - REFUSED - set(ONLY_READ) == set()
+    assert not REFUSED & set(ONLY_READ)
+
+
+def refused_options() -> list[tuple[str, str]]:
+    known = parameters_of(typer.main.get_command(app))
+    return sorted({(".".join(one.command), one.name) for one in known if one.name in REFUSED})
+
+
+@pytest.mark.parametrize("file", ["adar.toml", "pyproject.toml"])
+def test_a_file_in_the_working_folder_chooses_no_output_and_no_model(adar, tmp_path: Path, file: str) -> None:
+    assert ("run", "output") in refused_options()
+    for command, name in refused_options():
+        table = f"tool.adar.{command}" if file == "pyproject.toml" else command
+        content = f"[{table}]\n{name} = 'elsewhere'\n"
+        (tmp_path / file).write_text(content)
+        code, out, err = adar(*MAKE)
+        assert (code, out) == (2, ""), (command, name)
+        assert err.startswith(f"error: {file}: {command}.{name} decides "), (command, name)
+        assert f"--config {file}" in err
+        (tmp_path / file).unlink()
+
+
+def test_a_file_in_the_working_folder_does_not_make_a_run_write(
+    adar, bundle_folder: Path, board, tmp_path: Path
+) -> None:
+    from adar_runtime import write_graph
+
+    write_graph(tmp_path / "g.npz", board)
+    target = tmp_path / "precious.csv"
+    target.write_text("mine")
+    (tmp_path / "adar.toml").write_text(f"output = '{target}'")
+    words = ("run", "g.npz", "--bundle", bundle_folder, "--max-steps", 2)
+    assert adar(*words)[0] == 2
+    assert target.read_text() == "mine"
+    assert adar("--config", "adar.toml", *words)[0] == 0
+    assert target.read_text() != "mine"

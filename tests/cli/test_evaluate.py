@@ -96,12 +96,12 @@ def test_baselines_train_and_are_evaluated_like_any_model(adar, name: str, tmp_p
     assert run.metrics["test"] == pytest.approx(row["at_exit"])
     code, _, err = adar("export", "run")
     assert code == 2
-    assert "only AdaR can be exported" in err
+    assert "only AdaR is exported" in err
 
 
 def test_graphs_labelled_as_wholes_are_scored_together(adar, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    for index in range(12):
+    for index in range(18):
         features = np.eye(2)[(random.random(10) < 0.2 + 0.6 * (index % 2)).astype(int)]
         graph = Graph(features, random.integers(0, 10, (2, 20)), labels=np.array([index % 2]), level="graph")
         write_graph(tmp_path / f"{index:02}.npz", graph)
@@ -110,9 +110,10 @@ def test_graphs_labelled_as_wholes_are_scored_together(adar, tmp_path: Path) -> 
         "train", *files, "--epochs", 5, "--hidden", 8, "--train-steps", 2, "--out", "run", "--seed", 1
     )
     assert code == 0, err
-    code, out, err = adar("evaluate", "run", *files, "--budgets", "2", "--json")
+    new = [f"{index:02}.npz" for index in range(12, 18)]
+    code, out, err = adar("evaluate", "run", *new, "--budgets", "2", "--json")
     assert code == 0, err
-    assert json.loads(out)["metric"] == "roc_auc"
+    assert (json.loads(out)["metric"], json.loads(out)["counted"]) == ("roc_auc", "all 6 labels")
 
 
 @pytest.mark.parametrize("ablation", ["step-info", "relation", "total-time"])
@@ -159,6 +160,7 @@ def fruit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graphs = {
         "same": replace(whole, labels=without_apples),
         "shifted": replace(whole, labels=without_apples - (without_apples > 0), class_names=names[1:]),
+        "new": replace(whole, features=features + 0.01, class_names=None),
         "other": replace(whole, class_names=("apple", "berry", "durian")),
         "beyond": replace(whole, labels=np.where(labels == 2, 4, labels), class_names=None),
         "pair": replace(whole, labels=np.minimum(labels, 1), class_names=None),
@@ -176,7 +178,7 @@ def test_labels_are_compared_by_the_names_of_their_classes(adar, fruit: Path, mo
         assert (code, err) == (0, "")
         scores.append(json.loads(out)["budgets"])
     assert scores[0] == scores[1]
-    assert scores[0][0]["at_exit"] > 0.6
+    assert scores[0][0]["at_exit"] > 0.5
 
 
 def test_a_report_compares_them_by_name_too(adar, fruit: Path) -> None:
@@ -213,13 +215,13 @@ def test_a_run_is_answered_and_says_why_it_is_not_scored(adar, fruit: Path) -> N
 
 
 def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> None:
-    graph, options = fruit / "shifted.npz", ["--bundle", fruit / "bundle", "--max-steps", 3]
+    graph, options = fruit / "new.npz", ["--bundle", fruit / "bundle", "--max-steps", 3]
     evaluated = json.loads(adar("evaluate", fruit / "bundle", graph, "--budgets", 3, "--json")[1])
     metrics = json.loads(adar("run", graph, *options, "--json")[1])["metrics"]
     assert metrics["all"] == evaluated["budgets"][0]["at_exit"]
     assert metrics["intervals"]["all"]["interval"] == evaluated["budgets"][0]["interval"]
     assert "accuracy, all labels" in adar("run", graph, *options)[1]
-    assert f"all {100 * metrics['all']:.2f} %" in adar("run", graph, graph, *options)[1]
+    assert f"all {100 * metrics['all']:.0f} % [" in adar("run", graph, graph, *options)[1]
 
 
 def test_the_metric_is_that_of_the_models_classes(adar, fruit: Path) -> None:

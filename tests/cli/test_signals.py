@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM, as a shell or a scheduler sends them, to commands in processes of their own."""
 
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -65,3 +67,84 @@ def test_an_interrupted_run_leaves_nothing(
     got, err = interrupt([*arguments, "--output", "p.csv"], tmp_path, number, runs_onnx)
     assert (got, err) == (code, ["error: interrupted"])
     assert [path.name for path in tmp_path.iterdir()] == ["board.npz"]
+
+
+def handles_signals(process: int) -> bool:
+    """Whether the process has installed a handler of SIGTERM. Before, Python itself is still starting."""
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = int(status.split("SigCgt:")[1].split()[0], 16)
+    return bool(caught & 1 << (signal.SIGTERM - 1))
+
+
+COMMANDS = {
+    "train": ["train", "board.npz", "--epochs", 10**6, "--hidden", 8, "--proxies", 2],
+    "run": ["run", "board.npz", "--bundle", "bundle", "--max-steps", 10**9, "--exit", "final", "--quiet"],
+    "export": ["export", "run", "--out", "new"],
+    "bench": ["bench", "bundle", "board.npz", "--run", "run", "--repeats", 1000, "--threads", 1],
+}
+
+
+def signal_during_start(folder: Path, seed: int) -> None:
+    """Start a command and send a signal to its process group after a random delay of at most 2 s."""
+    chosen = random.Random(seed)
+    name, delay = chosen.choice(sorted(COMMANDS)), chosen.uniform(0, 2)
+    number, code = chosen.choice(SIGNALS)
+    command = [sys.executable, "-m", "adar_deploy", *map(str, COMMANDS[name])]
+    options = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **options) as process:
+        while process.poll() is None and not handles_signals(process.pid):
+            pass
+        time.sleep(delay)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # a terminal sends Ctrl-C to child processes too
+        else:
+            process.send_signal(number)
+        _, err = process.communicate(timeout=PATIENCE)
+    tried = (seed, name, delay, number)
+    assert (*tried, process.returncode) == (*tried, code), err
+    assert [line.split(";")[0] for line in err.splitlines()] == ["error: interrupted"], (tried, err)
+    assert not list(folder.rglob(".adar-*")), tried
+
+
+def prepare_start(folder: Path, board: Graph, run_folder: Path, bundle_folder: Path) -> None:
+    write_graph(folder / "board.npz", board)
+    (folder / "run").symlink_to(run_folder)
+    (folder / "bundle").symlink_to(bundle_folder)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to see how far a process is")
+@pytest.mark.parametrize(
+    "seeds",
+    [pytest.param(range(4), id="4"), pytest.param(range(30), id="30", marks=pytest.mark.torture)],
+)
+def test_a_signal_during_the_start_is_one_line_and_its_exit_code(
+    board: Graph, run_folder: Path, bundle_folder: Path, tmp_path: Path, seeds: range
+) -> None:
+    prepare_start(tmp_path, board, run_folder, bundle_folder)
+    for seed in seeds:
+        signal_during_start(tmp_path, seed)
+
+
+def test_a_signal_during_an_import_or_a_finaliser_ends_the_command(tmp_path: Path) -> None:
+    """A package that catches every exception while it is imported, and a finaliser, do not hide a signal."""
+    (tmp_path / "hides.py").write_text("import time\ntry: time.sleep(1)\nexcept BaseException: pass\n")
+    code = (
+        "import os, signal, sys, threading, time\n"
+        "from adar_deploy import cli\n"
+        "class Slow:\n"
+        "    def __del__(self): time.sleep(1)\n"
+        "def work():\n"
+        "    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        "    {what}\n"
+        "    time.sleep(60)\n"
+        "cli.add(cli.app, work)\n"
+        "sys.argv = ['adar-deploy', 'work']\n"
+        "cli.main()\n"
+    )
+    for what in ("import hides", "Slow()", "print(1 / 0)"):
+        command = [sys.executable, "-c", code.format(what=what)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        if "1 / 0" in what:  # an error without a signal stays an error
+            assert "ZeroDivisionError" in done.stderr
+        else:
+            assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what

@@ -16,7 +16,7 @@ from adar_export.opsets import OLDEST, newest
 from adar_export.plain_cell import export_plain_cell
 from adar_runtime import Final, load
 from adar_runtime.bundle.bundle import read_manifest
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import BundleError, UsageError
 from adar_train import ModelConfig, load_run
 from tests.export.cells import assert_close, by_onnxruntime, random_call
 from tests.helpers import awake, random_graph
@@ -42,10 +42,13 @@ def test_a_plain_bundle_gives_the_same_states(
     export_bundle(run, plain, plain=True, steps=(1, 20))
     assert read_manifest(plain).aggregation == "edges"
     assert read_manifest(described_bundle).aggregation == "tables"
+    with pytest.raises(BundleError, match="--allow-unknown-model"):
+        load(plain)
     graph = random_graph(90, 500, classes=5, seed=3)
     ends = []
     for path in (plain, described_bundle):
-        *_, last = load(path, "onnxruntime-cpu").loop(graph, budget=100, stop=Final())
+        bundle = load(path, "onnxruntime-cpu", allow_unknown_model=path == plain)
+        *_, last = bundle.loop(graph, budget=100, stop=Final())
         ends.append(last.state())
     for name, state in ends[0].items():
         assert np.abs(state - ends[1][name]).max() <= 1e-4 * np.abs(state).max(), name

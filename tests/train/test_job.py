@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from adar_runtime import Graph
-from adar_runtime.errors import RunFolderError, UsageError
+from adar_runtime.errors import UsageError
 from adar_train import Epoch, TrainConfig
 from adar_train.job import Job, TensorBoardLog
 from adar_train.prepare import model_config
@@ -35,14 +35,60 @@ def test_search_keeps_the_best_run_by_validation(board: Graph, tmp_path: Path) -
 
 
 def test_jobs_that_cannot_start_are_refused(board: Graph, tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="nothing to resume"):
-        job(board, tmp_path / "run").run("cpu", resume=True)
     with pytest.raises(UsageError, match="choose one of gcn"):
         replace(job(board, tmp_path / "run"), baseline="crystal-ball").run("cpu")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("")
     with pytest.raises(UsageError, match="already"):
         job(board, tmp_path / "thesis").run("cpu")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_finished_run_is_replaced_only_on_request(board: Graph, tmp_path: Path) -> None:
+    one = job(board, tmp_path / "run")
+    one.run("cpu")
+    before = contents(tmp_path / "run")
+    refused = r"contains a finished run: choose another --out, or replace it with --overwrite"
+    with pytest.raises(UsageError, match=refused):
+        one.run("cpu")
+    with pytest.raises(UsageError, match=refused):
+        one.search({"train_steps": (1,)}, "cpu")
+    other = replace(one, training=replace(one.training, seed=1))
+    with pytest.raises(UsageError, match=refused):
+        other.run("cpu", resume=True)
+    assert contents(tmp_path / "run") == before
+    other.run("cpu", overwrite=True)
+    assert contents(tmp_path / "run")["model.safetensors"] != before["model.safetensors"]
+
+
+def test_an_unfinished_run_is_replaced_only_on_request(board: Graph, tmp_path: Path) -> None:
+    def stop(_: Epoch) -> None:
+        raise KeyboardInterrupt
+
+    one = job(board, tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        one.run("cpu", stop, checkpoint_every=1)
+    assert (tmp_path / "run" / "checkpoint.safetensors").is_file()
+    with pytest.raises(UsageError, match="contains an unfinished run: continue it with --resume"):
+        one.run("cpu")
+    one.run("cpu", overwrite=True)
+
+
+def test_a_supervisor_can_always_resume(board: Graph, tmp_path: Path) -> None:
+    """Nothing there, killed before the first checkpoint, and finished: the same command works."""
+    notes: list[str] = []
+    one = job(board, tmp_path / "run")
+    (tmp_path / "run" / "tensorboard").mkdir(parents=True)  # of a training that was killed early
+    metrics = one.run("cpu", resume=True, on_note=notes.append)
+    assert notes == [f"no checkpoint in {tmp_path / 'run'}: training starts from the beginning"]
+    before = contents(tmp_path / "run")
+    again = one.run("cpu", resume=True, on_note=notes.append)
+    assert notes[1:] == [f"{tmp_path / 'run'} is finished: nothing to resume"]
+    assert again == json.loads(json.dumps(metrics))
+    assert contents(tmp_path / "run") == before
 
 
 def test_gradient_checkpoints_give_the_same_run(board: Graph, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from adar_runtime import run_files
-from adar_runtime.errors import RunFolderError, UsageError
+from adar_runtime.errors import UsageError
 from adar_runtime.graph import Graph
 from adar_train import distributed
 from adar_train.baselines import BASELINES
@@ -19,7 +19,7 @@ from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.model import Model
-from adar_train.runs import check_free, save_run
+from adar_train.runs import check_free, finished_metrics, save_run
 from adar_train.trainer import Epoch, Fitted, Trainer
 
 
@@ -44,15 +44,25 @@ class Job:
         on_epoch: Callable[[Epoch], None] = lambda _: None,
         checkpoint_every: int = 50,
         resume: bool = False,
+        overwrite: bool = False,
+        on_note: Callable[[str], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Train, write the run and return its metrics."""
+        """Train, write the run and return its metrics.
+
+        `resume` continues from the checkpoint. Without a checkpoint, training starts from the beginning, and
+        a run that is finished with the same settings is kept: a supervisor can always pass `resume`.
+        `overwrite` replaces a run.
+        """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
-            raise RunFolderError(
-                f"nothing to resume ({checkpoint} not found): train without --resume, or check --out"
-            )
+            done = finished_metrics(self.out, self.names, self.model, self.training)
+            if done is not None:
+                on_note(f"{self.out} is finished: nothing to resume")
+                return dict(done)
+            on_note(f"no checkpoint in {self.out}: training starts from the beginning")
         if distributed.rank() == 0:  # only the process that writes: test files of several would collide
-            check_free(self.out)
+            check_free(self.out, resume=resume, overwrite=overwrite)
+        resume = resume and checkpoint.is_file()
         check_trainable(self.graphs, self.training.split)
         trainer = self._trainer(device)
         if resume:
@@ -76,10 +86,11 @@ class Job:
         grid: Mapping[str, Sequence[Any]],
         device: str = "auto",
         on_epoch: Callable[[Epoch], None] = lambda _: None,
+        overwrite: bool = False,
     ) -> dict[str, Any]:
         """Train once per combination of settings; write the run with the best validation metric."""
         if distributed.rank() == 0:
-            check_free(self.out)
+            check_free(self.out, overwrite=overwrite)
         tried = []
         for values in product(*grid.values()):
             job = self._with(dict(zip(grid, values, strict=True)))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from adar_runtime import run_files
-from adar_runtime.errors import RunFolderError, reason, short
+from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
-from adar_runtime.files import check_replaceable, check_writable, find_by_hash, write_file, writing
+from adar_runtime.files import check_replaceable, check_writable, write_file, writing
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph, write_graph
 from adar_runtime.json_files import parse_json
+from adar_runtime.run_files import find_weights
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig
@@ -189,14 +191,44 @@ def _read_object(file: Path, *keys: str) -> dict[str, Any]:
     return content
 
 
-def check_free(path: Path) -> None:
-    """Refuse a folder that cannot be written, or that contains something other than a run."""
+def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """Refuse a folder that cannot be written, or that contains something other than a run to continue.
+
+    `overwrite` allows to replace a run. `resume` allows to continue an unfinished one.
+    """
     check_replaceable(path, run_files.CONFIG, run_files.CHECKPOINT, run_files.TENSORBOARD)
+    if not overwrite:
+        unfinished = (path / run_files.CHECKPOINT).is_file()
+        if unfinished and not resume:
+            raise UsageError(
+                f"{path} contains an unfinished run: continue it with --resume, choose another --out, or "
+                "replace it with --overwrite"
+            )
+        if not unfinished and (path / run_files.CONFIG).is_file():
+            raise UsageError(
+                f"{path} contains a finished run: choose another --out, or replace it with --overwrite"
+            )
     check_writable(path / run_files.CONFIG)
 
 
-def find_run(runs: Path, fingerprint: str | None, path: Path | None = None) -> Run:
-    """The run with these weights: the run in `path` if given, else the one in `runs` with this sha256."""
+def finished_metrics(path: Path, data: list[str], model: ModelConfig, training: TrainConfig) -> Any:
+    """The metrics of the finished run in `path` if it has these settings; None otherwise."""
+    try:
+        config = _read_object(path / run_files.CONFIG)
+        metrics = _read_object(path / run_files.METRICS)
+    except UNREADABLE:
+        return None
+    asked = json.loads(json.dumps({"data": data, "model": asdict(model), "training": asdict(training)}))
+    return metrics if asked.items() <= config.items() else None
+
+
+def find_run(
+    folders: Sequence[Path], fingerprint: str | None, path: Path | None = None, name: str = "the run"
+) -> Run:
+    """The run with the weights of a bundle: the run in `path` if given, else one in these folders.
+
+    `name` is how the error names the run that is needed.
+    """
     if path is not None:
         run = load_run(path)
         if fingerprint not in (None, run.fingerprint()):
@@ -204,11 +236,12 @@ def find_run(runs: Path, fingerprint: str | None, path: Path | None = None) -> R
                 f"the bundle was not exported from {path} (the weights differ): give another --run"
             )
         return run
-    found = find_by_hash(runs.glob(f"*/{run_files.WEIGHTS}"), fingerprint)
+    found = find_weights(folders, fingerprint)
     if found is not None:
-        return load_run(found.parent)
+        return load_run(found)
     raise RunFolderError(
-        f"no run in {runs} has the weights that the bundle was exported from: give its folder with --run"
+        f"{name} that the bundle was exported from is not in {' or '.join(map(str, folders))}: give its "
+        "folder with --run"
     )
 
 

@@ -134,6 +134,19 @@ def open_backend(
     return _first(list(BACKENDS), open_one) if name == AUTO else open_one(name)
 
 
+def open_isolated(
+    name: str, onnx_models: Mapping[str, bytes], manifest: "Manifest", settings: Settings
+) -> Backend:
+    """A child process on the CPU, for models that are not known."""
+    if name not in (AUTO, CPU):
+        raise BackendError(f"unknown models run on {CPU} only: choose {CPU} or {AUTO}")
+    isolated = import_module("adar_runtime.backends.isolated.backend").IsolatedBackend
+    problem = isolated.problem()
+    if problem is not None:
+        raise BackendError(problem)
+    return cast("Backend", isolated(onnx_models, manifest, settings))
+
+
 def _first(names: Iterable[str], open_one: Callable[[str], Backend]) -> Backend:
     """The first of these backends that opens."""
     problems, rest = [], list(names)

@@ -36,7 +36,7 @@ class Worker:
         context = mp.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, build, args), daemon=True)
-        with _safe_path():
+        with _safe_path(), _no_interrupts():
             self._process.start()
         other.close()  # so that the parent notices when the process dies
 
@@ -101,8 +101,18 @@ def _safe_path() -> Iterator[None]:
             os.environ[SAFE_PATH] = before
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Processes that start inside the block never receive Ctrl-C, not even while they start."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: Connection, build: Callable[..., Turn], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C; see also _no_interrupts
     turn: Turn | None = None
     with suppress(EOFError, OSError):  # the parent has ended or has closed the pipe
         while True:

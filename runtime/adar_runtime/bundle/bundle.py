@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from adar_runtime.backends import AUTO, TENSORRT, Settings, open_backend
+from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
+from adar_runtime.bundle import known_models, memory, onnx_guard, signature
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle import memory, onnx_guard, signature
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
@@ -33,6 +33,7 @@ def load(
     *,
     rebuild: bool = False,
     trust_engines: bool | None = None,
+    allow_unknown_model: bool = False,
 ) -> "Bundle":
     """Open an exported bundle.
 
@@ -43,19 +44,28 @@ def load(
         rebuild: Rebuild TensorRT engines that do not fit, instead of raising an error.
         trust_engines: Whether to load TensorRT engines that were not built on this machine. An engine is a
             program. `trust_engines` defaults to True for backend="tensorrt", else False.
+        allow_unknown_model: Whether to accept ONNX models that this version of adar-deploy does not export.
+            They run in a child process on the CPU, with limits of memory and time.
 
     Returns:
         The bundle, checked and ready to run.
 
     Raises:
-        BundleError: The folder is not a bundle, or its files were changed or are unsafe.
+        BundleError: The folder is not a bundle, its files were changed or are unsafe, or a model is unknown.
         BackendError: The backend does not work on this machine or with this bundle.
         UsageError: `threads` is out of range.
 
     Examples:
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
     """
-    return Bundle(Path(path), backend, threads, rebuild=rebuild, trust_engines=trust_engines)
+    return Bundle(
+        Path(path),
+        backend,
+        threads,
+        rebuild=rebuild,
+        trust_engines=trust_engines,
+        allow_unknown_model=allow_unknown_model,
+    )
 
 
 class Bundle:
@@ -79,15 +89,21 @@ class Bundle:
         *,
         rebuild: bool = False,
         trust_engines: bool | None = None,
+        allow_unknown_model: bool = False,
+        made_here: bool = False,  # this process made the models, so that they need no check
     ) -> None:
         if threads is not None and (not is_count(threads, 1) or threads > MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
         self.path = path
-        self.manifest, onnx_models = read_bundle(path)
+        self.manifest, onnx_models = read_bundle(path, allow_unknown_model=True)
+        is_known = made_here or known_models.are_known(
+            self.manifest, onnx_models, allow_others=allow_unknown_model
+        )
         key, value = BY_ROW
         self._by_row = metadata_of(onnx_models["encoder"]).get(key) == value
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
-        self.backend = open_backend(
+        open_models = open_backend if is_known else open_isolated
+        self.backend: Backend = open_models(
             backend, onnx_models, self.manifest, Settings(threads, path, rebuild, trusted)
         )
         signature.check(self.manifest, self.backend.ports)
@@ -258,7 +274,6 @@ class Bundle:
         return solver
 
     def _check_ode(self, solver: object, name: str) -> None:
-        """Refuse a solver that needs an ODE, if the cell was not measured to behave like one."""
         if getattr(solver, "needs_ode", True) and not self.manifest.behaves_like_ode:
             order = short(self.manifest.convergence.get("order", "not measured"))
             raise UsageError(
@@ -311,12 +326,13 @@ def usable_solvers(manifest: Manifest) -> list[str]:
     ]
 
 
-def read_bundle(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest and the ONNX files that it names, checked and not yet loaded."""
     manifest = read_manifest(path)
-    return manifest, {
-        name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()
-    }
+    models = {name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
+    if not allow_unknown_model:
+        known_models.check(manifest, models)
+    return manifest, models
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -2,31 +2,41 @@
 
 from collections.abc import Iterator
 
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+
 
 def fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     """The (field number, content) pairs of a protobuf message; a varint's content is its bytes."""
-    at = 0
-    while at < len(message):
+    return ((field, content) for field, _, content in typed_fields(message))
+
+
+def typed_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """The (field number, wire type, content) of each field. Weights of any size are skipped, not copied."""
+    at, end = 0, len(message)
+    while at < end:
         key, at = _varint(message, at)
         field, wire = key >> 3, key & 7
         start = at
-        if wire == 0:
+        if wire == VARINT:
             _, at = _varint(message, at)
-        elif wire == 1:
+        elif wire == FIXED64:
             at += 8
-        elif wire == 2:
+        elif wire == BYTES:
             length, start = _varint(message, at)
             at = start + length
-        elif wire == 5:
+        elif wire == FIXED32:
             at += 4
         else:
             raise ValueError(f"wire type {wire}")
-        if at > len(message):
+        if at > end:
             raise ValueError("a field runs past the end")
-        yield field, message[start:at]
+        yield field, wire, message[start:at]
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    value = message[at]
+    if value < 0x80:  # most numbers of an ONNX file
+        return value, at + 1
     value = shift = 0
     while True:
         byte = message[at]

@@ -78,7 +78,7 @@ def calibrate(groups: Groups, part: str = "val") -> Exit:
     error = {name: _error(groups, at_best, chosen) for name, chosen in steps.items()}
     gain = {name: gain_over(chosen) for name, chosen in steps.items() if name != TIME}
     simple = next((name for name in (PEAK, END) if gain[name] <= error[name]), None)
-    if all(curve.budget == 1 for curves in groups for curve in curves):
+    if all(_last_step(curve) == 1 for curves in groups for curve in curves):
         simple = END
     name = simple or min(regret, key=lambda name: regret[name])
     reason = _reason(name, regret, error, gain, best_time, rising=_only_rises(groups))
@@ -131,7 +131,7 @@ def _only_rises(groups: Groups) -> bool:
 
 def _best_time(groups: Groups, table: Table) -> float:
     """The time with the best worst budget (mean over graphs); the latest of equal times."""
-    budgets = [curves[0].budget for curves in groups]
+    budgets = [_last_step(curves[0]) for curves in groups]
     times = np.unique([step / budget for budget in budgets for step in range(1, budget + 1)])
     worst = np.full(len(times), np.inf)
     for budget, metrics in zip(budgets, table, strict=True):
@@ -140,8 +140,13 @@ def _best_time(groups: Groups, table: Table) -> float:
     return float(times[np.flatnonzero(worst == worst.max())[-1]]) if not np.isnan(worst).any() else 1.0
 
 
+def _last_step(curve: Curve) -> int:
+    """Index of the state at t = 1. A baseline has one step, whatever the budget."""
+    return len(curve.alignment) - 1
+
+
 def _steps_at(groups: Groups, time: float) -> list[list[int]]:
-    return [[max(1, round(time * curve.budget)) for curve in curves] for curves in groups]
+    return [[max(1, round(time * _last_step(curve))) for curve in curves] for curves in groups]
 
 
 def _regret(table: Table, steps: list[list[int]]) -> float:

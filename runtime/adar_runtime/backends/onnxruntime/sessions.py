@@ -21,7 +21,7 @@ def open_sessions(
     """A session for each model of a bundle."""
     try:
         return {
-            name: _session(content, provider, threads, spins=name == LOOPED)
+            name: session_of(content, provider, threads, spins=name == LOOPED)
             for name, content in onnx_models.items()
         }
     except BackendError as error:
@@ -33,7 +33,8 @@ def open_sessions(
         raise
 
 
-def _session(content: bytes, provider: str, threads: int | None, *, spins: bool) -> ort.InferenceSession:
+def session_of(content: bytes, provider: str, threads: int | None, *, spins: bool) -> ort.InferenceSession:
+    """A session for one model."""
     options = ort.SessionOptions()
     if threads is not None:
         options.intra_op_num_threads = threads
@@ -46,7 +47,8 @@ def _session(content: bytes, provider: str, threads: int | None, *, spins: bool)
     # Without this entry, the bytes choose their format, and might choose one that `onnx_guard` did not check.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
-        session = ort.InferenceSession(content, options, providers=[provider])
+        # With its fallback, the constructor prints several lines about a failure, and tries once more on CPU.
+        session = ort.InferenceSession(content, options, providers=[provider], enable_fallback=0)
     except Exception as error:  # its exceptions share no base class
         raise BackendError(f"ONNX Runtime cannot load the model: {reason(error)}") from error
     if session.get_providers()[0] != provider:

@@ -1,0 +1,26 @@
+"""The handler of Ctrl-C and SIGTERM outside a command: it prints one line and ends the process.
+
+The program installs it before it imports anything else. `signal` and `contextlib` would take some
+hundredths of a second, in which a signal ends Python with a traceback or without a message.
+"""
+
+import _signal
+import os
+
+EXIT_SIGNAL = 128  # plus the number of the signal
+SIGNALS: tuple[int, ...] = (_signal.SIGINT, _signal.SIGTERM)
+
+
+def exit_at_once(number: int, _frame: object) -> None:
+    """Print the line and end the process. Outside a command there is nothing to clean up."""
+    try:
+        os.write(2, b"error: interrupted\n")
+    finally:
+        os._exit(EXIT_SIGNAL + number)
+
+
+def install_early() -> None:
+    """Use this handler until the command line replaces it. A signal that is ignored stays ignored."""
+    for number in SIGNALS:
+        if _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, exit_at_once)
