@@ -275,7 +275,6 @@ class Bundle:
         return solver
 
     def _check_ode(self, solver: object, name: str) -> None:
-        """Refuse a solver that needs an ODE, if the cell was not measured to behave like one."""
         if getattr(solver, "needs_ode", True) and not self.manifest.behaves_like_ode:
             order = short(self.manifest.convergence.get("order", "not measured"))
             raise UsageError(
