@@ -52,7 +52,7 @@ def test_the_whole_table_fits_the_window(
     assert max(map(len, lines)) <= width
     assert "board.npz: 144 nodes" in out
     assert "onnxruntime-cpu ab2 fp32, 1 thread" in out
-    assert "no comparison with PyTorch: no run in runs" in out
+    assert "no comparison with PyTorch: the run 'board' (weights " in out
     words = out.split()
     assert [words.count(word) for word in ("p50", "p90", "p99", "MB")] == [2, 2, 1, 1]
     assert "speed-up over PyTorch" in " ".join(words)
