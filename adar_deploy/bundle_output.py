@@ -94,7 +94,7 @@ def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:
             "relative difference",
             "changed predictions",
             "stop step",
-            "metric",
+            "metric, all labels",
         ],
         [
             (

@@ -108,7 +108,7 @@ def run(
         solver=opened.solver(str(solver), **for_solver),
     )
     calls = for_solver.get("calls", 0)
-    if calls > max_steps and not quiet:
+    if calls > max_steps >= 1 and not quiet:
         print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
     results: list[Success | Failure] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:

@@ -200,9 +200,9 @@ def _cross_validation(groups: Groups, table: Table) -> Callable[[list[list[int]]
             for at_time, held_out in chosen
             for curves, firsts, seconds in zip(held_out, at_time, steps, strict=True)
             for metrics, a, b in zip(curves, firsts, seconds, strict=True)
+            if np.isfinite([metrics[a], metrics[b]]).all()  # a fold may be too small for the metric
         ]
-        known = [gain for gain in gains if not math.isnan(gain)]
-        return float(np.mean(known)) if known else 0.0
+        return float(np.mean(gains)) if gains else 0.0
 
     return gain_over
 
