@@ -8,6 +8,7 @@ gain is measured by cross-validation: the time is chosen on four fifths of the o
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def calibrate(groups: Groups, part: str = "val") -> Exit:
     if all(_last_step(curve) == 1 for curves in groups for curve in curves):
         simple = END
     name = simple or min(regret, key=lambda name: regret[name])
-    reason = _reason(name, regret, error, gain, best_time, rising=_only_rises(groups))
+    reason = _reason(name, regret, error, gain, best_time, rise=_rise_to_the_end(groups))
     return Exit(rules[name], time, best_time, regret, error, gain, reason)
 
 
@@ -93,12 +94,12 @@ def _reason(
     gain: dict[str, float],
     best_time: float,
     *,
-    rising: bool,
+    rise: str,
 ) -> str:
     """One sentence that says why a rule was chosen."""
-    rises = "; the alignment only rises, so its peak is the end (t = 1)" if rising else ""
+    at_end = f"; {rise}, so its peak is the end (t = 1)" if rise else ""
     if name == PEAK:
-        return f"peak: {_closeness(regret, error, PEAK)}{rises}"
+        return f"peak: {_closeness(regret, error, PEAK)}{at_end}"
     costs = f"stopping at the peak costs {_points(gain[PEAK])} (standard error {_points(error[PEAK])})"
     if name == END:
         if gain[PEAK] <= error[PEAK]:
@@ -122,12 +123,13 @@ def _points(value: float) -> str:
     return f"{100 * value:.1f} points" if abs(value) >= 5e-4 else f"{100 * value:.2g} points"
 
 
-def _only_rises(groups: Groups) -> bool:
-    return all(
-        curve.alignment[-1] >= max(curve.alignment) > curve.alignment[0]
-        for curves in groups
-        for curve in curves
-    )
+def _rise_to_the_end(groups: Groups) -> str:
+    """How the alignment reaches its maximum at the end; empty if the maximum is earlier."""
+    curves = [curve.alignment for group in groups for curve in group]
+    if not all(curve[-1] >= max(curve) > curve[0] for curve in curves):
+        return ""
+    only_rises = all(now <= then for curve in curves for now, then in pairwise(curve))
+    return "the alignment only rises" if only_rises else "the alignment is highest at the end"
 
 
 def _best_time(groups: Groups, table: Table) -> float:
