@@ -13,7 +13,7 @@ from tests.attacks.test_command_line import MEGABYTES, SECONDS
 
 
 def many_attributes(path: Path) -> None:
-    """1 MB: 9,000 nodes, each with an attribute of its own, hence 81 million values."""
+    """1 MB: 9,000 nodes, each with an attribute of its own: 81 million values."""
     count = 9000
     keys = "".join(f'<key id="k{i}" for="node" attr.name="a{i}" attr.type="int"/>' for i in range(count))
     nodes = "".join(f'<node id="{i}"><data key="k{i}">1</data></node>' for i in range(count))
@@ -27,7 +27,7 @@ def many_attributes_gml(path: Path) -> None:
 
 
 def many_words(path: Path) -> None:
-    """2 MB: 1,400 columns of 50 different words, hence 70,000 one-hot columns of 1,000 rows."""
+    """2 MB: 1,400 columns of 50 different words: 70,000 one-hot columns of 1,000 rows."""
     letters = [f"{chr(97 + i % 26)}{i // 26}" for i in range(50)]
     rows = "\n".join(f"{row},{','.join([letters[row % 50]] * 700)}" for row in range(1000))
     path.with_name("nodes.csv").write_text(f"id,{','.join(f'c{i}' for i in range(700))}\n{rows}\n")

@@ -144,7 +144,7 @@ def test_a_new_output_format_is_one_line_in_the_registry(monkeypatch: pytest.Mon
 
 
 def test_the_help_of_run_names_every_suffix() -> None:
-    """The help is fixed text: commands start without numpy, hence without the registry."""
+    """The help is fixed text: commands start without numpy, and the registry imports it."""
     source = (Path(__file__).parents[2] / "adar_deploy/commands/run.py").read_text()
     (line,) = (line for line in source.splitlines() if "help=" in line and "predictions" in line.lower())
     for suffix in OUTPUT_FORMATS:

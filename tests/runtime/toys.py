@@ -12,7 +12,7 @@ PEAK = 0.52  # the time at which the default alignment is highest
 
 
 class Toy:
-    """x' = 1 - x from x = 0, hence x = 1 - exp(-t)."""
+    """x' = 1 - x from x = 0, so x = 1 - exp(-t)."""
 
     name = "toy"
 

@@ -1,6 +1,7 @@
 """Metrics: ROC-AUC for two classes, accuracy for more, R² for regression. Higher is better."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,16 @@ def pooled_metrics(
     graphs: Sequence[Graph], scores: Sequence[Floats], split: int = 0, parts: Sequence[str] = PARTS
 ) -> dict[str, float]:
     """Like `split_metrics`, over the outputs of several graphs together."""
-    measured = {}
+    pooled = pooled_outputs(graphs, scores, split, parts)
+    measured = {name: metric(*outputs) for name, outputs in pooled.items()}
+    return {name: value for name, value in measured.items() if not np.isnan(value)}
+
+
+def pooled_outputs(
+    graphs: Sequence[Graph], scores: Sequence[Floats], split: int, parts: Sequence[str]
+) -> dict[str, tuple[Floats, Any]]:
+    """Scores and known labels of each part over all graphs. Parts without labels are left out."""
+    pooled = {}
     for name in parts:
         known = [
             (score[mask], graph.labels[mask])
@@ -31,8 +41,9 @@ def pooled_metrics(
             if (mask := graph.labelled(name, split)) is not None and graph.labels is not None
         ]
         if known:
-            measured[name] = metric(*(np.concatenate(side) for side in zip(*known, strict=True)))
-    return {name: value for name, value in measured.items() if not np.isnan(value)}
+            some_scores, some_labels = zip(*known, strict=True)
+            pooled[name] = np.concatenate(some_scores), np.concatenate(some_labels)
+    return pooled
 
 
 def metric_name(targets: int, *, regression: bool = False) -> str:

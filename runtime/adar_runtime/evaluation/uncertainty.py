@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime.evaluation.metrics import pooled_outputs
 from adar_runtime.graph import Floats, Graph, Integers, Mask
 
 Z = 1.959964  # a normal variable is within ± Z standard deviations with a probability of 95 %
@@ -30,15 +31,8 @@ def pooled_estimates(
     graphs: Sequence[Graph], scores: Sequence[Floats], split: int, parts: Sequence[str]
 ) -> dict[str, Estimate]:
     """The metric of each part over several graphs together, with its interval."""
-    found = {}
-    for name in parts:
-        known = [
-            (score[mask], graph.labels[mask])
-            for graph, score in zip(graphs, scores, strict=True)
-            if (mask := graph.labelled(name, split)) is not None and graph.labels is not None
-        ]
-        if known:
-            found[name] = estimate(*(np.concatenate(side) for side in zip(*known, strict=True)))
+    pooled = pooled_outputs(graphs, scores, split, parts)
+    found = {name: estimate(*outputs) for name, outputs in pooled.items()}
     return {name: one for name, one in found.items() if not math.isnan(one.value)}
 
 

@@ -82,7 +82,7 @@ def build_engines(
         ports = manifest.onnx_models[name].inputs if name in manifest.onnx_models else ()
         shapes = [profile.shapes(ports) for profile in options.profiles]
         if not shapes[0]:
-            shapes = []  # no dynamic dimension, hence no profile
+            shapes = []  # without a dynamic dimension there is no profile
         engine = build_engine(name, content, target, shapes, options, timing, on_progress)
         sidecar = Sidecar(
             onnx_model=name,
