@@ -21,6 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from packaging.utils import canonicalize_name
+from pip._internal.models.index import PyPI  # pip's default index
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -71,7 +72,7 @@ def resolved(lines: list[str]) -> dict[str, tuple[str, str]]:
 
 def hashes(name: str, version: str) -> set[str]:
     """The hashes of all files of this version in the package index."""
-    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    index = os.environ.get("PIP_INDEX_URL", PyPI.simple_url).rstrip("/")
     links = _Links()
     with urlopen(f"{index}/{name}/", timeout=60) as page:  # noqa: S310
         links.feed(page.read().decode())
