@@ -1,6 +1,7 @@
 """adar-deploy evaluate, on a run and on a bundle."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def fruit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ("apple", "berry", "cherry")
     features = 3 * np.eye(6)[labels] + random.normal(size=(90, 6))
     whole = Graph(features, random.integers(0, 90, (2, 200)), labels=labels, class_names=names)
-    training = TrainConfig(epochs=10, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
+    training = TrainConfig(epochs=40, train_steps=3, select_budgets=(3,), exit_budgets=(3,))
     fitted = fit([with_split(whole)], ModelConfig(6, 3, hidden=16, proxies=4), training)
     save_run(folder / "run", fitted, with_split(whole), ["fruit"], training)
     export_bundle(load_run(folder / "run"), folder / "bundle", steps=(1,))
@@ -178,7 +179,7 @@ def test_labels_are_compared_by_the_names_of_their_classes(adar, fruit: Path, mo
         assert (code, err) == (0, "")
         scores.append(json.loads(out)["budgets"])
     assert scores[0] == scores[1]
-    assert scores[0][0]["at_exit"] > 0.5
+    assert scores[0][0]["at_exit"] > 0.6
 
 
 def test_a_report_compares_them_by_name_too(adar, fruit: Path) -> None:
@@ -221,7 +222,8 @@ def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> 
     assert metrics["all"] == evaluated["budgets"][0]["at_exit"]
     assert metrics["intervals"]["all"]["interval"] == evaluated["budgets"][0]["interval"]
     assert "accuracy, all labels" in adar("run", graph, *options)[1]
-    assert f"all {100 * metrics['all']:.0f} % [" in adar("run", graph, graph, *options)[1]
+    rows = re.findall(r"all ([\d.]+) % \[", adar("run", graph, graph, *options)[1])
+    assert [float(row) for row in rows] == pytest.approx([100 * metrics["all"]] * 2, abs=0.005)
 
 
 def test_the_metric_is_that_of_the_models_classes(adar, fruit: Path) -> None:
