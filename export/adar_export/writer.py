@@ -153,6 +153,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         level=config.level,
         regression=config.regression,
         unit_step=config.unit_step,
+        smoothing=config.smoothing,
         alignment=config.alignment,
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
