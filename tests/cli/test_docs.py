@@ -35,7 +35,8 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
-DRAWN = r"note: .+: drew the missing .+ at random: .+"  # train prints this for a graph without a split
+# `train` prints these for a graph without a split, and for few epochs.
+DRAWN = r"note: (.+: drew the missing .+ at random|no search of the regularisation): .+"
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
     r"adar-deploy (bench|build|doctor)|.*--plain"  # slow, and tested elsewhere

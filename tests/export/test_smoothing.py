@@ -1,6 +1,7 @@
-"""Smoothing of the nodes before the first step: equal in PyTorch and in the bundle, on every kind of graph."""
+"""Smoothing of the nodes before the first step: equal in PyTorch and in every bundle."""
 
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from adar_export import export_bundle
 from adar_export.bf16_emulation import opened
 from adar_export.samples import random_graph
-from adar_runtime import Graph, load
+from adar_runtime import Final, Graph, load
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import Manifest
@@ -23,6 +24,7 @@ from adar_train.job import Job
 from adar_train.tensors import GraphTensors
 
 ROUNDS = 2
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def propagation(graph: Graph) -> np.ndarray:
@@ -101,6 +103,14 @@ def test_the_plain_export_and_an_unknown_model_smooth_too(smoothed_bundle: Path,
         assert np.allclose(plain.run(directed, 5).scores, expected, atol=1e-4)
     unknown = load(smoothed_bundle / "plain", allow_unknown_model=True)
     assert np.allclose(unknown.run(directed, 5).scores, expected, atol=1e-4)
+
+
+def test_plain_onnxruntime_smooths_too(smoothed_bundle: Path, directed: Graph) -> None:
+    function = runpy.run_path(str(EXAMPLES / "plain_onnxruntime.py"))["run_bundle"]
+    neighbours = Neighbours.of(directed.edge_index, directed.nodes)
+    edges = np.stack([neighbours.sources, neighbours.targets])
+    expected = load(smoothed_bundle / "bundle").run(directed, 5, Final()).scores
+    assert np.allclose(function(smoothed_bundle / "bundle", directed.features, edges, 5), expected, atol=1e-4)
 
 
 def test_older_versions_refuse_a_bundle_with_smoothing(smoothed_bundle: Path) -> None:

@@ -55,8 +55,8 @@ class ModelConfig:
         input_dropout: Dropout rate of the features.
         feature_scaling: How features are scaled before training. "column" gives every column unit spread;
             "common" gives all columns one factor, so that rare words stay small.
-        smoothing: Number of rounds in which nodes are averaged with their neighbours before the first step, as
-            in GCN (`adar_runtime.graph.smoothing`). 0 turns smoothing off.
+        smoothing: Number of rounds in which nodes are averaged with their neighbours before the first step,
+            as in GCN (`adar_runtime.graph.smoothing`). 0 turns smoothing off.
         level: What predictions are made for: "node", "edge" or "graph".
         regression: True if labels are numbers, False if labels are classes.
         alignment: Name of the scalar that the stop rules read, a key of `adar_train.alignments.ALIGNMENTS`.

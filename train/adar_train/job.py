@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from adar_runtime.bundle import run_files
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed
 from adar_train.baselines import BASELINES
@@ -20,7 +20,7 @@ from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.model import Model
 from adar_train.runs import check_free, finished_metrics, public_name, save_run
-from adar_train.search import Settings, halve, round_epochs
+from adar_train.search import Settings, halve, round_epochs, settings_line
 from adar_train.tensors import GraphTensors
 from adar_train.trainer import Epoch, Fitted, Trainer
 
@@ -56,7 +56,8 @@ class Job:
         `resume` continues from the checkpoint. Without a checkpoint, training starts from the beginning, and
         a run that is finished with the same settings is kept: a supervisor can always pass `resume`.
         `overwrite` replaces a run. With several `choices` of settings, successive halving chooses one of them
-        first (`search.py`). A resumed training keeps the settings that were chosen.
+        first (`search.py`); a candidate that diverges is dropped with a note. A resumed training keeps the
+        settings that were chosen.
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
@@ -69,7 +70,11 @@ class Job:
             check_free(self.out, resume=resume, overwrite=overwrite)
         resume = resume and checkpoint.is_file()
         check_trainable(self.graphs, self.training.split)
-        job, trainer = self._prepared(device, checkpoint if resume else None, choices, on_search)
+
+        def on_drop(settings: Settings, error: DivergedError) -> None:
+            on_note(f"the search dropped {settings_line(settings)}: {str(error).partition(':')[0]}")
+
+        job, trainer = self._prepared(device, checkpoint if resume else None, choices, on_search, on_drop)
         with TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None) as log:
 
             def report(epoch: Epoch) -> None:
@@ -90,6 +95,7 @@ class Job:
         checkpoint: Path | None,
         choices: Sequence[Settings],
         on_search: Callable[[Settings, Epoch], None],
+        on_drop: Callable[[Settings, DivergedError], None],
     ) -> tuple["Job", Trainer]:
         """The job with its final settings, and its trainer: resumed, chosen by a search, or new."""
         if checkpoint is not None:
@@ -108,7 +114,7 @@ class Job:
             job = self._with(settings)
             return Trainer(self.graphs, job._build(), job.training, place, tensors)
 
-        settings, trainer, tried = halve(choices, make, round_epochs(self.graphs[0]), on_search)
+        settings, trainer, tried = halve(choices, make, round_epochs(self.graphs[0]), on_search, on_drop)
         trainer.search = [asdict(one) for one in tried]
         return self._with(settings), trainer
 

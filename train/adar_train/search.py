@@ -1,4 +1,8 @@
-"""Choose the regularisation of a training by successive halving on the validation labels."""
+"""Choose the regularisation of a training by successive halving on the validation labels.
+
+The candidates differ in what depends on the graph in the trials of `benchmarks/recipe.md`: smoothing, the
+scaling of features, weight decay, dropout, and the length of the trajectories.
+"""
 
 import math
 from collections.abc import Callable, Container, Sequence
@@ -8,24 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.graph import Graph, SparseRows
+from adar_runtime.errors import DivergedError
+from adar_runtime.graph import Graph
 from adar_train.trainer import Epoch, Trainer
 
 Settings = dict[str, Any]
 """Fields of ModelConfig and TrainConfig, with the values of a candidate."""
 
-ROUND = 20  # epochs of a round with sparse features; with dense features, differences appear later
-DENSE_ROUND = 40
+WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
+ROUND = {True: 20, False: 40}  # epochs of a round, with wide features or not: few columns are learned later
+FEWEST_EPOCHS = 100  # of a training with a search: with fewer epochs, a search would be most of the work
 MARGIN = 0.25  # standard errors; two models are validated on the same outputs, so their scores differ by less
 
-SPARSE: list[Settings] = [  # bags of words have many columns and few labels
+WIDE: list[Settings] = [  # many columns and few labels
     {"feature_scaling": "common", "weight_decay": 1e-3, "dropout": 0.3},
+    {"feature_scaling": "common", "weight_decay": 1e-3, "dropout": 0.3, "smoothing": 2},
     {"feature_scaling": "common", "weight_decay": 1e-4, "dropout": 0.5, "input_dropout": 0.8},
     {"feature_scaling": "common", "weight_decay": 1e-2, "dropout": 0.3},
     {"feature_scaling": "common", "weight_decay": 1e-5, "dropout": 0.2},
     {"feature_scaling": "column", "weight_decay": 1e-6, "dropout": 0.2},
 ]
-DENSE: list[Settings] = [
+NARROW: list[Settings] = [
     {"weight_decay": 1e-6, "dropout": 0.2},
     {"weight_decay": 1e-6, "dropout": 0.3, "label_smoothing": 0.1, "train_steps": 4},
     {"weight_decay": 1e-3, "dropout": 0.3},
@@ -34,24 +41,42 @@ DENSE: list[Settings] = [
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate: the epochs and seconds that it was trained for, and its best validation metric by then."""
+    """A candidate: the epochs and seconds that it was trained for, and its best validation metric by then.
+
+    The metric is None if there is none, because the candidate diverged.
+    """
 
     settings: Settings
     epochs: int
     seconds: float
-    val: float
+    val: float | None
+
+
+def is_wide(graph: Graph) -> bool:
+    """Whether the features of a graph have many columns."""
+    return graph.width >= WIDE_FROM
 
 
 def candidates(graph: Graph, given: Container[str] = ()) -> list[Settings]:
     """The candidates for the features of this graph. Settings that the user has `given` are not searched."""
-    kind = SPARSE if isinstance(graph.features, SparseRows) else DENSE
+    kind = WIDE if is_wide(graph) else NARROW
     free = [{name: value for name, value in one.items() if name not in given} for one in kind]
     return [one for index, one in enumerate(free) if one not in free[:index]]
 
 
 def round_epochs(graph: Graph) -> int:
     """The number of epochs of a round for the features of this graph."""
-    return ROUND if isinstance(graph.features, SparseRows) else DENSE_ROUND
+    return ROUND[is_wide(graph)]
+
+
+def search_epochs(count: int, epochs: int) -> int:
+    """The epochs of all candidates together in a search with rounds of `epochs`."""
+    return 0 if count < 2 else count * epochs + search_epochs(count // 2, epochs)
+
+
+def settings_line(settings: Settings) -> str:
+    """Settings of a candidate in one line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
 
 
 def halve(
@@ -59,11 +84,16 @@ def halve(
     make: Callable[[Settings], Trainer],
     epochs: int,
     on_epoch: Callable[[Settings, Epoch], None] = lambda *_: None,
+    on_drop: Callable[[Settings, DivergedError], None] = lambda *_: None,
 ) -> tuple[Settings, Trainer, list[Tried]]:
     """Train all candidates for some epochs, keep the better half, and repeat until one is left.
 
     A candidate that is kept continues where it stopped; the trainer of the last one is returned. The first
-    candidate suits most graphs: another one counts as better only by more than `MARGIN` standard errors.
+    candidate suits most graphs: another one counts as better only by more than `MARGIN` standard errors. A
+    candidate that diverges is dropped, and `on_drop` receives it.
+
+    Raises:
+        DivergedError: If all candidates diverge.
     """
     alive = [(settings, make(settings)) for settings in choices]
     first = alive[0][1]
@@ -74,12 +104,20 @@ def halve(
 
     dropped: list[Tried] = []
     while len(alive) > 1:
+        finite = []
         for settings, trainer in alive:
-            trainer.advance(epochs, partial(on_epoch, settings))
-        alive.sort(key=rank, reverse=True)
-        kept = len(alive) // 2
-        dropped += [_tried(*one) for one in alive[kept:]]
-        alive = alive[:kept]
+            try:
+                trainer.advance(epochs, partial(on_epoch, settings))
+                finite.append((settings, trainer))
+            except DivergedError as error:
+                if not finite and trainer is alive[-1][1]:
+                    raise
+                on_drop(settings, error)
+                dropped.append(_tried(settings, trainer))
+        finite.sort(key=rank, reverse=True)
+        kept = max(1, min(len(finite), len(alive) // 2))
+        dropped += [_tried(*one) for one in reversed(finite[kept:])]
+        alive = finite[:kept]
     ((settings, trainer),) = alive
     return settings, trainer, [_tried(settings, trainer), *reversed(dropped)]
 
@@ -109,4 +147,4 @@ def _best(trainer: Trainer) -> float:
 
 
 def _tried(settings: Settings, trainer: Trainer) -> Tried:
-    return Tried(settings, len(trainer.history), round(trainer.seconds, 2), _best(trainer))
+    return Tried(settings, len(trainer.history), round(trainer.seconds, 2), trainer.best_val)

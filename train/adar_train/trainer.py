@@ -269,7 +269,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         started, number = time.perf_counter(), len(self.history)
-        loss = self._update(self.config.lr * self.config.lr_factor(number))
+        loss = self._update(self.config.lr_factor(number))
         if not np.isfinite(loss):
             raise DivergedError(f"the loss is no longer finite in epoch {number + 1}: try a smaller --lr")
         row: dict[str, Any] = {"epoch": number + 1, "loss": loss}
@@ -281,10 +281,14 @@ class Trainer:
         self.history.append(row)
         self.seconds += time.perf_counter() - started
 
-    def _update(self, lr: float) -> float:
-        """One optimiser step on this process's share of the batches; returns the mean loss of all batches."""
+    def _update(self, factor: float) -> float:
+        """One optimiser step on this process's share of the batches; returns the mean loss of all batches.
+
+        `factor` is that of the learning rate in this epoch.
+        """
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = self.config.lr * factor
+        part = factor if self.config.fading_losses else 1.0
         self.model.train()
         self.optimizer.zero_grad()
         clock = GRIDS[self.config.grid](self.config.train_steps, self.random)
@@ -297,7 +301,7 @@ class Trainer:
             # Processes average their gradients once per epoch, in the backward pass of the last batch.
             waits = processes > 1 and index < len(mine) - 1
             with self.objective.no_sync() if waits else nullcontext(), self._autocast():
-                loss = self.objective(graph, chosen, clock.tolist(), middle)
+                loss = self.objective(graph, chosen, clock.tolist(), middle, part)
                 loss = loss * processes / len(batches)
                 loss.backward()
             total += loss.detach()

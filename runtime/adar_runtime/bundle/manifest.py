@@ -103,8 +103,8 @@ class Manifest:
         if schema not in (SCHEMA, SMOOTHING_SCHEMA):
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
             raise BundleError(
-                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA} and {SMOOTHING_SCHEMA}: "
-                f"export the run again{old}"
+                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA} and "
+                f"{SMOOTHING_SCHEMA}: export the run again{old}"
             )
         sealed = CHECKSUM in raw
         if sealed and _take(raw, CHECKSUM, str) != checksum_of(raw):

@@ -1,15 +1,16 @@
 """Smoothing: the propagation of GCN, applied to the nodes between the encoder and the first step of the loop.
 
-One round multiplies the nodes by S = D^-1/2 (A + I) D^-1/2, where D has the row sums of A + I: a node becomes a
-mean of itself and its incoming neighbours, in which neighbours with many neighbours of their own count less. A
-node without neighbours does not change. It runs once per graph, in numpy, so it is the same for every backend.
+One round multiplies the nodes by S = D^-1/2 (A + I) D^-1/2, where D has the row sums of A + I: a node becomes
+a mean of itself and its incoming neighbours; neighbours with many neighbours of their own count less. A node
+without neighbours does not change. Smoothing runs once per graph, in numpy, for every backend. A round needs
+the rows of the direct neighbours only, like a step of the cell.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from adar_runtime.graph.graph import Floats, Integers
+from adar_runtime.graph import Floats, Integers
 from adar_runtime.graph.neighbours import Neighbours
 
 MAX_ROUNDS = 8  # after that many rounds, the nodes of a connected graph are nearly equal
