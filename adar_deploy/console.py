@@ -194,7 +194,9 @@ class _Log:
         self._printed, self._tenth = now, tenth
         share = min(1.0, completed / self._total)
         done = f"{int(completed):,}/{int(self._total):,}" if self._counted else f"{share:.0%}"
-        line = f"{self._title}  {done}  {status}  after {now - self._started:.0f} s"
+        seconds = now - self._started
+        left = f", about {seconds * (1 / share - 1):.0f} s left" if 0 < share < 1 else ""
+        line = f"{self._title}  {done}  {status}  after {seconds:.0f} s{left}"
         err.print(line, markup=False, soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import SparseRows
 from adar_runtime.graph.synthetic import minesweeper
 from adar_train import ModelConfig, TrainConfig, Trainer, fit
-from adar_train.config import OURS, WIDE_EPOCHS, preset
+from adar_train.config import preset
 from adar_train.data.splits import with_split
 from adar_train.fit import build
 from adar_train.job import Job
@@ -68,11 +68,12 @@ def test_the_preset_quick_trains_as_the_default_of_before() -> None:
 
 def test_the_default_recipe() -> None:
     narrow, wide = (preset(wide=wide) for wide in (False, True))
-    assert (narrow.epochs, wide.epochs) == (OURS["epochs"], WIDE_EPOCHS)
-    assert replace(narrow, epochs=WIDE_EPOCHS) == wide
-    assert narrow.patience
-    assert narrow.ema_decay
-    assert narrow.step_weight == narrow.full_weight > 0  # so that the mean inner product says when to stop
+    assert (narrow.epochs, wide.epochs) == (700, 200)
+    for one in (narrow, wide):
+        assert one.patience
+        assert one.ema_decay
+        assert one.fading_losses
+        assert one.step_weight == one.full_weight > 0  # so that the mean inner product says when to stop
 
 
 def test_fading_losses_fall_with_the_learning_rate() -> None:

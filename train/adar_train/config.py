@@ -118,13 +118,14 @@ OURS: dict[str, Any] = {
     "flat_epochs": 40,
     "ema_decay": 0.98,
     "patience": 100,
-    "step_weight": 0.1,
-    "full_weight": 0.1,
+    "step_weight": 0.02,
+    "full_weight": 0.02,
     "fading_losses": True,
 }
 """Our recipe for learned targets; `search.py` chooses the regularisation."""
 
-WIDE_EPOCHS = 200  # of our recipe with many feature columns, which are learned sooner
+OURS_WIDE: dict[str, Any] = OURS | {"epochs": 200, "step_weight": 0.1, "full_weight": 0.1}
+"""The same for many feature columns: they are learned sooner, and a larger weight regularises."""
 
 OURS_ZERO_SHOT: dict[str, Any] = {
     "epochs": 120,
@@ -181,7 +182,7 @@ def preset(
     if name in (None, "quick") and described:
         chosen = OURS_ZERO_SHOT
     elif name is None:
-        chosen = OURS | ({"epochs": WIDE_EPOCHS} if wide else {})
+        chosen = OURS_WIDE if wide else OURS
     else:
         chosen = PRESETS[name]
     return replace(TrainConfig(), **chosen | overrides)
