@@ -282,4 +282,8 @@ def test_a_resumed_search_keeps_its_choice(tmp_path: Path, monkeypatch: pytest.M
         job.run("cpu", stop, choices=choices)
     resumed = job.run("cpu", choices=choices, resume=True)
     assert resumed["val"] == whole["val"]
+    notes = []
+    again = job.run("cpu", choices=choices, resume=True, on_note=notes.append)
+    assert notes == [f"{job.out} is finished: nothing to resume"]
+    assert again["seconds"] == resumed["seconds"]
     assert resumed["search"][0]["settings"] == whole["search"][0]["settings"]

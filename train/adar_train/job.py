@@ -61,7 +61,7 @@ class Job:
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
-            done = finished_metrics(self.out, self.names, self.model, self.training)
+            done = self._finished(choices)
             if done is not None:
                 on_note(f"{self.out} is finished: nothing to resume")
                 return dict(done)
@@ -88,6 +88,12 @@ class Job:
                     interrupt.add_note(f"to continue, run the same command with --resume --out {self.out}")
                 raise
         return job._save(fitted)
+
+    def _finished(self, choices: Sequence[Settings]) -> Any:
+        """The metrics of the finished run in `out`, if it has the settings of one of the choices."""
+        jobs = [self._with(settings) for settings in choices or [{}]]
+        found = (finished_metrics(self.out, self.names, job.model, job.training) for job in jobs)
+        return next((metrics for metrics in found if metrics is not None), None)
 
     def _prepared(
         self,
