@@ -10,7 +10,8 @@ from adar_deploy.console import Bar, err, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import percent
 from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
-from adar_deploy.paths import RUNS, graph_files
+from adar_deploy.paths import RUNS
+from adar_deploy.training_input import graph_names
 from adar_deploy.training_output import show_training
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
@@ -195,6 +196,7 @@ def train(
     from adar_train.search import (
         FEWEST_EPOCHS,
         candidates,
+        challenger,
         is_wide,
         round_epochs,
         search_epochs,
@@ -204,7 +206,7 @@ def train(
     if resume and out is None:
         raise UsageError("--resume needs --out, the folder of the run to continue")
     given = data or ["minesweeper"]
-    names, validating = _names(given, validate_on or [])
+    names, validating = graph_names(given, validate_on or [])
     first = distributed.rank() == 0
     removed = set(without or ())
 
@@ -227,6 +229,7 @@ def train(
         weight_decay=weight_decay,
         label_smoothing=label_smoothing,
         train_steps=train_steps,
+        lr=lr,
     )
     job = Job(
         names=names,
@@ -274,7 +277,8 @@ def train(
         note(f"no search of the regularisation: it needs at least {FEWEST_EPOCHS} epochs (--epochs)")
         search = False
     choices = choices[:1] if search is False else choices
-    searching = search_epochs(len(choices), round_epochs(graphs[0]))
+    rival = challenger(graphs[0], given_settings) if len(choices) > 1 else {}
+    searching = search_epochs(len(choices), round_epochs(graphs[0]), challenged=bool(rival))
     with (
         distributed.process_group(distributed.choose_device(device)),
         Bar("train", searching + job.training.epochs, shown=first) as bar,
@@ -302,31 +306,11 @@ def train(
                 overwrite=overwrite,
                 on_note=note,
                 choices=choices,
+                challenger=rival,
                 on_search=show_search,
             )
     if first:
         show_training(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
-
-
-def _names(given: list[str], validate_on: list[str]) -> tuple[list[str], int]:
-    """The names of all graphs, those to validate on at the end, and their number."""
-    from adar_runtime.errors import UsageError
-
-    last = [name for one in validate_on for name in _expand(one)]
-    held = {Path(name).resolve() for name in last}
-    names = [name for one in given for name in _expand(one) if Path(name).resolve() not in held]
-    if not names:
-        raise UsageError("--validate-on leaves no graph to train on: give another graph")
-    return names + last, len(last)
-
-
-def _expand(name: str) -> list[str]:
-    """The graph files of a folder; any other name unchanged."""
-    from adar_runtime.graph.synthetic import FAMILIES
-
-    if name in FAMILIES or not Path(name).is_dir():
-        return [name]
-    return [str(file) for file in graph_files([Path(name)])]
 
 
 def _check_ablations(removed: set[Ablation], *, quick: bool, described: bool) -> None:
@@ -337,4 +321,4 @@ def _check_ablations(removed: set[Ablation], *, quick: bool, described: bool) ->
     parts = removed & {Ablation.step_info, Ablation.relation}
     if (losses and quick) or (parts and described):
         word = min(losses or parts)
-        raise UsageError(f"these settings have no {word} to remove: add --preset transductive or zero-shot")
+        raise UsageError(f"this recipe has no {word} to remove: add --preset transductive or zero-shot")

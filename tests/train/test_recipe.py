@@ -21,7 +21,16 @@ from adar_train.data.splits import with_split
 from adar_train.fit import build
 from adar_train.job import Job
 from adar_train.prepare import model_config
-from adar_train.search import NARROW, WIDE, candidates, halve, search_epochs, standard_error
+from adar_train.search import (
+    NARROW,
+    WIDE,
+    candidates,
+    challenge,
+    challenger,
+    halve,
+    search_epochs,
+    standard_error,
+)
 from adar_train.weight_average import WeightAverage
 from tests.helpers import random_graph
 
@@ -185,7 +194,8 @@ def test_candidates_leave_given_settings_alone() -> None:
         {"dropout": 0.2},
         {"dropout": 0.3},
     ]
-    for one in WIDE + NARROW:
+    assert challenger(BOARD) == challenger(words, {"lr": 0.1}) == {}
+    for one in [*WIDE, *NARROW, challenger(words)]:
         assert set(one) <= {*asdict(TrainConfig()), *asdict(ModelConfig(1, 2))}
 
 
@@ -206,11 +216,11 @@ class Fake:
 def test_halving_keeps_the_better_half_and_prefers_the_first_within_noise() -> None:
     """The first is behind the second by less than the margin."""
     scores = {0: 0.9, 1: 0.9001, 2: 0.5, 3: 0.6, 4: 0.4}
-    settings, kept, tried = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
-    assert settings == {"seed": 0}
-    assert [(one.settings["seed"], one.epochs) for one in tried] == [(0, 8), (1, 8), (3, 4), (2, 4), (4, 4)]
+    (settings, kept), others = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
+    assert (settings, len(kept.history)) == ({"seed": 0}, 8)
+    assert [(one.settings["seed"], one.epochs) for one in others] == [(1, 8), (3, 4), (2, 4), (4, 4)]
     scores[1] = 0.99
-    assert halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)[0] == {"seed": 1}
+    assert halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)[0][0] == {"seed": 1}
     assert 0 < standard_error(kept, 0.9) < 0.2
 
 
@@ -218,7 +228,7 @@ def test_halving_keeps_the_better_half_and_prefers_the_first_within_noise() -> N
 def test_candidates_that_diverge_are_dropped_with_a_line(alone: int) -> None:
     scores = [0.5 if index == alone else None for index in range(4)]
     dropped = []
-    settings, kept, tried = halve(
+    (settings, kept), others = halve(
         [{"seed": i} for i in range(4)],
         lambda one: Fake(scores[one["seed"]]),
         4,
@@ -226,7 +236,7 @@ def test_candidates_that_diverge_are_dropped_with_a_line(alone: int) -> None:
     )
     assert (settings, kept.score) == ({"seed": alone}, 0.5)
     assert dropped == [(i, "the loss is no longer finite") for i in range(4) if i != alone]
-    assert [one.val for one in tried] == [0.5, None, None, None]
+    assert [one.val for one in others] == [None, None, None]
     with pytest.raises(DivergedError):
         halve([{"seed": 0}, {"seed": 1}], lambda _: Fake(None), 4)
 
@@ -238,6 +248,25 @@ def test_the_epochs_of_a_search() -> None:
         halve([{"seed": i} for i in range(count)], lambda one, made=made: made[one["seed"]], 3)
         counts[count] = sum(len(one.history) for one in made)
     assert counts == {count: search_epochs(count, 3) for count in counts}
+
+
+@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.5, False), (0.4, False), (None, False)])
+def test_a_challenger_of_the_winner_trains_as_long_and_wins_if_it_is_better(
+    score: float | None, better: bool
+) -> None:
+    made = [Fake(0.5) for _ in range(6)]
+    winner, _ = halve([{"seed": i} for i in range(6)], lambda one: made[one["seed"]], 3)
+    rival, dropped = Fake(score), []
+    best, other = challenge(
+        winner, {"lr": 1e-3}, lambda _: rival, 3, on_drop=lambda one, _: dropped.append(one)
+    )
+    assert best[1] is (rival if better else winner[1])
+    assert other.settings == (winner[0] if better else winner[0] | {"lr": 1e-3})
+    assert dropped == ([other.settings] if score is None else [])
+    if score is not None:
+        epochs = sum(len(one.history) for one in (*made, rival))
+        assert epochs == search_epochs(6, 3, challenged=True)
+        assert len(rival.history) == len(winner[1].history) == 12
 
 
 def test_the_standard_error_of_a_share() -> None:
@@ -283,7 +312,7 @@ def test_a_resumed_search_keeps_its_choice(tmp_path: Path, monkeypatch: pytest.M
     resumed = job.run("cpu", choices=choices, resume=True)
     assert resumed["val"] == whole["val"]
     notes = []
-    again = job.run("cpu", choices=choices, resume=True, on_note=notes.append)
+    again = job.run("cpu", choices=choices, challenger={"lr": 1.0}, resume=True, on_note=notes.append)
     assert notes == [f"{job.out} is finished: nothing to resume"]
     assert again["seconds"] == resumed["seconds"]
     assert resumed["search"][0]["settings"] == whole["search"][0]["settings"]

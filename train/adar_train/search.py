@@ -19,8 +19,13 @@ from adar_train.trainer import Epoch, Trainer
 Settings = dict[str, Any]
 """Fields of ModelConfig and TrainConfig, with the values of a candidate."""
 
+Candidate = tuple[Settings, Trainer]
+OnEpoch = Callable[[Settings, Epoch], None]
+OnDrop = Callable[[Settings, DivergedError], None]
+
 WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
 ROUND = {True: 20, False: 40}  # epochs of a round, with wide features or not: few columns are learned later
+LONG = 4  # rounds that the winner and its challenger have trained for when they are compared
 FEWEST_EPOCHS = 100  # of a training with a search: with fewer epochs, a search would be most of the work
 MARGIN = 0.25  # standard errors; two models are validated on the same outputs, so their scores differ by less
 
@@ -37,6 +42,8 @@ NARROW: list[Settings] = [
     {"weight_decay": 1e-6, "dropout": 0.3, "label_smoothing": 0.1, "train_steps": 4},
     {"weight_decay": 1e-3, "dropout": 0.3},
 ]
+SLOWER: Settings = {"lr": 3e-3}
+"""The challenger of the winner, with many columns: slower, so it is behind in the first rounds."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +71,22 @@ def candidates(graph: Graph, given: Container[str] = ()) -> list[Settings]:
     return [one for index, one in enumerate(free) if one not in free[:index]]
 
 
+def challenger(graph: Graph, given: Container[str] = ()) -> Settings:
+    """What a challenger changes in the winner's settings; empty if there is none."""
+    return SLOWER if is_wide(graph) and not any(name in given for name in SLOWER) else {}
+
+
 def round_epochs(graph: Graph) -> int:
     """The number of epochs of a round for the features of this graph."""
     return ROUND[is_wide(graph)]
 
 
-def search_epochs(count: int, epochs: int) -> int:
+def search_epochs(count: int, epochs: int, *, challenged: bool = False) -> int:
     """The epochs of all candidates together in a search with rounds of `epochs`."""
-    return 0 if count < 2 else count * epochs + search_epochs(count // 2, epochs)
+    total, rounds = 0, 0
+    while count > 1:
+        total, rounds, count = total + count * epochs, rounds + 1, count // 2
+    return total + (2 * LONG - rounds) * epochs if challenged and rounds else total
 
 
 def settings_line(settings: Settings) -> str:
@@ -83,12 +98,12 @@ def halve(
     choices: Sequence[Settings],
     make: Callable[[Settings], Trainer],
     epochs: int,
-    on_epoch: Callable[[Settings, Epoch], None] = lambda *_: None,
-    on_drop: Callable[[Settings, DivergedError], None] = lambda *_: None,
-) -> tuple[Settings, Trainer, list[Tried]]:
+    on_epoch: OnEpoch = lambda *_: None,
+    on_drop: OnDrop = lambda *_: None,
+) -> tuple[Candidate, list[Tried]]:
     """Train all candidates for some epochs, keep the better half, and repeat until one is left.
 
-    A candidate that is kept continues where it stopped; the trainer of the last one is returned. The first
+    A candidate that is kept continues where it stopped. Returned are the last one and all others. The first
     candidate suits most graphs: another one counts as better only by more than `MARGIN` standard errors. A
     candidate that diverges is dropped, and `on_drop` receives it.
 
@@ -98,7 +113,7 @@ def halve(
     alive = [(settings, make(settings)) for settings in choices]
     first = alive[0][1]
 
-    def rank(one: tuple[Settings, Trainer]) -> float:
+    def rank(one: Candidate) -> float:
         val = _best(one[1])
         return val if one[1] is first else val - MARGIN * standard_error(one[1], val)
 
@@ -113,13 +128,39 @@ def halve(
                 if not finite and trainer is alive[-1][1]:
                     raise
                 on_drop(settings, error)
-                dropped.append(_tried(settings, trainer))
+                dropped.append(tried(settings, trainer))
         finite.sort(key=rank, reverse=True)
         kept = max(1, min(len(finite), len(alive) // 2))
-        dropped += [_tried(*one) for one in reversed(finite[kept:])]
+        dropped += [tried(*one) for one in reversed(finite[kept:])]
         alive = finite[:kept]
-    ((settings, trainer),) = alive
-    return settings, trainer, [_tried(settings, trainer), *reversed(dropped)]
+    return alive[0], dropped[::-1]
+
+
+def challenge(
+    winner: Candidate,
+    change: Settings,
+    make: Callable[[Settings], Trainer],
+    epochs: int,
+    on_epoch: OnEpoch = lambda *_: None,
+    on_drop: OnDrop = lambda *_: None,
+) -> tuple[Candidate, Tried]:
+    """Compare the winner of a search with its challenger after `LONG` rounds: the better one, and the other.
+
+    The challenger has the winner's settings with a `change`. Ties are the winner's.
+    """
+    settings = winner[0] | change
+    pair = [winner, (settings, make(settings))]
+    kept = []
+    for one in pair:
+        try:
+            one[1].advance(LONG * epochs - len(one[1].history), partial(on_epoch, one[0]))
+            kept.append(one)
+        except DivergedError as error:
+            if one is pair[-1] and not kept:
+                raise
+            on_drop(one[0], error)
+    better = max(kept, key=lambda one: _best(one[1]))
+    return better, tried(*pair[better is winner])
 
 
 def standard_error(trainer: Trainer, val: float) -> float:
@@ -146,5 +187,6 @@ def _best(trainer: Trainer) -> float:
     return -math.inf if trainer.best_val is None else trainer.best_val
 
 
-def _tried(settings: Settings, trainer: Trainer) -> Tried:
+def tried(settings: Settings, trainer: Trainer) -> Tried:
+    """What is reported of a candidate."""
     return Tried(settings, len(trainer.history), round(trainer.seconds, 2), trainer.best_val)
