@@ -93,7 +93,10 @@ def train(
     proxies: Annotated[
         int, typer.Option(min=1, max=4096, help="Number of node proxies, and of target proxies (p).")
     ] = 32,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.01")] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(help="Learning rate.", show_default="0.01, or 0.003 if the search prefers it"),
+    ] = None,
     weight_decay: Annotated[
         float | None,
         typer.Option(min=0.0, help="Weight decay.", show_default="searched, or 0 for zero-shot"),

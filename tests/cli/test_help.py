@@ -18,7 +18,7 @@ from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig, TrainConfig
 from adar_train.baselines import BASELINES
 from adar_train.config import PRESETS, preset
-from adar_train.search import NARROW, WIDE
+from adar_train.search import NARROW, SLOWER, WIDE
 from tests.bundles import edit
 
 GROUP = typer.main.get_command(app)
@@ -132,7 +132,8 @@ def test_train_shows_the_defaults_of_both_kinds_of_training() -> None:
     assert shown["epochs"] == (
         f"{narrow.epochs}, or {wide.epochs} with many feature columns, or {zero_shot.epochs} for zero-shot"
     )
-    assert float(shown["lr"]) == narrow.lr == zero_shot.lr
+    assert shown["lr"] == f"{narrow.lr}, or {SLOWER['lr']} if the search prefers it"
+    assert narrow.lr == wide.lr == zero_shot.lr
     searched = {name for one in NARROW + WIDE for name in one}
     for name in ("weight_decay", "label_smoothing", "train_steps", "dropout", "input_dropout", "smoothing"):
         assert name in searched
