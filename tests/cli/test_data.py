@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from adar_deploy import console
-from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
+from adar_deploy.table_options import Labels
 from adar_runtime import Graph, read_graph, write_graph
 from adar_runtime.graph.formats import LABEL_KINDS
 from adar_runtime.graph.synthetic import FAMILIES

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from adar_runtime.errors import BundleError, reason, short
-from adar_runtime.graph import LEVELS
+from adar_runtime.graph import LEVELS, FeatureEncoding
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.registry import is_count, is_number
 from adar_runtime.loop.solvers import MAX_CALLS
@@ -66,6 +66,7 @@ class Manifest:
     exit: dict[str, Any]  # the default stop rule and its settings
     onnx_models: dict[str, OnnxFile]
     class_names: tuple[str, ...] | None = None
+    feature_encoding: FeatureEncoding | None = None  # how a table becomes the features
     parity: dict[str, Any] = field(
         default_factory=dict
     )  # largest differences from PyTorch, by number of steps
@@ -125,6 +126,7 @@ class Manifest:
             class_names=None
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
+            feature_encoding=_encoding(raw),
             parity=_take(raw, "parity", dict),
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
@@ -180,6 +182,24 @@ def _ports(raw: Mapping[str, Any], key: str) -> tuple[Port, ...]:
     return tuple(
         Port(_take(p, "name", str), _take(p, "type", str), tuple(_take(p, "shape", list))) for p in ports
     )
+
+
+def _encoding(raw: Mapping[str, Any]) -> FeatureEncoding | None:
+    """The encoding of tables; older bundles have none."""
+    if raw.get("feature_encoding") is None:
+        return None
+    try:
+        found = FeatureEncoding.from_value(raw["feature_encoding"])
+    except ValueError as error:
+        raise BundleError(
+            f"{FILE_NAME} has a feature_encoding that cannot be read: {reason(error)}"
+        ) from error
+    if found.width != raw["features"]:
+        raise BundleError(
+            f"{FILE_NAME} has a feature_encoding of {found.width} features, but the model takes "
+            f"{short(raw['features'])}"
+        )
+    return found
 
 
 def _one_of(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:
