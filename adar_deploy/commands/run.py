@@ -72,8 +72,8 @@ def run(
     nodes: Annotated[
         Path | None,
         typer.Option(
-            help="Write predictions of some nodes only: a file with one node id per line; row numbers if the "
-            "graph has no ids.",
+            help="Write these nodes only: a file with one node id per line, or row numbers if the graph has "
+            "no ids.",
             readable=False,
         ),
     ] = None,

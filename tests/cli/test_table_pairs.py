@@ -30,7 +30,7 @@ def write_people(folder: Path, name: str, people: int = 60, seed: int = 0, **cha
         rows.writerow(["height", "person", "colour", "group"])
         for number, person in enumerate(ids):
             colour = changes.get("colour") or ["red", "blue", ""][number % 3]
-            rows.writerow([number / 10, person, colour, ["cats", "dogs"][number % 2]])
+            rows.writerow([number / 10 + seed, person, colour, ["cats", "dogs"][number % 2]])
     with (folder / f"{name}-friends.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["since", "who", "whom"])

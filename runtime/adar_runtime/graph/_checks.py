@@ -100,7 +100,7 @@ def _check_different(found: list[Any]) -> None:
     for node, each in enumerate(found):
         require(each != "", f"ids[{node}] is empty: give every node an id")
         first = position.setdefault(each, node)
-        require(first == node, f"ids contains {short(each)!r} twice, at nodes {first} and {node}")
+        require(first == node, f"ids contains {short(repr(each))} twice, at nodes {first} and {node}")
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ SPLIT_WORDS = {part: part for part in PARTS} | {"valid": "val", "validation": "v
 MAX_LISTED = 5  # columns that a note names
 
 WHOLE = re.compile(r"[+-]?[0-9]+\.0*")  # a whole number that is written as a decimal number
-INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # an id that stays the same text as a 64-bit integer
+INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an id that stays the same text as a 64-bit integer
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def graph_from_columns(
     else:
         notes.append("no feature columns found: the features are 1 and log(1 + number of edges)")
         features = degree_features(edges, len(ids))
-    labels = _labels(label, columns[label], choice.labels, locate, notes) if label else {}
+    said = notes if encoding is None else []
+    labels = _labels(label, columns[label], choice.labels, locate, said) if label else {}
     masks = split_masks(columns[split].words(), locate) if split else {}
     own = FeatureEncoding(
         encoded,
@@ -131,7 +132,9 @@ def ids_of(words: Sequence[str], budget: ByteBudget) -> Ids:
     """The ids as an array: integers if all are written as integers are, else strings."""
     budget.reserve("ids", len(words), NAME_BYTES)
     if all(map(INTEGER.fullmatch, words)):
-        return np.array([*map(int, words)], np.int64)
+        numbers = [*map(int, words)]
+        if all(-(2**63) <= number < 2**63 for number in numbers):
+            return np.array(numbers, np.int64)
     budget.reserve("ids", len(words), 8 * max(map(len, words), default=0))  # numpy pads to the longest, twice
     return np.array(words, np.str_)
 

@@ -96,7 +96,8 @@ def _read(
             raise
         raise _InexactError(str(error)) from error
     skipped = [f"columns of lists or objects are not read: {listed(table.skipped)}"] if table.skipped else []
-    notes = found.notes + ends.notes + skipped + imported.notes
+    # With a model, the columns are those of its training, which has said how it read them.
+    notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
     return Imported(_completed(imported.graph, choice), notes + _direction_notes(imported.graph, choice))
 
 
