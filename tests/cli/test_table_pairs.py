@@ -14,7 +14,9 @@ import adar_train.config
 from adar_deploy.cli import main
 from adar_runtime import read_graph
 from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.manifest import FILE_NAME, checksum_of
 from adar_runtime.bundle.run_files import GRAPH
+from adar_runtime.errors import BundleError
 
 TRAIN = ("--epochs", 2, "--train-steps", 2, "--hidden", 8, "--proxies", 2, "--both-ways")
 PEOPLE = ("train", "people.csv", "--edges", "people-friends.csv")
@@ -192,3 +194,27 @@ def test_a_bundle_without_encoding_refuses_tables(adar, bundle_folder: Path, tmp
     code, _, err = adar("run", "people.csv", "--edges", "people-friends.csv", "--bundle", bundle_folder)
     assert code == 2
     assert "has no feature_encoding, because it was trained on a graph file" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"columns": []}, "has a feature_encoding of 2 features, but the model takes 4"),
+        ({"columns": 5}, "has a feature_encoding that cannot be read: 'columns' is missing or not a list"),
+        (
+            {"both_ways": None},
+            "has a feature_encoding that cannot be read: 'both_ways' is missing or not a bool",
+        ),
+    ],
+)
+def test_the_encoding_of_a_manifest_is_checked(
+    bundle: Path, tmp_path: Path, change: dict, message: str
+) -> None:
+    fields = json.loads((bundle / FILE_NAME).read_text())
+    fields["feature_encoding"] |= change
+    (tmp_path / FILE_NAME).write_text(json.dumps(fields | {"checksum": checksum_of(fields)}))
+    with pytest.raises(BundleError, match=message):
+        read_manifest(tmp_path)
+    older = {key: value for key, value in fields.items() if key != "feature_encoding"}
+    (tmp_path / FILE_NAME).write_text(json.dumps(older | {"checksum": checksum_of(older)}))
+    assert read_manifest(tmp_path).feature_encoding is None
