@@ -29,7 +29,7 @@ def convert(
     output: Annotated[Path, typer.Argument(help="File to write: .npz or .pt.")],
     tables: TableOptions = NO_TABLES,
     table: Annotated[
-        Path | None, typer.Option(help="Table of nodes, if the graph is its edges.", hidden=True)
+        Path | None, typer.Option(help="Older form: the table of nodes, if GRAPH holds its edges.")
     ] = None,
     bundle: Annotated[
         Path | None,

@@ -96,11 +96,15 @@ def ids(value: Any, nodes: int) -> Ids:
 
 
 def _check_different(found: list[Any]) -> None:
+    if len(set(found)) == len(found) and "" not in found:
+        return
     position: dict[Any, int] = {}
     for node, each in enumerate(found):
-        require(each != "", f"ids[{node}] is empty: give every node an id")
-        first = position.setdefault(each, node)
-        require(first == node, f"ids contains {short(repr(each))} twice, at nodes {first} and {node}")
+        if each == "":
+            raise GraphError(f"ids[{node}] is empty: give every node an id")
+        if each in position:
+            raise GraphError(f"ids contains {short(repr(each))} twice, at nodes {position[each]} and {node}")
+        position[each] = node
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:

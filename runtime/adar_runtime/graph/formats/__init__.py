@@ -21,7 +21,7 @@ from adar_runtime.graph.feature_encoding import LABEL_KINDS
 from adar_runtime.graph.formats import graphml, npz, pt
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._tables import Imported, TableChoice
-from adar_runtime.graph.formats.tables import TABLES, read_edge_list, read_tables
+from adar_runtime.graph.formats.tables import EDGES, TABLES, read_edge_list, read_tables
 from adar_runtime.graph.limits import check_size
 
 __all__ = [
@@ -51,7 +51,6 @@ FORMATS = {
 }
 """Suffix -> format."""
 
-EDGES = (*TABLES, ".txt", ".edges")
 NETWORKX = (".graphml", ".gml")
 
 
@@ -114,14 +113,12 @@ def import_graph(
     """
     path, table = Path(path), None if table is None else Path(table)
     choice = TableChoice(label=label, labels=kind)
-    if table is not None and path.suffix not in EDGES:
-        raise UsageError(f"a table of nodes needs edges ({', '.join(EDGES)}); got {path}")
+    if table is not None:
+        return read_tables(table, path, choice, encoding)
     if path.suffix in FORMATS:
         if label is not None or kind is not None or encoding is not None:
             raise UsageError(f"{path} has its features and labels: omit --label, --labels and --bundle")
         return Imported(read_graph(path), [])
-    if table is not None:
-        return read_tables(table, path, choice, encoding)
     if path.suffix in EDGES:
         return read_edge_list(path, choice, encoding)
     if path.suffix not in NETWORKX:

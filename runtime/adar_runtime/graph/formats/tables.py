@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, short
+from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import FeatureEncoding, Graph
 from adar_runtime.graph.formats._columns import Column, Locate, columns_listed
 from adar_runtime.graph.formats._graph_file import reading
@@ -18,7 +18,10 @@ from adar_runtime.graph.formats.edge_list import ID_HEADINGS, EdgeTable, read_ed
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 
-__all__ = ["TABLES", "TableChoice", "read_edge_list", "read_tables", "with_reverse_edges"]
+__all__ = ["EDGES", "TABLES", "TableChoice", "read_edge_list", "read_tables", "with_reverse_edges"]
+
+EDGES = (*TABLES, ".txt", ".edges")
+"""Suffixes of files of edges."""
 
 
 class _NodeTable(NamedTuple):
@@ -53,6 +56,7 @@ def read_tables(
         The graph with its ids and its encoding, and notes on what was read and how.
 
     Raises:
+        UsageError: A file has another suffix.
         GraphError: A table cannot be read, a column is missing, or an id is unknown or there twice. The
             message names the file and line.
         MissingExtraError: A .parquet file needs pyarrow, which is not installed.
@@ -61,6 +65,9 @@ def read_tables(
         >>> read_tables("nodes.csv", "edges.csv", TableChoice(id="person")).graph  # doctest: +SKIP
     """
     nodes, edges, choice = Path(nodes), Path(edges), choice or TableChoice()
+    for path, known in ((nodes, (*TABLES, ".txt")), (edges, EDGES)):
+        if path.suffix not in known and not path.is_dir():
+            raise UsageError(f"{path}: a table ends in {', '.join(known)}; got {path.suffix or 'no suffix'}")
     try:
         return _read(nodes, edges, choice, encoding, exact=False)
     except _InexactError:  # the slower reader finds the line, or reads what pyarrow does not
