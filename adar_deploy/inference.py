@@ -12,6 +12,8 @@ from adar_deploy.paths import output_paths
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Bundle, Graph, Result, Solver, Step, StopRule
     from adar_runtime.evaluation.uncertainty import Estimate
+    from adar_runtime.graph import Integers
+    from adar_runtime.graph.formats.node_list import NodeList
     from adar_runtime.prediction_files import Writer
 
 
@@ -30,6 +32,7 @@ class Success:
     warnings: tuple[str, ...] = ()  # about the metric
     unscored: str = ""  # why there is no metric although the graph has labels
     written: tuple[Path, ...] = ()
+    chosen: "Integers | None" = None  # the nodes whose predictions are written; None for all
 
     def summary(self) -> dict[str, Any]:
         """The JSON object."""
@@ -94,6 +97,7 @@ class Inference:
     budget: int
     rule: "StopRule"
     solver: "Solver"
+    nodes: "NodeList | None" = None  # the nodes whose predictions are written; None for all
 
     @property
     def end_time(self) -> float:
@@ -107,6 +111,7 @@ class Inference:
 
         if isinstance(graph, AdarError):
             raise graph
+        chosen = None if self.nodes is None else self.nodes.find(graph)
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
         for step in loop:
             on_step(step)
@@ -118,6 +123,7 @@ class Inference:
             metric=metric_name(result.scores.shape[1], regression=result.regression),
             level=graph.level,
             result=result,
+            chosen=chosen,
             **self._score(graph, result),
         )
 
@@ -176,12 +182,13 @@ class OutputFiles:
 
         result, predictions, plot = done.result, self.predictions[index], self.plots[index]
         if predictions and self.write:
-            write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
+            chosen = result if done.chosen is None else result.select(done.chosen)
+            write_file(predictions, self.write(chosen))
         if plot:
             from adar_runtime.evaluation.plots import plot_run
 
             plot_run(result, plot)
-        without_scores = replace(result, scores=result.scores[:0].copy())
+        without_scores = replace(result, scores=result.scores[:0].copy(), ids=None)
         return replace(
             done, result=without_scores, written=tuple(path for path in (predictions, plot) if path)
         )

@@ -148,6 +148,7 @@ def subject_of(bundle: "Bundle") -> "Subject":
         targets=manifest.targets,
         class_names=manifest.class_names,
         training=manifest.training,
+        feature_encoding=manifest.feature_encoding,
     )
 
 
@@ -171,4 +172,5 @@ def _open_run(path: Path) -> "Subject":
         class_names=run.class_names(),
         any_budget=run.model.any_budget,
         training=run.training(),
+        feature_encoding=run.feature_encoding(),
     )

@@ -11,6 +11,7 @@ from adar_deploy.environment import require
 from adar_deploy.formatting import percent
 from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 from adar_deploy.training_input import graph_names
 from adar_deploy.training_output import show_training
 
@@ -44,15 +45,17 @@ class Ablation(StrEnum):
     full_loss = "full-loss"
 
 
+@with_tables
 def train(
     data: Annotated[
         list[str] | None,
         typer.Argument(
             help="Graphs: minesweeper, chain, tree or blocks (generated), pyg:CLASS/NAME, .npz and .pt "
-            "files, or folders of them.",
+            "files, folders of them, or a table of nodes.",
             show_default="minesweeper",
         ),
     ] = None,
+    tables: TableOptions = NO_TABLES,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder for the run.", show_default="runs/NAME or runs/NAME-2, …"),
@@ -187,12 +190,15 @@ def train(
     this kind. Graphs that describe their classes (target_x) train one zero-shot model for any classes.
 
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
+
+    Example: adar-deploy train nodes.csv --edges edges.csv --id person --label group --both-ways
     """
     require("train")
     from adar_runtime.errors import UsageError
     from adar_train import distributed
     from adar_train.config import SEARCH
     from adar_train.config import preset as settings
+    from adar_train.data import load
     from adar_train.job import Job
     from adar_train.prepare import model_config, prepare
     from adar_train.runs import free_name
@@ -217,7 +223,8 @@ def train(
         if first:
             print_note(text, to=err)
 
-    graphs = prepare(names, task, seed, note, validating)
+    tables.check(names)
+    graphs = prepare(names, task, seed, note, validating, tables.reader(load, note))
     learned = graphs[0].target_features is None
     if preset is None and (baseline or not learned):
         preset = Preset.quick  # the default recipe was measured for AdaR with learned targets only

@@ -158,6 +158,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
+        feature_encoding=graph.feature_encoding,
         training={
             "data": [*map(public_name, run.config["data"])],
             "run": run.path.resolve().name,

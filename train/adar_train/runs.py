@@ -18,8 +18,8 @@ from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import check_replaceable, check_writable, write_file, writing
-from adar_runtime.graph import Graph
-from adar_runtime.graph.formats import FORMATS, read_graph, write_graph
+from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, write_graph
 from adar_runtime.json_files import parse_json
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
@@ -69,6 +69,10 @@ class Run:
         if self.model.config.targets is None or not (self.path / run_files.GRAPH).is_file():
             return None
         return self.graph().class_names
+
+    def feature_encoding(self) -> FeatureEncoding | None:
+        """How tables became the features of the graph; None for a graph that was not made from tables."""
+        return self.graph().feature_encoding if (self.path / run_files.GRAPH).is_file() else None
 
     def training(self) -> dict[str, Any]:
         """The metrics, and the fingerprints of the training graphs: `training` of a bundle's manifest."""
@@ -193,7 +197,7 @@ def _read_object(file: Path, *keys: str) -> dict[str, Any]:
 
 def public_name(data: str) -> str:
     """The name of a data set; of a file, without its folders, which must not appear in a bundle."""
-    return Path(data).name if Path(data).suffix in FORMATS else data
+    return Path(data).name if Path(data).suffix in (*FORMATS, *TABLES) else data
 
 
 def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> None:

@@ -15,6 +15,7 @@ from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
 from adar_runtime.files import read_bundle_file
 from adar_runtime.graph import EDGE, Graph
+from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.loop import Loop, check_budget, check_kind
 from adar_runtime.loop.prefetch import prefetch
@@ -202,7 +203,8 @@ class Bundle:
         solver = self.solver(solver) if isinstance(solver, str) else self._checked(solver)
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
-        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, self._class_names(graph))
+        names, ids = self._class_names(graph), graph.output_ids
+        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
         """Build the inputs of this bundle's models from a graph, for `backend.start`.
@@ -308,6 +310,7 @@ class Bundle:
             raise GraphError(
                 f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"
             )
+        check_same_encoding(self.manifest.feature_encoding, graph.feature_encoding)
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from adar_runtime.errors import BundleError, reason, short
-from adar_runtime.graph import LEVELS
+from adar_runtime.graph import LEVELS, FeatureEncoding
 from adar_runtime.graph.smoothing import MAX_ROUNDS
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.registry import is_count, is_number
@@ -69,6 +69,7 @@ class Manifest:
     onnx_models: dict[str, OnnxFile]
     smoothing: int = 0  # rounds of smoothing of the nodes before the first step
     class_names: tuple[str, ...] | None = None
+    feature_encoding: FeatureEncoding | None = None  # how a table becomes the features
     parity: dict[str, Any] = field(
         default_factory=dict
     )  # largest differences from PyTorch, by number of steps
@@ -131,6 +132,7 @@ class Manifest:
             class_names=None
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
+            feature_encoding=_encoding(raw),
             parity=_take(raw, "parity", dict),
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
@@ -193,6 +195,24 @@ def _rounds(raw: Mapping[str, Any]) -> int:
     if rounds > MAX_ROUNDS:
         raise BundleError(f"{FILE_NAME} has smoothing {short(rounds)}, which must be at most {MAX_ROUNDS}")
     return rounds
+
+
+def _encoding(raw: Mapping[str, Any]) -> FeatureEncoding | None:
+    """The encoding of tables; older bundles have none."""
+    if raw.get("feature_encoding") is None:
+        return None
+    try:
+        found = FeatureEncoding.from_value(raw["feature_encoding"])
+    except ValueError as error:
+        raise BundleError(
+            f"{FILE_NAME} has a feature_encoding that cannot be read: {reason(error)}"
+        ) from error
+    if found.width != raw["features"]:
+        raise BundleError(
+            f"{FILE_NAME} has a feature_encoding of {found.width} features, but the model takes "
+            f"{short(raw['features'])}"
+        )
+    return found
 
 
 def _one_of(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:

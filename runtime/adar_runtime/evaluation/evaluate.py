@@ -13,7 +13,8 @@ from adar_runtime.evaluation.curves import Curve, Moment, measure_together
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
-from adar_runtime.graph import ALL, NODE, Graph
+from adar_runtime.graph import ALL, NODE, FeatureEncoding, Graph
+from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.stopping import StopRule
 
@@ -94,11 +95,16 @@ class Subject:
     class_names: tuple[str, ...] | None = None
     any_budget: bool = True  # False for a model of fixed depth
     training: Mapping[str, Any] = field(default_factory=dict)  # the manifest's `training`, or a run's
+    feature_encoding: FeatureEncoding | None = None
 
     def check(self, name: str, graph: Graph) -> Graph:
         """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""
         if graph.width != self.features:
             raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
+        try:
+            check_same_encoding(self.feature_encoding, graph.feature_encoding)
+        except GraphError as error:
+            raise GraphError(f"{name}: {error}") from error
         try:
             return align_labels(self, graph)
         except LabelsError as error:

@@ -7,7 +7,8 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import _checks as checks
-from adar_runtime.graph._checks import Floats, Integers, Mask, require
+from adar_runtime.graph._checks import Floats, Ids, Integers, Mask, require
+from adar_runtime.graph.feature_encoding import FeatureEncoding
 from adar_runtime.graph.limits import MAX_CLASSES, MAX_COLUMNS
 
 NODE, EDGE, GRAPH = LEVELS = ("node", "edge", "graph")
@@ -113,6 +114,8 @@ class Graph:
         class_names: [c] strings.
         pairs: [2, k] node ids, the pairs to predict. Sets the level "edge".
         level: "node", "edge" or "graph": what a prediction is made for.
+        ids: [n] integers or strings, the name of each node in the user's data. Predictions carry them.
+        feature_encoding: How a table's columns became the features. A model keeps it for later tables.
 
     Raises:
         GraphError: An argument has the wrong shape or type, an id is out of range, or a value is not finite.
@@ -133,6 +136,8 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     pairs: Integers | None = None
     level: str = NODE
+    ids: Ids | None = None
+    feature_encoding: FeatureEncoding | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.features, SparseRows):
@@ -151,6 +156,7 @@ class Graph:
         require(self.level != EDGE or self.pairs is not None, "level is 'edge', but pairs is missing")
         self._check_masks()
         self._check_targets()
+        self._check_origin()
 
     def _check_masks(self) -> None:
         given = {name: getattr(self, name) for name in MASKS if getattr(self, name) is not None}
@@ -184,6 +190,15 @@ class Graph:
         if self.class_names is not None:
             _set(self, class_names=checks.names("class_names", self.class_names))
 
+    def _check_origin(self) -> None:
+        if self.ids is not None:
+            _set(self, ids=checks.ids(self.ids, self.nodes))
+        if self.feature_encoding is not None:
+            width = self.feature_encoding.width
+            require(
+                width == self.width, f"feature_encoding describes {width:,} columns; x has {self.width:,}"
+            )
+
     @property
     def nodes(self) -> int:
         """n, the number of nodes."""
@@ -205,6 +220,13 @@ class Graph:
         if self.pairs is not None:
             return self.pairs.shape[1]
         return self.nodes if self.level == NODE else 1
+
+    @property
+    def output_ids(self) -> Ids | None:
+        """The ids of the nodes [k] or of the pairs [2, k]; None without ids, or for one output per graph."""
+        if self.ids is None or self.level == GRAPH:
+            return None
+        return self.ids if self.pairs is None else self.ids[self.pairs]
 
     @property
     def regression(self) -> bool:

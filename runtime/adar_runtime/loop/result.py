@@ -1,10 +1,12 @@
 """The answer for one graph."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adar_runtime.graph import Floats, Integers
+from adar_runtime.errors import UsageError
+from adar_runtime.graph import Floats, Ids, Integers
 from adar_runtime.loop.stopping import StopReason
 
 
@@ -25,6 +27,8 @@ class Result:
         timings: Seconds of each phase: prepare (build the inputs, encode), loop, head.
         regression: The scores are numbers, not classes.
         class_names: Name of each class [c], from the model or from a graph that describes its classes.
+        ids: Ids of the nodes [k] or of the pairs [2, k], from the graph; None if it has no ids.
+        outputs: Which outputs of the graph the scores are for [k]; None for all of them, in order.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -42,6 +46,8 @@ class Result:
     timings: dict[str, float]
     regression: bool = False
     class_names: tuple[str, ...] | None = None
+    ids: Ids | None = None
+    outputs: Integers | None = None
 
     @property
     def seconds(self) -> float:
@@ -62,6 +68,32 @@ class Result:
     def best_time(self) -> float:
         """Time of the state that the scores come from."""
         return self.times[self.best_step]
+
+    def select(self, outputs: "Integers | Sequence[int]") -> "Result":
+        """Keep some outputs.
+
+        Args:
+            outputs: Their positions in this result, in the order to keep.
+
+        Returns:
+            The result with the scores and ids of these outputs only.
+
+        Raises:
+            UsageError: A position is not in the result.
+
+        Examples:
+            >>> result.select([0, 5]).predictions  # doctest: +SKIP
+            array([0, 1])
+        """
+        chosen = np.asarray(outputs, np.int64).reshape(-1)
+        if chosen.size and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(self.scores):
+            raise UsageError(f"outputs must be positions from 0 to {len(self.scores) - 1}")
+        return replace(
+            self,
+            scores=self.scores[chosen],
+            ids=None if self.ids is None else self.ids[..., chosen],
+            outputs=chosen if self.outputs is None else self.outputs[chosen],
+        )
 
     @property
     def predictions(self) -> Integers | Floats:

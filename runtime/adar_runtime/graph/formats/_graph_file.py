@@ -1,5 +1,6 @@
 """What all readers of graph files share: the keys of a file, and the file's name in every error message."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,24 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, reason, short, warn
-from adar_runtime.graph import MASKS, NODE, Graph
+from adar_runtime.graph import MASKS, NODE, FeatureEncoding, Graph
+from adar_runtime.json_files import parse_json
 
 MAX_LISTED = 8  # keys that a warning names
 MAX_GAPS = 10  # classes without a label: a small graph for inference does not have all classes
 
-KEYS = ("x", "edge_index", "y", *MASKS, "target_x", "class_names", "pairs", "level")
+KEYS = (
+    "x",
+    "edge_index",
+    "y",
+    *MASKS,
+    "target_x",
+    "class_names",
+    "pairs",
+    "level",
+    "ids",
+    "feature_encoding",
+)
 """The keys that are read, in every format. A warning names all other keys of a file."""
 
 SILENT_KEYS = ("name", "num_nodes", "num_classes")
@@ -34,6 +47,7 @@ MEANT = {
     **dict.fromkeys(("target_features", "class_features", "class_x"), "target_x"),
     **dict.fromkeys(("names", "label_names", "classnames", "target_names"), "class_names"),
     **dict.fromkeys(("edge_label_index", "pair", "links"), "pairs"),
+    **dict.fromkeys(("id", "node_id", "node_ids", "n_id"), "ids"),
 }
 """Other names that people give to the keys of a graph."""
 
@@ -82,10 +96,23 @@ def graph_from_arrays(
         class_names=arrays.get("class_names"),
         pairs=arrays.get("pairs"),
         level=level,
+        ids=arrays.get("ids"),
+        feature_encoding=_encoding(arrays.get("feature_encoding")),
     )
     _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found)
     _warn_gaps(graph)
     return graph
+
+
+def _encoding(value: Any) -> FeatureEncoding | None:
+    """The encoding from its JSON text."""
+    if value is None:
+        return None
+    try:
+        text = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+        return FeatureEncoding.from_value(parse_json(text))
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"feature_encoding cannot be read ({reason(error)})") from error
 
 
 def _warn_gaps(graph: Graph) -> None:
@@ -129,7 +156,9 @@ def optional_arrays(graph: Graph) -> dict[str, Any]:
     """All arrays of a graph except features and edges, by key."""
     names = None if graph.class_names is None else np.array(graph.class_names)
     level = None if graph.level == NODE else np.array(graph.level)
-    values = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
-    values |= {"class_names": names, "level": level}
+    values: dict[str, Any] = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
+    encoding = graph.feature_encoding
+    text = None if encoding is None else np.array(json.dumps(encoding.to_value(), ensure_ascii=False))
+    values |= {"class_names": names, "level": level, "ids": graph.ids, "feature_encoding": text}
     values |= {name: getattr(graph, name) for name in MASKS}
     return {key: value for key, value in values.items() if value is not None}

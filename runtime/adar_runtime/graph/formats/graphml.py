@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
-from adar_runtime.graph.formats._tables import Imported, graph_from_columns
+from adar_runtime.graph import FeatureEncoding
+from adar_runtime.graph.formats._columns import ValueColumn
+from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import CELL_BYTES, ByteBudget
 
 
-def read(path: Path, label: str | None = None, kind: str | None = None) -> Imported:
+def read(path: Path, choice: TableChoice, encoding: FeatureEncoding | None = None) -> Imported:
     """Read a .graphml or .gml file."""
     try:
         import networkx
@@ -22,7 +24,7 @@ def read(path: Path, label: str | None = None, kind: str | None = None) -> Impor
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # networkx warns about tags of drawing programs
             graph = _parse(networkx, path)
-        return _convert(graph, label, kind, ByteBudget(path.stat().st_size))
+        return _convert(graph, choice, encoding, ByteBudget(path.stat().st_size))
     except (AdarError, OSError):
         raise
     except Exception as error:  # the parsers of XML, GML and their types raise many types of error
@@ -33,9 +35,9 @@ def _parse(networkx: Any, path: Path) -> Any:
     if path.suffix == ".graphml":
         return networkx.read_graphml(path)
     graph = networkx.read_gml(path, label="id")
-    for _, attributes in graph.nodes(data=True):
-        attributes.pop("label", None)  # in GML, "label" is the node's name
-    return graph
+    names = {node: found.pop("label", node) for node, found in graph.nodes(data=True)}  # GML's names of nodes
+    different = len({*map(str, names.values())}) == len(names)
+    return networkx.relabel_nodes(graph, names) if different else graph
 
 
 def from_networkx(graph: Any, label: str | None = None, kind: str | None = None) -> Imported:
@@ -53,10 +55,12 @@ def from_networkx(graph: Any, label: str | None = None, kind: str | None = None)
     Raises:
         GraphError: The label attribute is missing, or a value cannot be used.
     """
-    return _convert(graph, label, kind, ByteBudget(None))
+    return _convert(graph, TableChoice(label=label, labels=kind), None, ByteBudget(None))
 
 
-def _convert(graph: Any, label: str | None, kind: str | None, budget: ByteBudget) -> Imported:
+def _convert(
+    graph: Any, choice: TableChoice, encoding: FeatureEncoding | None, budget: ByteBudget
+) -> Imported:
     number = {node: position for position, node in enumerate(graph)}
     pairs = [(number[source], number[target]) for source, target in graph.edges()]
     edges = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -66,14 +70,17 @@ def _convert(graph: Any, label: str | None, kind: str | None, budget: ByteBudget
     names = list(dict.fromkeys(name for found in attributes for name in found))
     budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
-    columns = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
+    columns = {
+        str(name): ValueColumn([found.get(name, defaults.get(name)) for found in attributes])
+        for name in names
+    }
     nodes = list(number)
     imported = graph_from_columns(
         columns,
         edges,
-        len(nodes),
-        label,
-        kind,
+        [*map(str, nodes)],
+        choice,
+        encoding,
         locate=lambda node: f"node {short(repr(nodes[node]))}",
         budget=budget,
     )
