@@ -178,9 +178,7 @@ class OutputFiles:
         if predictions and self.write:
             write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
         if plot:
-            from adar_runtime.evaluation.plots import plot_run
-
-            plot_run(result, plot)
+            result.plot(plot)
         without_scores = replace(result, scores=result.scores[:0].copy())
         return replace(
             done, result=without_scores, written=tuple(path for path in (predictions, plot) if path)

@@ -169,6 +169,23 @@ def with_settings(*groups: RegistryOptions) -> Callable[[Callable[..., None]], C
     return decorate
 
 
+def with_options_of(function: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace `**options` of a command by the options of the function that does its work.
+
+    Parameters without typer's annotations are for callers in Python, and are no options.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own, theirs = inspect.signature(command), inspect.signature(function)
+        shared = [one for one in theirs.parameters.values() if hasattr(one.annotation, "__metadata__")]
+        others = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*shared, *others)]
+        command.__signature__ = own.replace(parameters=keywords)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
 def is_typed(ctx: typer.Context, parameter: str) -> bool:
     """Whether the user set an option on the command line or in the environment.
 

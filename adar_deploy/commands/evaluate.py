@@ -50,7 +50,6 @@ def evaluate(
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
-    from adar_runtime.graph import GRAPH
 
     sizes = parse_budgets("budgets", budgets)
     write = evaluation.table_writer(output) if output else None
@@ -59,9 +58,8 @@ def evaluate(
     allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
-    loaded = {str(path): [read_graph(path)] for path in graph_files(graphs)}
-    if subject.level == GRAPH:  # one label per graph: all graphs are scored together
-        loaded = {", ".join(map(str, graphs)): [graph for group in loaded.values() for graph in group]}
+    files = {str(path): read_graph(path) for path in graph_files(graphs)}
+    loaded = evaluation.grouped(files, subject.level, ", ".join(map(str, graphs)))
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0

@@ -1,17 +1,21 @@
 """The command `adar-deploy train`."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from adar_deploy.console import Bar, err, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import percent
-from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
+from adar_deploy.options import Device, Overwrite, Seed, Split, with_options_of, without_none
 from adar_deploy.paths import RUNS, graph_files
 from adar_deploy.training_output import settings_line, show_training
+
+if TYPE_CHECKING:
+    from adar_runtime import Graph
 
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
@@ -44,7 +48,16 @@ class Ablation(StrEnum):
     full_loss = "full-loss"
 
 
-def train(
+class Training(NamedTuple):
+    """A finished training."""
+
+    out: Path
+    graphs: "Sequence[Graph]"
+    metrics: dict[str, Any]
+    notes: list[str]  # what was changed or drawn, in the words of the command
+
+
+def run_training(
     data: Annotated[
         list[str] | None,
         typer.Argument(
@@ -161,14 +174,14 @@ def train(
         ),
     ] = False,
     overwrite: Overwrite = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
-) -> None:
-    """Train AdaR on labelled graphs.
+    *,
+    in_memory: "Mapping[str, Graph] | None" = None,
+    quiet: bool = False,
+) -> Training:
+    """Train and write the run: the work of `adar-deploy train` and of `adar_deploy.train`.
 
-    Graphs with the same features and the same classes train one model, which then runs on other graphs of
-    this kind. Graphs that describe their classes (target_x) train one zero-shot model for any classes.
-
-    Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
+    Names of `data` and `validate_on` that are in `in_memory` stand for these graphs. The parameters with
+    typer's annotations are the options of the command.
     """
     require("train")
     from adar_runtime.errors import UsageError
@@ -184,15 +197,17 @@ def train(
     if resume and out is None:
         raise UsageError("--resume needs --out, the folder of the run to continue")
     given = data or ["minesweeper"]
-    names, validating = _names(given, validate_on or [])
+    names, validating = _names(given, validate_on or [], in_memory or {})
     first = distributed.rank() == 0
     removed = set(without or ())
+    notes: list[str] = []
 
     def note(text: str) -> None:
-        if first:
+        notes.append(text)
+        if first and not quiet:
             print_note(text, to=err)
 
-    graphs = prepare(names, task, seed, note, validating)
+    graphs = prepare(names, task, seed, note, validating, in_memory or {})
     ours = preset in (None, Preset.quick) and baseline is None
     described = ours and graphs[0].target_features is not None and graphs[0].level == "node"
     described = described and not graphs[0].regression
@@ -250,7 +265,7 @@ def train(
     )
     with (
         distributed.process_group(distributed.choose_device(device)),
-        Bar("train", job.training.epochs, shown=first) as bar,
+        Bar("train", job.training.epochs, shown=first and not quiet) as bar,
     ):
 
         def show(epoch: Any) -> None:
@@ -275,17 +290,41 @@ def train(
                 choices=choices[:1] if search is False else choices,
                 on_search=show_search,
             )
-    if first:
-        show_training(job.out, graphs, metrics, exportable=baseline is None, as_json=as_json)
+    return Training(job.out, graphs, metrics, notes)
 
 
-def _names(given: list[str], validate_on: list[str]) -> tuple[list[str], int]:
+@with_options_of(run_training)
+def train(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
+    **options: Any,
+) -> None:
+    """Train AdaR on labelled graphs.
+
+    Graphs with the same features and the same classes train one model, which then runs on other graphs of
+    this kind. Graphs that describe their classes (target_x) train one zero-shot model for any classes.
+
+    Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
+    """
+    done = run_training(**options)
+    from adar_train import distributed
+
+    if distributed.rank() == 0:
+        exportable = options["baseline"] is None
+        show_training(done.out, done.graphs, done.metrics, exportable=exportable, as_json=as_json)
+
+
+def _names(
+    given: list[str], validate_on: list[str], in_memory: "Mapping[str, Graph]"
+) -> tuple[list[str], int]:
     """The names of all graphs, those to validate on at the end, and their number."""
     from adar_runtime.errors import UsageError
 
-    last = [name for one in validate_on for name in _expand(one)]
+    def expand(name: str) -> list[str]:
+        return [name] if name in in_memory else _expand(name)
+
+    last = [name for one in validate_on for name in expand(one)]
     held = {Path(name).resolve() for name in last}
-    names = [name for one in given for name in _expand(one) if Path(name).resolve() not in held]
+    names = [name for one in given for name in expand(one) if Path(name).resolve() not in held]
     if not names:
         raise UsageError("--validate-on leaves no graph to train on: give another graph")
     return names + last, len(last)

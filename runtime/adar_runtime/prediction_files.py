@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.graph import Floats, Integers
+
+if TYPE_CHECKING:
+    from adar_runtime.loop.result import Result
 
 FORMULA = tuple("=+-@＝＋－＠")  # a spreadsheet takes a cell that begins like this for a formula
 SEPARATOR = re.compile("([,;|:\t])")  # a spreadsheet of another locale splits cells at these characters
@@ -53,6 +56,14 @@ def prediction_writer(path: Path) -> Writer:
     if found.package is not None and find_spec(found.package) is None:
         raise MissingExtraError(f"writing {path.suffix}", found.extra)
     return found.write
+
+
+def prediction_columns(result: "Result") -> dict[str, Any]:
+    """The columns of a table of predictions, one row per output: those of the CSV and Parquet files."""
+    columns, names = _columns(result.predictions, result.probabilities), result.class_names
+    if names is None:
+        return columns
+    return _with_class(columns, np.array(names, object)[result.predictions])
 
 
 def _npz(predictions: Integers | Floats, probabilities: Floats | None, names: Names) -> bytes:

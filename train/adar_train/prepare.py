@@ -1,6 +1,6 @@
 """Prepare a training: load graphs by name, draw missing splits, and derive the model's sizes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adar_runtime.errors import GraphError, UsageError
@@ -19,14 +19,16 @@ def prepare(
     seed: int = 0,
     on_note: Callable[[str], None] = lambda _: None,
     validate_on: int = 0,
+    in_memory: Mapping[str, Graph] | None = None,
 ) -> list[Graph]:
     """Load the graphs, draw missing splits and, for links, pairs to classify; check that they fit together.
 
     `on_note` receives a line about every change to the data: a split that was drawn, edges that were changed.
     The last `validate_on` graphs are for validation only, with all their labels; the validation labels of the
-    other graphs are trained on.
+    other graphs are trained on. Names in `in_memory` stand for these graphs and are not loaded.
     """
-    graphs = [load(name) for name in names]
+    given = in_memory or {}
+    graphs = [given[name] if name in given else load(name) for name in names]
     if task == EDGE:
         if validate_on and any(graph.pairs is None for graph in graphs):
             raise UsageError("--validate-on needs graphs with their own pairs: it does not draw links")
