@@ -11,7 +11,7 @@ from adar_deploy.console import Bar, err, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import percent
 from adar_deploy.options import Device, Overwrite, Seed, Split, with_options_of, without_none
-from adar_deploy.paths import RUNS, graph_files
+from adar_deploy.paths import RUNS, training_names
 from adar_deploy.training_output import settings_line, show_training
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def run_training(
     if resume and out is None:
         raise UsageError("--resume needs --out, the folder of the run to continue")
     given = data or ["minesweeper"]
-    names, validating = _names(given, validate_on or [], in_memory or {})
+    names, validating = training_names(given, validate_on or [], in_memory or {})
     first = distributed.rank() == 0
     removed = set(without or ())
     notes: list[str] = []
@@ -311,32 +311,6 @@ def train(
     if distributed.rank() == 0:
         exportable = options["baseline"] is None
         show_training(done.out, done.graphs, done.metrics, exportable=exportable, as_json=as_json)
-
-
-def _names(
-    given: list[str], validate_on: list[str], in_memory: "Mapping[str, Graph]"
-) -> tuple[list[str], int]:
-    """The names of all graphs, those to validate on at the end, and their number."""
-    from adar_runtime.errors import UsageError
-
-    def expand(name: str) -> list[str]:
-        return [name] if name in in_memory else _expand(name)
-
-    last = [name for one in validate_on for name in expand(one)]
-    held = {Path(name).resolve() for name in last}
-    names = [name for one in given for name in expand(one) if Path(name).resolve() not in held]
-    if not names:
-        raise UsageError("--validate-on leaves no graph to train on: give another graph")
-    return names + last, len(last)
-
-
-def _expand(name: str) -> list[str]:
-    """The graph files of a folder; any other name unchanged."""
-    from adar_runtime.graph.synthetic import FAMILIES
-
-    if name in FAMILIES or not Path(name).is_dir():
-        return [name]
-    return [str(file) for file in graph_files([Path(name)])]
 
 
 def _check_ablations(removed: set[Ablation], preset: Preset | None, described: bool) -> None:
