@@ -8,6 +8,7 @@ from typing import Any
 
 from adar_deploy.trained_model import TrainedModel
 from adar_runtime import Graph
+from adar_runtime.errors import UsageError
 from adar_runtime.graph.in_memory import as_graphs, items_of
 
 
@@ -56,6 +57,8 @@ def train(
 
     require("train")
     parsed = parsed_options(command, options)
+    if parsed["resume"] and out is None:
+        raise UsageError("resume needs out, the folder of the run to continue")
     notes: list[str] = []
 
     def note(text: str) -> None:

@@ -36,23 +36,15 @@ def line(kind: str, facts: Mapping[str, str]) -> str:
 
 def table(title: str, facts: Mapping[str, str]) -> str:
     """All facts as an HTML table."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(_one_line(name.lstrip(IN_TABLE)))}</th>"
-        f"<td style='text-align:left'>{html.escape(_one_line(text))}</td></tr>"
-        for name, text in facts.items()
-    )
+    rows = "".join(_row(name.removeprefix(IN_TABLE), text) for name, text in facts.items())
     return f"<table><caption style='text-align:left'><b>{html.escape(title)}</b></caption>{rows}</table>"
 
 
-def rows_table(title: str, rows: list[Mapping[str, Any]]) -> str:
-    """A list of rows as an HTML table with a heading."""
-    heads = "".join(f"<th>{html.escape(_one_line(name))}</th>" for name in rows[0]) if rows else ""
-    cells = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_one_line(value))}</td>" for value in row.values()) + "</tr>"
-        for row in rows
-    )
-    caption = f"<caption style='text-align:left'><b>{html.escape(_one_line(title))}</b></caption>"
-    return f"<table>{caption}<tr>{heads}</tr>{cells}</table>"
+def _row(name: str, text: str) -> str:
+    """One row. In the table, the name stands beside the text, which need not repeat it."""
+    text = text.removeprefix(f"{name} ").removesuffix(f" {name}")
+    cells = [html.escape(_one_line(cell)) for cell in (name, text)]
+    return "<tr><th {0}>{1}</th><td {0}>{2}</td></tr>".format("style='text-align:left'", *cells)
 
 
 def graph_facts(graph: "Graph") -> Facts:

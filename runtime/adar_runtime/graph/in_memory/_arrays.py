@@ -57,6 +57,8 @@ def _count(x: Any) -> int | None:
 
 def _labels(y: Any, names: Any, on_note: Callable[[str], None]) -> dict[str, Any]:
     """Labels as an array of at least one dimension; words become classes in alphabetical order."""
+    if isinstance(y, list | tuple) and any(isinstance(one, str) for one in y):
+        y = np.array(y, object)  # numpy would turn NaN among words into the word "nan"
     given = np.atleast_1d(array("y", y))
     if given.dtype == np.bool_:
         given = given.astype(np.int64)
