@@ -78,12 +78,12 @@ def test_the_run_is_that_of_the_command(board: Graph) -> None:
 
 def test_several_graphs_with_one_label_each() -> None:
     """A dataset with two classes of graphs, as in graph classification."""
-    graphs = [as_data(random_graph(6 + i % 3, 12, seed=i, level="graph", classes=1)) for i in range(15)]
+    graphs = [as_data(random_graph(6 + i % 3, 12, seed=i, level="graph", classes=1)) for i in range(30)]
     for index, graph in enumerate(graphs):
         graph.y = torch.tensor([index % 2])
     model = adar.train(graphs, **SMALL, quiet=True)
     assert model.notes == [
-        "15 graphs: drew the missing train_mask, val_mask, test_mask at random: 9 train, 3 val, 3 test"
+        "30 graphs: drew the missing train_mask, val_mask, test_mask at random: 18 train, 6 val, 6 test"
     ]
     results = model.predict(graphs[:2], budget=2)
     assert [one.scores.shape for one in results] == [(1, 2), (1, 2)]
@@ -91,7 +91,9 @@ def test_several_graphs_with_one_label_each() -> None:
 
 def test_validate_on_a_graph_in_memory(board: Graph) -> None:
     write_graph("a.npz", board)
-    model = adar.train(["a.npz", board], validate_on=as_data(board), **SMALL, quiet=True)
+    model = adar.train(
+        ["a.npz", board], validate_on=as_data(board, class_names=[*board.class_names]), **SMALL, quiet=True
+    )
     assert model.run.config["data"] == ["a.npz", "Graph", "Data"]
 
 

@@ -1,18 +1,18 @@
 """All errors that a user can cause. The command line prints the message as one line and exits with code 2.
 
 AdarError
-├── UsageError         an option or argument is invalid
-├── MissingExtraError  an optional package is not installed
-├── MissingPackageError  a package that a method converts to is not installed
-├── GraphError         a graph or a graph file cannot be used
-│   └── LabelsError    the labels do not match the model
-├── RunFolderError     a folder is not a training run
-├── BundleError        a folder is not a bundle, or the bundle was changed
-├── ExportError        a model cannot be exported, or its export gives different results
-├── EngineError        a TensorRT engine cannot be built
-├── BackendError       a backend does not work on this machine
-│   └── ProfileError   a graph is outside the sizes that the TensorRT engines were built for
-└── DivergedError      the numbers are no longer finite
+├── UsageError           an option or argument is invalid
+├── MissingExtraError    an extra of adar-deploy is not installed
+├── MissingPackageError  a package that a method converts to, such as pandas, is not installed
+├── GraphError           a graph or a graph file cannot be used
+│   └── LabelsError      the labels do not match the model
+├── RunFolderError       a folder is not a training run
+├── BundleError          a folder is not a bundle, or the bundle was changed
+├── ExportError          a model cannot be exported, or its export gives different results
+├── EngineError          a TensorRT engine cannot be built
+├── BackendError         a backend does not work on this machine
+│   └── ProfileError     a graph is outside the sizes that the TensorRT engines were built for
+└── DivergedError        the numbers are no longer finite
 
 AdarWarning is not an error: the result is usable, but a part of the input was not used or may mean something
 else. The command line prints it as one line to stderr.
@@ -49,7 +49,7 @@ class MissingExtraError(AdarError):
 
 
 class MissingPackageError(AdarError):
-    """A package of somebody else that a method converts to is not installed."""
+    """A package that a method converts to, such as pandas, is not installed."""
 
 
 class GraphError(AdarError):
@@ -101,7 +101,7 @@ def warn(message: str) -> None:
 
 
 def import_package(name: str, purpose: str) -> Any:
-    """Import a package of somebody else, or raise a MissingPackageError with the command that installs it."""
+    """Import an optional package, or raise a MissingPackageError with the command that installs it."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -115,7 +115,7 @@ def evaluation_facts(evaluation: "Evaluation") -> Facts:
     title = metric_title(evaluation.metric)
     rows = evaluation.budgets()
     return {"graph": evaluation.graph, "metric": f"{title} on {evaluation.counted}"} | {
-        f"budget {row['budget']}": f"{percent(row['at_exit'])} at budget {row['budget']}" for row in rows
+        f"at budget {row['budget']}": f"{percent(row['at_exit'])} at budget {row['budget']}" for row in rows
     }
 
 

@@ -135,7 +135,7 @@ def test_a_bundle_predicts_and_is_scored(bundle_folder: Path, board: Graph) -> N
     scores = bundle.evaluate(board, [3, 5])
     assert [row["budget"] for row in scores.budgets()] == [3, 5]
     assert repr(scores).startswith("Evaluation(Graph, ROC-AUC on ")
-    assert "% at budget 5" in scores._repr_html_()
+    assert "<th style='text-align:left'>at budget 5</th>" in scores._repr_html_()
     assert len(bundle.evaluate([board], [3])) == 1
     with pytest.raises(UsageError, match="a graph is needed, not int"):
         bundle.run(3)
