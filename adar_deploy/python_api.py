@@ -34,7 +34,7 @@ def train(
         out: Folder of the run. By default the run is in a temporary folder, which is deleted with the model;
             `TrainedModel.save` keeps it.
         quiet: True shows no progress and no notes; `TrainedModel.notes` has the notes.
-        **options: Other options of the command.
+        options: Other options of the command.
 
     Returns:
         The trained model.

@@ -74,7 +74,7 @@ class TrainedModel(Predictor):
         Args:
             out: Folder for the bundle.
             quiet: True shows no progress.
-            **options: Arguments of `adar_export.export_bundle`: `opset`, `precision`, `overwrite` and others.
+            options: Arguments of `adar_export.export_bundle`: `opset`, `precision`, `overwrite` and others.
 
         Returns:
             The manifest. `manifest.parity` and `manifest.convergence` hold the measurements.

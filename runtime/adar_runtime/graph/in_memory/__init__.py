@@ -63,7 +63,7 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
             j of an adjacency are the edge from node i to node j.
         label: Node attribute of the labels in a networkx graph. Default: "y", "label", "class" or "target".
         on_note: Receives a sentence for each decision of the conversion; an `AdarWarning` by default.
-        **fields: Fields of `Graph` that replace those of the data, such as `labels` or `train_mask`. A mask
+        fields: Fields of `Graph` that replace those of the data, such as `labels` or `train_mask`. A mask
             has the shape [k], [splits, k] or, as in PyG, [k, splits].
 
     Returns:
