@@ -2,6 +2,7 @@
 
 import html
 import time
+from importlib import import_module
 from typing import Any
 
 REFRESH = 0.2  # seconds between two updates: every update is a message to the browser
@@ -29,17 +30,16 @@ class NotebookBar:
             self._show()
 
     def _show(self) -> None:
-        from IPython.display import HTML, display
-
+        ipython: Any = import_module("IPython.display")  # it has no types
         assert self._last is not None
         (completed, status), self._last = self._last, None
         self._shown = time.monotonic()
         text = f"{status}  after {self._shown - self._started:.0f} s".strip()
-        content = HTML(
+        content = ipython.HTML(
             f"<div>{html.escape(self._title)} <progress value='{min(completed, self._total):g}' "
             f"max='{self._total:g}'></progress> {html.escape(text)}</div>"
         )
         if self._display is None:
-            self._display = display(content, display_id=True)
+            self._display = ipython.display(content, display_id=True)
         else:
             self._display.update(content)
