@@ -185,9 +185,7 @@ class OutputFiles:
             chosen = result if done.chosen is None else result.select(done.chosen)
             write_file(predictions, self.write(chosen))
         if plot:
-            from adar_runtime.evaluation.plots import plot_run
-
-            plot_run(result, plot)
+            result.plot(plot)
         without_scores = replace(result, scores=result.scores[:0].copy(), ids=None)
         return replace(
             done, result=without_scores, written=tuple(path for path in (predictions, plot) if path)

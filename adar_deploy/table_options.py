@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from adar_runtime import Graph
     from adar_runtime.graph import FeatureEncoding
     from adar_runtime.graph.formats import Imported
+
+Found = TypeVar("Found")
 
 
 class Labels(StrEnum):
@@ -162,8 +164,8 @@ class TableOptions:
 NO_TABLES = TableOptions()
 
 
-def with_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `tables` of a command by the options above."""
+def with_tables(command: Callable[..., Found]) -> Callable[..., Found]:
+    """Replace the parameter `tables` of a function that does the work of a command by the options above."""
     signature = inspect.signature(command)
     parameters: list[inspect.Parameter] = []
     for one in signature.parameters.values():
@@ -176,9 +178,9 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
         ]
 
     @wraps(command)
-    def with_options(**given: Any) -> None:
-        options = TableOptions(**{name: given.pop(name) for name in OPTIONS})
-        command(**given, tables=options)
+    def with_options(**given: Any) -> Found:
+        options = TableOptions(**{name: given.pop(name, None) for name in OPTIONS})
+        return command(**given, tables=options)
 
     with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[

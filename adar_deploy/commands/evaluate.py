@@ -59,7 +59,6 @@ def evaluate(
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
-    from adar_runtime.graph import GRAPH
 
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
     tables.check(files)
@@ -74,9 +73,8 @@ def evaluate(
         note = partial(print_note, to=err)
         return tables.read_for_model(path, model, subject.feature_encoding, note)
 
-    loaded = {str(path): [read(path)] for path in files}
-    if subject.level == GRAPH:  # one label per graph: all graphs are scored together
-        loaded = {", ".join(map(str, graphs)): [graph for group in loaded.values() for graph in group]}
+    read_files = {str(path): read(path) for path in files}
+    loaded = evaluation.grouped(read_files, subject.level, ", ".join(map(str, graphs)))
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0

@@ -21,7 +21,7 @@ from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.bundle import Bundle, read_manifest
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.files import new_folder
@@ -29,6 +29,7 @@ from adar_runtime.graph import Graph
 from adar_train.model import AdaR
 from adar_train.runs import Run, public_name
 
+OPSET = 17
 EXIT = {"rule": "peak", "patience": 10}
 THREADS = 1  # of ONNX Runtime: the compared graphs are too small for more threads to help
 
@@ -51,8 +52,8 @@ class _ExportOptions:
 
 def export_bundle(
     run: Run,
-    out: Path,
-    opset: int = 17,
+    out: str | Path,
+    opset: int = OPSET,
     precision: str = "fp32",
     plain: bool = False,
     steps: Sequence[int] = validate.STEPS,
@@ -89,7 +90,7 @@ def export_bundle(
         >>> manifest.parity["needed"]  # the largest relative difference  # doctest: +SKIP
         0.0004
     """
-    options = _ExportOptions(opset, precision, plain)
+    out, options = Path(out), _ExportOptions(opset, precision, plain)
     options.check()
     model = adar_of(run)
     if not overwrite:
@@ -111,6 +112,16 @@ def export_bundle(
                 manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def open_unmeasured(run: Run, folder: Path) -> Bundle:
+    """Write the ONNX models of a run to a folder and open them, without comparing them with PyTorch.
+
+    The predictions are those of the bundle that `export_bundle` writes with its default options.
+    """
+    options = _ExportOptions(OPSET, "fp32", plain=False)
+    _write(folder, run, adar_of(run), run.graph(), options)
+    return Bundle(folder, made_here=True)
 
 
 def _check_same_run(out: Path, run: Run) -> None:

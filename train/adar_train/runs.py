@@ -83,7 +83,7 @@ class Run:
         return hashlib.sha256((self.path / run_files.WEIGHTS).read_bytes()).hexdigest()
 
 
-def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
+def save_run(path: str | Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
     """Write a training run to a folder, as `load_run` and `adar-deploy export` read it.
 
     config.json is written last: a folder without it is not a finished run.
@@ -101,6 +101,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
     Example:
         >>> save_run(Path("runs/mine"), fitted, graph, ["mine.npz"], TrainConfig())  # doctest: +SKIP
     """
+    path = Path(path)
     name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
     weights = save(fitted.model.state_dict())
     config = {
@@ -124,7 +125,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
         (path / run_files.CHECKPOINT).unlink(missing_ok=True)
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: str | Path) -> Run:
     """Read the model and the metrics of a training run. `Run.graph` reads its graph.
 
     Args:
@@ -139,6 +140,7 @@ def load_run(path: Path) -> Run:
     Example:
         >>> run = load_run(Path("runs/minesweeper"))  # doctest: +SKIP
     """
+    path = Path(path)
     try:
         config = _read_object(path / run_files.CONFIG, "data", "kind", "model", "training")
         metrics = _read_object(path / run_files.METRICS)

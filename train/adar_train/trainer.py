@@ -135,7 +135,7 @@ class Trainer:
     def run(
         self,
         on_epoch: Callable[[Epoch], None] = lambda _: None,
-        checkpoint: Path | None = None,
+        checkpoint: str | Path | None = None,
         checkpoint_every: int = 50,
     ) -> Fitted:
         """Train up to the last epoch and evaluate the best weights.
@@ -199,7 +199,7 @@ class Trainer:
         found = [row for row in self.history if "val" in row]
         return max(found, key=lambda row: (row["val"], -row["epoch"]))["epoch"] if found else None
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a checkpoint after the last complete epoch. Only the first process writes.
 
         Args:
@@ -215,10 +215,10 @@ class Trainer:
             }
             average = self.average.values if self.average else None
             checkpoints.save_checkpoint(
-                path, self.model, self.best, self.optimizer, self.random, progress, average
+                Path(path), self.model, self.best, self.optimizer, self.random, progress, average
             )
 
-    def resume(self, path: Path) -> None:
+    def resume(self, path: str | Path) -> None:
         """Continue from a checkpoint: `run` then gives the losses of an uninterrupted training.
 
         Args:
@@ -227,6 +227,7 @@ class Trainer:
         Raises:
             RunFolderError: If the file is not such a checkpoint; the message says what differs.
         """
+        path = Path(path)
         progress = checkpoints.read_progress(path)
         checkpoints.check_settings(path, progress.get("settings"), self._settings)
         self.best, average = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random)

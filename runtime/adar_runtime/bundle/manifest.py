@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from adar_runtime import summaries
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS, FeatureEncoding
 from adar_runtime.graph.smoothing import MAX_ROUNDS
@@ -89,6 +90,12 @@ class Manifest:
         fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
+
+    def __repr__(self) -> str:
+        return summaries.line("Manifest", summaries.manifest_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Manifest", summaries.manifest_facts(self))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2) + "\n"

@@ -56,7 +56,8 @@ def floats(name: str, value: Any, *, allow_nan: bool = False) -> Floats:
 def integers(name: str, value: Any) -> Integers:
     """64-bit integers."""
     given = array(name, value)
-    require(given.dtype.kind in "iu", f"{name} holds {short(given.dtype)}, not integers")
+    hint = f": convert it, such as {name}.astype(int) or {name}.long()" if given.dtype.kind == "f" else ""
+    require(given.dtype.kind in "iu", f"{name} holds {short(given.dtype)}, not integers{hint}")
     if given.dtype == np.uint64 and given.size:
         require(int(given.max()) <= np.iinfo(np.int64).max, f"{name} contains a value beyond 64-bit integers")
     return np.require(given, np.int64, LAYOUT)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime import summaries
 from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph._checks import Floats, Ids, Integers, Mask, require
@@ -199,6 +200,12 @@ class Graph:
                 width == self.width, f"feature_encoding describes {width:,} columns; x has {self.width:,}"
             )
 
+    def __repr__(self) -> str:
+        return summaries.line("Graph", summaries.graph_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Graph", summaries.graph_facts(self))
+
     @property
     def nodes(self) -> int:
         """n, the number of nodes."""
@@ -276,7 +283,10 @@ class Graph:
 
     def _node_pairs(self, name: str, value: Any) -> Integers:
         pairs = checks.integers(name, value)
-        require(pairs.ndim == 2 and len(pairs) == 2, f"{name} has shape {list(pairs.shape)}, not [2, edges]")
+        hint = ": transpose it" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+        require(
+            pairs.ndim == 2 and len(pairs) == 2, f"{name} has shape {list(pairs.shape)}, not [2, edges]{hint}"
+        )
         checks.check_range(name, pairs, self.nodes, "ids")
         return pairs
 

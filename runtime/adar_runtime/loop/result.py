@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import UsageError
+from adar_runtime import summaries
+from adar_runtime.errors import UsageError, import_package
 from adar_runtime.graph import Floats, Ids, Integers
 from adar_runtime.loop.stopping import StopReason
 
@@ -107,3 +110,76 @@ class Result:
             return None
         powers = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
         return powers / powers.sum(axis=1, keepdims=True)
+
+    def to_pandas(self) -> Any:
+        """Build a `pandas.DataFrame` with one row per output and the columns of the prediction files.
+
+        Returns:
+            The table: the output, its class or numbers and, for classes, the probability of each class.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+
+        Examples:
+            >>> result.to_pandas()["class"].value_counts()  # doctest: +SKIP
+        """
+        from adar_runtime.prediction_files import prediction_columns
+
+        return import_package("pandas", "to_pandas").DataFrame(prediction_columns(self))
+
+    def to_arrow(self) -> Any:
+        """Build a `pyarrow.Table` with the columns of `to_pandas`.
+
+        Returns:
+            The table.
+
+        Raises:
+            MissingPackageError: pyarrow is not installed.
+        """
+        from adar_runtime.prediction_files import prediction_columns
+
+        return import_package("pyarrow", "to_arrow").table(prediction_columns(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write the predictions, like `adar-deploy run --output`.
+
+        Args:
+            path: A file that ends in `.npz`, `.csv`, `.json` or `.parquet`. An existing file is replaced.
+
+        Raises:
+            UsageError: The suffix is unknown, or the file cannot be written.
+            MissingExtraError: The format needs a package that is not installed.
+        """
+        from adar_runtime.files import write_file
+        from adar_runtime.prediction_files import prediction_writer
+
+        write = prediction_writer(Path(path))
+        write_file(Path(path), write(self))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the alignment against the time t, with a mark at the time of the predictions.
+
+        Args:
+            path: A .png or .svg file for the picture; None writes no file.
+
+        Returns:
+            A `matplotlib.figure.Figure`, which a notebook shows.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+            UsageError: The suffix is unknown, or the file cannot be written.
+        """
+        from adar_runtime.evaluation.plots import check_drawable, draw_run, save_figure
+
+        if path is not None:
+            check_drawable(Path(path))
+        figure = draw_run(self)
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    def __repr__(self) -> str:
+        return summaries.line("Result", summaries.result_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Result", summaries.result_facts(self))

@@ -12,7 +12,7 @@ To add a graph format, write a module with `read` and `encode`, and add one line
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.files import write_file
@@ -129,12 +129,12 @@ def import_graph(
         return graphml.read(path, choice, encoding)
 
 
-def write_graph(path: str | Path, graph: Graph) -> None:
+def write_graph(path: str | Path, graph: Any) -> None:
     """Write a graph to a `.npz` or `.pt` file, which `read_graph` reads again.
 
     Args:
         path: The file. An existing file is replaced.
-        graph: The graph.
+        graph: The graph, or anything that `adar_deploy.as_graph` converts to one.
 
     Raises:
         UsageError: The suffix is unknown, or the file cannot be written.
@@ -145,7 +145,9 @@ def write_graph(path: str | Path, graph: Graph) -> None:
     """
     path = Path(path)
     check_graph_suffix(path)
-    write_file(path, FORMATS[path.suffix].encode(graph))
+    from adar_runtime.graph.in_memory import as_graph  # which reads files
+
+    write_file(path, FORMATS[path.suffix].encode(as_graph(graph)))
 
 
 def check_graph_suffix(path: Path) -> None:

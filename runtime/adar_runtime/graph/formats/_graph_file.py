@@ -72,7 +72,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def graph_from_arrays(
-    arrays: Mapping[str, Any], found: Collection[str], also_read: Iterable[str] = ()
+    arrays: Mapping[str, Any], found: Collection[str], also_read: Iterable[str] = (), source: str = "file"
 ) -> Graph:
     """Build a graph from its arrays by key, and warn about keys that are not used.
 
@@ -80,9 +80,10 @@ def graph_from_arrays(
         arrays: The arrays by key.
         found: All keys of the file.
         also_read: Keys that the format has read, besides KEYS.
+        source: What the arrays come from, for messages.
     """
     for key in ("x", "edge_index"):
-        require_key(key, arrays, found)
+        require_key(key, arrays, found, source)
     level = arrays.get("level", NODE)
     level = level.item() if isinstance(level, np.ndarray) and level.size == 1 else level
     if not isinstance(level, str):  # not converted: the text of nested lists can have any length
@@ -99,7 +100,7 @@ def graph_from_arrays(
         ids=arrays.get("ids"),
         feature_encoding=_encoding(arrays.get("feature_encoding")),
     )
-    _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found)
+    _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found, source)
     _warn_gaps(graph)
     return graph
 
@@ -128,11 +129,11 @@ def _warn_gaps(graph: Graph) -> None:
         )
 
 
-def _warn_unused(unused: Collection[str], found: Collection[str]) -> None:
+def _warn_unused(unused: Collection[str], found: Collection[str], source: str) -> None:
     if unused:
         hints = [f"{short(key, 40)}{_hint(key, found)}" for key in sorted(unused)]
         rest = f" and {len(hints) - MAX_LISTED:,} more" if len(hints) > MAX_LISTED else ""
-        warn(f"keys of the file that are not used: {', '.join(hints[:MAX_LISTED])}{rest}")
+        warn(f"keys of the {source} that are not used: {', '.join(hints[:MAX_LISTED])}{rest}")
 
 
 def _hint(key: str, found: Collection[str]) -> str:
@@ -143,12 +144,12 @@ def _hint(key: str, found: Collection[str]) -> str:
     return f" ({UNSUPPORTED[key]})" if key in UNSUPPORTED else ""
 
 
-def require_key(key: str, arrays: Mapping[str, Any], found: Collection[str]) -> None:
-    """Raise a GraphError that lists the keys of the file if `key` is missing."""
+def require_key(key: str, arrays: Mapping[str, Any], found: Collection[str], source: str = "file") -> None:
+    """Raise a GraphError that lists the keys that were found if `key` is missing."""
     if key not in arrays:
         hint = next((f": rename {other} to {key}" for other in sorted(found) if MEANT.get(other) == key), "")
         raise GraphError(
-            f"key {key!r} not found; the file has {short(', '.join(sorted(found)) or 'no keys')}{hint}"
+            f"key {key!r} not found; the {source} has {short(', '.join(sorted(found)) or 'no keys')}{hint}"
         )
 
 

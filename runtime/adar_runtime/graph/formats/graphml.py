@@ -1,13 +1,14 @@
 """Import NetworkX graphs: from memory, and from `.graphml` and `.gml` files. Neither format can run code."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
-from adar_runtime.graph import FeatureEncoding
+from adar_runtime.graph import MASKS, FeatureEncoding
 from adar_runtime.graph.formats._columns import ValueColumn
 from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.labels import listed
@@ -70,11 +71,10 @@ def _convert(
     names = list(dict.fromkeys(name for found in attributes for name in found))
     budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
-    columns = {
-        str(name): ValueColumn([found.get(name, defaults.get(name)) for found in attributes])
-        for name in names
-    }
+    raw = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
+    masks = _take_masks(raw)
     nodes = list(number)
+    columns = {name: ValueColumn(values) for name, values in _spread(raw, nodes).items()}
     imported = graph_from_columns(
         columns,
         edges,
@@ -84,6 +84,8 @@ def _convert(
         locate=lambda node: f"node {short(repr(nodes[node]))}",
         budget=budget,
     )
+    if masks:
+        imported = Imported(replace(imported.graph, **masks), imported.notes)
     return Imported(imported.graph, _edge_notes(graph) + imported.notes)
 
 
@@ -92,3 +94,33 @@ def _edge_notes(graph: Any) -> list[str]:
     found = {str(name): None for *_, attributes in graph.edges(data=True) for name in attributes}
     names = [name for name in found if name not in ("id", "key")]
     return [f"attributes of edges are not supported: {listed(names)} was not read"] if names else []
+
+
+def _take_masks(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """Remove the attributes train_mask, val_mask and test_mask, and return them as masks."""
+    found = {name: columns.pop(name) for name in MASKS if name in columns}
+    return {name: np.array([bool(value) for value in values]) for name, values in found.items()}
+
+
+def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[Any]]:
+    """The columns with one column per number of a vector, such as the attribute `x` that PyG writes."""
+    spread: dict[str, list[Any]] = {}
+    for name, values in columns.items():
+        vectors = [value if _is_vector(value) else None for value in values]
+        lengths = {len(vector) for vector in vectors if vector is not None}
+        if not lengths:
+            spread[name] = values
+            continue
+        length = max(lengths)
+        for node, vector in zip(nodes, vectors, strict=True):
+            if vector is None or len(vector) != length:
+                raise GraphError(
+                    f"node {short(repr(node))}: the attribute {short(name)!r} must be a list of {length} "
+                    "numbers, as for another node"
+                )
+        spread |= {f"{name}_{j}": [vector[j] for vector in values] for j in range(length)}
+    return spread
+
+
+def _is_vector(value: Any) -> bool:
+    return not isinstance(value, str | bytes) and hasattr(value, "__len__") and hasattr(value, "__getitem__")

@@ -148,6 +148,17 @@ def _sparse_rows(torch: Any, key: str, value: Any, budget: ByteBudget) -> Sparse
     return SparseRows(starts, columns, values, (csr.shape[0], csr.shape[1]))
 
 
+def tensor_to_array(key: str, tensor: Any) -> Any:
+    """A tensor in memory as a numpy array or, if it is sparse, as sparse rows."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.layout == torch.strided:
+        return _to_numpy(torch, tensor)
+    with _no_beta_warning():
+        return _sparse_rows(torch, key, tensor, ByteBudget(None))
+
+
 def _to_numpy(torch: Any, tensor: Any) -> Any:
     """A numpy array; float types that numpy does not have become float32."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
