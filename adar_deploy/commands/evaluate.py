@@ -59,6 +59,7 @@ def evaluate(
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
+    from adar_runtime.graph.formats import read_graphs
 
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
     tables.check(files)
@@ -69,12 +70,15 @@ def evaluate(
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
 
-    def read(path: Path) -> "Graph":
+    def read(path: Path) -> "list[Graph]":
+        if tables.edges is None:
+            return read_graphs(path)
         note = partial(print_note, to=err)
-        return tables.read_for_model(path, model, subject.feature_encoding, note)
+        return [tables.read_for_model(path, model, subject.feature_encoding, note)]
 
-    read_files = {str(path): read(path) for path in files}
-    loaded = evaluation.grouped(read_files, subject.level, ", ".join(map(str, graphs)))
+    loaded = evaluation.grouped(
+        {str(path): read(path) for path in files}, subject.level, ", ".join(map(str, graphs))
+    )
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0
