@@ -197,7 +197,7 @@ class Bundle:
         started = time.perf_counter()
         check_budget(budget)
         self._check(graph)
-        memory.check(graph, self.manifest)
+        memory.check(graph, self.manifest, by_row=self._by_row)
         stop = self.stop_rule() if stop is None else stop
         solver = self.solver(solver) if isinstance(solver, str) else self._checked(solver)
         recurrence = self.backend.start(self.prepare(graph))
