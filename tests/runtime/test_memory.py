@@ -71,7 +71,7 @@ def test_attention_between_many_proxies_is_counted(bundle: Bundle, board: Graph)
 
 
 def test_sparse_features_that_become_dense_are_counted(
-    bundle: Bundle, board: Graph, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing forces a bundle to say that its encoder takes nodes in blocks."""
     graph = empty(10**6, bundle.manifest.features)

@@ -11,6 +11,7 @@ import typer
 from adar_deploy.console import print_facts, print_next, print_note
 from adar_deploy.formatting import predicted
 from adar_deploy.options import Json
+from adar_deploy.paths import check_output
 
 
 class Labels(StrEnum):
@@ -58,11 +59,10 @@ def convert(
 
     from adar_runtime import write_graph
     from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable
     from adar_runtime.graph import ALL
     from adar_runtime.graph.formats import import_graph
 
-    check_writable(output)
+    check_output(output)
     if output.exists() and source.exists() and output.samefile(source):
         raise UsageError(f"{output} is the input graph: choose another output file")
     imported = import_graph(source, table, label, labels.value if labels else None)
