@@ -47,7 +47,7 @@ def evaluate(
 ) -> None:
     """Score a model on labelled graphs at every step of every budget.
 
-    The model's own stop rule chooses the exit step; labels are used for the score only. If a graph has a
+    The model's own stop rule chooses the stop step; labels are used for the score only. If a graph has a
     test mask, the test part is scored. A training graph without masks is scored on the test part that
     train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
     matched by name. Brackets show 95 % intervals.
@@ -116,7 +116,7 @@ def _show(done: "Evaluation") -> None:
         )
         for row in done.budgets()
     ]
-    columns = ["budget", "exit step", "exit t", "at exit", "at t = 1", "at best step", "alignment at exit"]
+    columns = ["budget", "stop step", "stop t", "at stop", "at t = 1", "at best step", "alignment at stop"]
     print_rows(columns, rows)
     if done.free:
         print_rows(["without a model", metric], [(name, percent(value)) for name, value in done.free.items()])

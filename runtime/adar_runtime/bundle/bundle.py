@@ -213,7 +213,7 @@ class Bundle(Predictor):
         check_budget(budget)
         graph = as_graph(graph)
         self.check(graph)
-        memory.check(graph, self.manifest)
+        memory.check(graph, self.manifest, by_row=self.by_row)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
         solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
         recurrence = self.backend.start(self.prepare(graph))
