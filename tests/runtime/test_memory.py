@@ -77,7 +77,7 @@ def test_sparse_features_that_become_dense_are_counted(
     graph = empty(10**6, bundle.manifest.features)
     monkeypatch.setenv("ADAR_MAX_BYTES", str(memory.needed_bytes(graph, bundle.manifest)))
     memory.check(graph, bundle.manifest, by_row=True)
-    monkeypatch.setattr(bundle, "_by_row", False)
+    monkeypatch.setattr(bundle, "by_row", False)
     with pytest.raises(GraphError, match="would need about"):
         bundle.loop(graph)
 
