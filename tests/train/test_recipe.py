@@ -194,8 +194,9 @@ def test_candidates_leave_given_settings_alone() -> None:
         {"dropout": 0.2},
         {"dropout": 0.3},
     ]
-    assert challenger(BOARD) == challenger(words, {"lr": 0.1}) == {}
-    for one in [*WIDE, *NARROW, challenger(words)]:
+    assert challenger(words, {"lr": 0.1}) == {}
+    assert challenger(BOARD, {"dropout": 0.1, "train_steps": 3}) == {"label_smoothing": 0.1}
+    for one in [*WIDE, *NARROW, challenger(words), challenger(BOARD)]:
         assert set(one) <= {*asdict(TrainConfig()), *asdict(ModelConfig(1, 2))}
 
 
@@ -250,8 +251,8 @@ def test_the_epochs_of_a_search() -> None:
     assert counts == {count: search_epochs(count, 3) for count in counts}
 
 
-@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.5, False), (0.4, False), (None, False)])
-def test_a_challenger_of_the_winner_trains_as_long_and_wins_if_it_is_better(
+@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.499, True), (0.4, False), (None, False)])
+def test_a_challenger_trains_as_long_as_the_winner_and_wins_unless_it_is_behind(
     score: float | None, better: bool
 ) -> None:
     made = [Fake(0.5) for _ in range(6)]
