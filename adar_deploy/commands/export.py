@@ -35,6 +35,13 @@ def export(
         bool,
         typer.Option("--tensorrt", help="Also build TensorRT engines, like adar-deploy build."),
     ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model.", show_default="that of the run's folder")
+    ] = None,
+    version: Annotated[str, typer.Option("--version", help="Version of the model.")] = "1.0.0",
+    description: Annotated[
+        str | None, typer.Option(help="What the model is for.", show_default="one generated sentence")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON object.")] = False,
 ) -> None:
@@ -44,7 +51,11 @@ def export(
     written only if both agree. The export also measures the fewest cell calls that reproduce the result of
     300 steps. A bundle of the same run is replaced; a bundle of another model only with --overwrite.
 
+    The bundle's README.md is a model card in the format of the Hugging Face hub.
+
     Example: adar-deploy export runs/minesweeper --opset 17 --out bundle
+
+    Example: adar-deploy export --name board-reader --version 2.1.0 --description "Finds mines."
     """
     require("export")
     from adar_export import export_bundle
@@ -63,7 +74,16 @@ def export(
             bar.update(done, _status(found))
 
         manifest = export_bundle(
-            loaded, out, opset, precision.value, plain, on_progress=show, overwrite=overwrite
+            loaded,
+            out,
+            opset,
+            precision.value,
+            plain,
+            on_progress=show,
+            overwrite=overwrite,
+            name=name,
+            version=version,
+            description=description,
         )
     engines = _build(out) if tensorrt else []
     _note_unknown(out)
@@ -74,6 +94,7 @@ def export(
     facts = {
         "run": loaded.path,
         "bundle": out,
+        "name, version": f"{manifest.name}, {manifest.version}",
         "opset": manifest.opset,
         "precision": manifest.precision,
         "size": megabytes(manifest),

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 import onnx
@@ -13,6 +13,7 @@ import torch
 from adar_export import convergence, validate
 from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
+from adar_export.model_card import describe_model, model_card
 from adar_export.onnx_files import write_onnx_model
 from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import check_exact, check_opset
@@ -21,6 +22,7 @@ from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
+from adar_runtime.bundle import metadata, run_files
 from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
@@ -40,11 +42,15 @@ class _ExportOptions:
     opset: int
     precision: str
     plain: bool
+    name: str | None
+    version: str
+    description: str | None
 
     def check(self) -> None:
         """Raise a UsageError for options that cannot be exported, before any work is done."""
         check_opset(self.opset)
         precision_of(self.precision)
+        metadata.check_texts(self.name, self.version, self.description)
         if self.plain and self.precision != "fp32":
             raise UsageError("a plain export is always fp32: remove --precision or --plain")
 
@@ -58,6 +64,9 @@ def export_bundle(
     steps: Sequence[int] = validate.STEPS,
     on_progress: Callable[[Check | Trial], None] = lambda _: None,
     overwrite: bool = False,
+    name: str | None = None,
+    version: str = "1.0.0",
+    description: str | None = None,
 ) -> Manifest:
     """Export a run as a bundle, compare it with PyTorch, and keep it only if both agree.
 
@@ -73,13 +82,16 @@ def export_bundle(
         steps: Numbers of steps after which bundle and PyTorch are compared.
         on_progress: Receives each `Check` and each `Trial` as soon as it is done.
         overwrite: True also replaces a bundle of another run.
+        name: Name of the model; the name of the run's folder by default.
+        version: Version of the model.
+        description: What the model is for, in a few sentences; a generated one by default.
 
     Returns:
         The manifest of the bundle. `manifest.parity` and `manifest.convergence` hold the measurements.
 
     Raises:
         UsageError: If the opset or precision is not supported, if `plain` has a precision besides fp32, or if
-            the folder contains a bundle of another run.
+            the folder contains a bundle of another run. Also if name, version or description are not valid.
         ExportError: If the run is a baseline, if the bundle and PyTorch disagree, or if states overflow.
         AdarError: If the folder cannot be written, or it contains something other than a bundle.
 
@@ -89,7 +101,7 @@ def export_bundle(
         >>> manifest.parity["needed"]  # the largest relative difference  # doctest: +SKIP
         0.0004
     """
-    options = _ExportOptions(opset, precision, plain)
+    options = _ExportOptions(opset, precision, plain, name, version, description)
     options.check()
     model = adar_of(run)
     if not overwrite:
@@ -110,6 +122,7 @@ def export_bundle(
                 found = convergence.measure(bundle, own, part, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
+        (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")
     return manifest
 
 
@@ -164,11 +177,16 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
             **run.training(),
         },
         versions=_versions(),
+        name=options.name or metadata.name_from(run.path.resolve().name),
+        version=options.version,
+        created_at=metadata.creation_date((run.path / run_files.WEIGHTS).stat().st_mtime),
+        feature_schema=metadata.feature_schema(graph),
     )
+    manifest = replace(manifest, description=options.description or describe_model(manifest))
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
 
 
 def _versions() -> dict[str, str]:
     modules = {module.__name__: str(module.__version__) for module in (torch, onnx, onnxruntime)}
-    return {"adar-deploy": version("adar-deploy"), "python": platform.python_version()} | modules
+    return {"adar-deploy": version_of("adar-deploy"), "python": platform.python_version()} | modules

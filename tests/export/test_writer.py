@@ -23,7 +23,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_bundle_has_its_files_and_manifest(bundle_folder: Path) -> None:
-    assert {*contents(bundle_folder)} == {"manifest.json", "encoder.onnx", "cell.onnx", "head.onnx"}
+    models = {"encoder.onnx", "cell.onnx", "head.onnx"}
+    assert {*contents(bundle_folder)} == {"manifest.json", "README.md", *models}
     manifest = read_manifest(bundle_folder)
     assert (manifest.opset, manifest.targets, manifest.features) == (17, 2, 10)
     assert manifest.class_names == ("safe", "mine")

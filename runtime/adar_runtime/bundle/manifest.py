@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from adar_runtime.bundle import metadata
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS
 from adar_runtime.json_files import parse_json
@@ -25,6 +26,7 @@ CHECKSUM = "checksum"  # the key of the checksum in manifest.json
 LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
 LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
 LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
+OPTIONAL = metadata.FIELDS  # left out of manifest.json where a bundle has none
 LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
@@ -74,11 +76,19 @@ class Manifest:
     )  # order of convergence, and trials of the solvers
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    name: str | None = None  # this field and those below are None in bundles of older versions
+    version: str | None = None  # of the model, chosen by its author
+    created_at: str | None = None  # when the model was trained, in UTC
+    description: str | None = None
+    feature_schema: list[dict[str, Any]] | None = None  # kinds of the feature columns
     sealed: bool = True  # the manifest has a checksum of itself; older ones have none
 
     def to_dict(self) -> dict[str, Any]:
         """The content of manifest.json."""
         fields = {"schema": SCHEMA} | asdict(self)
+        for name in OPTIONAL:
+            if fields[name] is None:
+                del fields[name]
         del fields["sealed"]
         fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
@@ -130,6 +140,7 @@ class Manifest:
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
             sealed=sealed,
+            **metadata.read_metadata(raw),
         )
 
     @property
