@@ -19,6 +19,7 @@ from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
+from adar_deploy.commands.pack import pack, unpack
 from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
 from adar_deploy.commands.sign import sign
@@ -35,7 +36,7 @@ Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, build, validate, inspect, sign, verify),
+    "Make a bundle": (export, build, validate, inspect, pack, unpack, sign, verify),
     "Use a bundle": (run, bench, report),
     "This program": (doctor, completion),
 }

@@ -83,8 +83,8 @@ def bench(
     Example: adar-deploy bench --nodes 1000,10000,100000 --precision fp32 --precision fp16
     """
     from adar_runtime.backends import available
-    from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.bundle.measured_solvers import usable_solvers
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.evaluation.plots import check_drawable
 
     if plot:

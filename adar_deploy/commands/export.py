@@ -109,7 +109,7 @@ def export(
 def _note_unknown(bundle: Path) -> None:
     """Say if the bundle needs --allow-unknown-model: a plain export, or a new variant."""
     from adar_runtime.bundle import known_models
-    from adar_runtime.bundle.bundle import read_bundle
+    from adar_runtime.bundle.reading import read_bundle
 
     if not known_models.are_known(*read_bundle(bundle, allow_unknown_model=True), allow_others=True):
         print_note(

@@ -32,8 +32,8 @@ def inspect(
     Example: adar-deploy inspect bundle
     """
     from adar_runtime.backends.tensorrt.engines.sidecar import sidecars, summary
-    from adar_runtime.bundle.bundle import read_bundle
     from adar_runtime.bundle.onnx_facts import facts_of
+    from adar_runtime.bundle.reading import read_bundle
 
     manifest, contents = read_bundle(bundle, allow_unknown_model=True)
     with readable(bundle):

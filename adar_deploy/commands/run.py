@@ -37,9 +37,13 @@ def run(
     graphs: Annotated[
         list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.", readable=False)
     ],
-    bundle: Annotated[Path, typer.Option(help="Folder of an exported bundle.", readable=False)] = Path(
-        "bundle"
-    ),
+    bundle: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of an exported bundle, a file of adar-deploy pack, or hf://OWNER/NAME.",
+            readable=False,
+        ),
+    ] = Path("bundle"),
     max_steps: MaxSteps = 300,
     exit: Annotated[
         ExitRule | None,

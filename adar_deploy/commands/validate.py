@@ -41,7 +41,7 @@ def validate(
     from adar_export.writer import adar_of
     from adar_runtime import read_graph
     from adar_runtime.backends import available
-    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import BackendError, BundleError
     from adar_train.runs import find_run
 

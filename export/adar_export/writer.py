@@ -23,8 +23,8 @@ from adar_export.samples import part_of, shapes_for
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata, run_files
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph

@@ -12,8 +12,8 @@ from huggingface_hub import ModelCard
 from adar_export import export_bundle
 from adar_export.model_card import model_card
 from adar_runtime import Graph, load
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.metadata import MAX_GROUPS, feature_schema
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BundleError, ExportError, UsageError
 from adar_runtime.graph.formats import read_graph
 from adar_train import load_run

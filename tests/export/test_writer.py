@@ -9,7 +9,8 @@ import torch
 from adar_export import Check, Trial, export_bundle, writer
 from adar_export.validate import STEPS
 from adar_runtime import Graph
-from adar_runtime.bundle.bundle import load, read_manifest
+from adar_runtime.bundle.bundle import load
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BundleError, ExportError, UsageError
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.bundles import edit

@@ -7,13 +7,13 @@ from typing import Any
 
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
-from adar_runtime.bundle import known_models, memory, onnx_guard, signature
+from adar_runtime.bundle import hub, known_models, memory, signature
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.measured_solvers import measured_settings
 from adar_runtime.bundle.onnx_facts import metadata_of
-from adar_runtime.errors import BundleError, GraphError, UsageError, reason, short
-from adar_runtime.files import read_bundle_file
+from adar_runtime.bundle.pack import is_pack
+from adar_runtime.bundle.reading import read_bundle
+from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.loop import Loop, check_budget, check_kind
@@ -39,7 +39,8 @@ def load(
     """Open an exported bundle.
 
     Args:
-        path: Folder of the bundle.
+        path: Folder of the bundle, a file of `adar-deploy pack`, or "hf://owner/name", which is downloaded
+            from the Hugging Face hub.
         backend: A name from `adar_runtime.backends.BACKENDS`, or "auto" for the fastest one that works.
         threads: Threads of ONNX Runtime; one per core by default.
         rebuild: Rebuild TensorRT engines that do not fit, instead of raising an error.
@@ -60,7 +61,7 @@ def load(
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
     """
     return Bundle(
-        Path(path),
+        hub.fetch(path) if hub.is_address(path) else Path(path),
         backend,
         threads,
         rebuild=rebuild,
@@ -73,7 +74,7 @@ class Bundle:
     """An exported model that runs any graph for any budget. `load` makes one and explains the arguments.
 
     Attributes:
-        path: Folder of the bundle.
+        path: Folder or packed file of the bundle.
         manifest: The bundle's description of itself.
         backend: What runs the models.
 
@@ -105,7 +106,10 @@ class Bundle:
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
         self.backend: Backend = open_models(
-            backend, onnx_models, self.manifest, Settings(threads, path, rebuild, trusted)
+            backend,
+            onnx_models,
+            self.manifest,
+            Settings(threads, None if is_pack(path) else path, rebuild, trusted),
         )
         signature.check(self.manifest, self.backend.ports)
 
@@ -310,27 +314,3 @@ class Bundle:
             )
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
-
-
-def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest and the ONNX files that it names, checked and not yet loaded."""
-    manifest = read_manifest(path)
-    models = {name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
-    if not allow_unknown_model:
-        known_models.check(manifest, models)
-    return manifest, models
-
-
-def read_manifest(path: Path) -> Manifest:
-    """The manifest of the bundle in this folder."""
-    file = path / manifests.FILE_NAME
-    try:
-        if not file.is_file():
-            raise BundleError(
-                f"not a bundle ({manifests.FILE_NAME} not found): make one with adar-deploy export"
-            )
-        manifest = Manifest.from_json(read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8"))
-        make_rule(manifest.exit)  # refuse an invalid rule before any work is done
-    except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
-        raise BundleError(f"{path}: {reason(error)}") from error
-    return manifest
