@@ -22,6 +22,7 @@ from adar_deploy.options import (
     is_typed,
     parse_numbers,
 )
+from adar_deploy.paths import bundle_first
 
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
@@ -89,6 +90,8 @@ def bench(
 
     if plot:
         check_drawable(plot)
+    if bundle is not None and graph is not None:
+        bundle, (graph,) = bundle_first(bundle, [graph])
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
     counts = parse_numbers("threads", threads, 1) if threads else [available_cores()]
     notes: list[str] = []

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.console import Bar, print_facts, print_note, print_rows
+from adar_deploy.console import Bar, print_error, print_facts, print_note, print_rows
 from adar_deploy.formatting import metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
-from adar_deploy.paths import graph_files
+from adar_deploy.paths import bundle_first, graph_files
+from adar_deploy.signals import EXIT_GATE
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation.evaluate import Evaluation
@@ -34,6 +35,14 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")
     ] = None,
+    min_metric: Annotated[
+        float | None,
+        typer.Option(
+            max=1,
+            help="Least metric at the exit of the largest budget, such as 0.9; below it, the exit code is 3.",
+            show_default="no limit",
+        ),
+    ] = None,
     allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:
@@ -44,7 +53,11 @@ def evaluate(
     train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
     matched by name. Brackets show 95 % intervals.
 
+    Exit codes: 0 success; 2 an error; 3 the metric is below --min-metric.
+
     Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
+
+    Example: adar-deploy evaluate bundle cora.npz --budgets 50 --min-metric 0.9
     """
     from adar_runtime import read_graph
     from adar_runtime.evaluation import evaluate as evaluation
@@ -52,6 +65,7 @@ def evaluate(
     from adar_runtime.files import write_file
     from adar_runtime.graph import GRAPH
 
+    model, graphs = bundle_first(model, graphs)
     sizes = parse_budgets("budgets", budgets)
     write = evaluation.table_writer(output) if output else None
     if plot:
@@ -80,8 +94,21 @@ def evaluate(
     if output and write:
         write_file(output, write(done))
     if as_json:
-        reports = [one.to_dict() for one in done]
+        limit = {} if min_metric is None else {"min_metric": min_metric}
+        reports = [one.to_dict() | limit for one in done]
         typer.echo(json.dumps(reports[0] if len(reports) == 1 else reports))
+    if min_metric is not None:
+        _check_least(done, min_metric)
+
+
+def _check_least(done: "list[Evaluation]", least: float) -> None:
+    """Exit with the code of a gate if a graph is below the least metric. A metric that is NaN is below it."""
+    below = [one for one in done if not one.reached >= least]
+    for one in below:
+        metric = metric_title(one.metric)
+        print_error(f"{one.graph}: {metric} {percent(one.reached)} is below --min-metric {least:g}")
+    if below:
+        raise typer.Exit(EXIT_GATE)
 
 
 def _show(done: "Evaluation") -> None:

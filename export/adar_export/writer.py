@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -20,12 +21,14 @@ from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
+from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata, run_files
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
+from adar_runtime.evaluation.training_data import KEY, STATISTICS
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
@@ -121,6 +124,7 @@ def export_bundle(
             ):  # with unit steps, the total time grows with the budget: no limit exists
                 found = convergence.measure(bundle, own, part, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
+            manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
         (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")
     return manifest
@@ -174,7 +178,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
             "data": [*map(public_name, run.config["data"])],
             "run": run.path.resolve().name,
             "weights": run.fingerprint(),
-            **run.training(),
+            **_training(run),
         },
         versions=_versions(),
         name=options.name or metadata.name_from(run.path.resolve().name),
@@ -185,6 +189,14 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
     manifest = replace(manifest, description=options.description or describe_model(manifest))
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
+
+
+def _training(run: Run) -> dict[str, Any]:
+    """Return the metrics and the fingerprint of the run. The statistics have a field of their own."""
+    training = run.training()
+    if KEY in training:
+        training[KEY] = {name: value for name, value in training[KEY].items() if name != STATISTICS}
+    return training
 
 
 def _versions() -> dict[str, str]:

@@ -206,7 +206,8 @@ class Bundle:
         solver = self.solver(solver) if isinstance(solver, str) else self._checked(solver)
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
-        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, self._class_names(graph))
+        names = self._class_names(graph)
+        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, graph)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
         """Build the inputs of this bundle's models from a graph, for `backend.start`.

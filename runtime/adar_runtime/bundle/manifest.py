@@ -26,7 +26,7 @@ CHECKSUM = "checksum"  # the key of the checksum in manifest.json
 LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
 LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
 LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
-OPTIONAL = metadata.FIELDS  # left out of manifest.json where a bundle has none
+OPTIONAL = (*metadata.FIELDS, "statistics")  # left out of manifest.json where a bundle has none
 LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
@@ -81,6 +81,7 @@ class Manifest:
     created_at: str | None = None  # when the model was trained, in UTC
     description: str | None = None
     feature_schema: list[dict[str, Any]] | None = None  # kinds of the feature columns
+    statistics: dict[str, Any] | None = None  # of the training data; `evaluation.drift` checks and uses them
     sealed: bool = True  # the manifest has a checksum of itself; older ones have none
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +96,13 @@ class Manifest:
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2) + "\n"
+        """The text of manifest.json. The statistics are one line: they are thousands of numbers."""
+        fields = self.to_dict()
+        statistics = fields.pop("statistics", None)
+        text = json.dumps(fields, indent=2)
+        if statistics is not None:
+            text = f'{text.removesuffix("}").rstrip()},\n  "statistics": {json.dumps(statistics)}\n}}'
+        return text + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
@@ -140,6 +147,7 @@ class Manifest:
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
             sealed=sealed,
+            statistics=None if raw.get("statistics") is None else _take(raw, "statistics", dict),
             **metadata.read_metadata(raw),
         )
 

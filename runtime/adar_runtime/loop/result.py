@@ -1,11 +1,17 @@
 """The answer for one graph."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adar_runtime.graph import Floats, Integers
+from adar_runtime.graph import Floats, Graph, Integers
 from adar_runtime.loop.stopping import StopReason
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.drift import Drift
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +31,7 @@ class Result:
         timings: Seconds of each phase: prepare (build the inputs, encode), loop, head.
         regression: The scores are numbers, not classes.
         class_names: Name of each class [c], from the model or from a graph that describes its classes.
+        compared: The manifest and the graph that `drift` compares; None for a result without them.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -42,6 +49,20 @@ class Result:
     timings: dict[str, float]
     regression: bool = False
     class_names: tuple[str, ...] | None = None
+    compared: "tuple[Manifest, Graph] | None" = field(default=None, repr=False)
+
+    @cached_property
+    def drift(self) -> "Drift | None":
+        """How the graph differs from the training data; None if the bundle has no statistics of them.
+
+        Computed when it is first read: reading 10,000 nodes takes milliseconds.
+
+        Raises:
+            BundleError: The statistics in the bundle are damaged.
+        """
+        from adar_runtime.evaluation.drift import compare
+
+        return None if self.compared is None else compare(*self.compared, self)
 
     @property
     def seconds(self) -> float:
