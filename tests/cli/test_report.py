@@ -18,8 +18,12 @@ from tests.helpers import random_graph
 
 SECTIONS = (
     "Training",
+    "Configuration",
     "Accuracy and alignment against time and budget",
     "Predictions",
+    "Classes",
+    "Reliability of the probabilities",
+    "Beside a simple model",
     "Agreement with PyTorch",
     "Convergence and solvers",
     "Latency",
@@ -41,7 +45,9 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         self.fetched += [
-            f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "xlink:href", "data")
+            f"{tag} {name}"
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href", "data") and not (tag == "a" and value.startswith("#"))
         ]
         self.fetched += [tag] if tag in ("script", "link", "iframe", "img", "object") else []
         if tag not in ALONE:

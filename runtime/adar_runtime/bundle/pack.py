@@ -130,6 +130,8 @@ def _content(file: BinaryIO, member: Member, max_bytes: int) -> bytes:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, dict[str, Member]]]:
     """The open file and its checked list of members."""
+    if path.suffix != SUFFIX:
+        raise BundleError(f"not a packed bundle ({SUFFIX}): give the folder of a bundle, or a file of pack")
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
