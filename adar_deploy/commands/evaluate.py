@@ -88,7 +88,8 @@ def evaluate(
             done.append(evaluation.evaluate(name, group, subject, sizes, split, show))
         if plot:
             picture = plot if len(loaded) == 1 else plot.with_stem(f"{plot.stem}-{Path(name).stem}")
-            plot_curves(done[-1].curves, done[-1].part, done[-1].metric, picture)
+            last = done[-1]
+            plot_curves(last.curves, last.exits, last.part, last.metric, picture)
         if not as_json:
             _show(done[-1])
     if output and write:

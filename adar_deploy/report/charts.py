@@ -132,7 +132,7 @@ def bars(
     *,
     title: str,
     show: Callable[[float], str],
-    width: int = WIDE[0],
+    width: int = SIZE[0],
 ) -> str:
     """Horizontal bars: for each name, one bar of each series, with its value."""
     legend, rows = _legend([Line(name, [], tone=i) for i, name in enumerate(series)], width)
@@ -146,8 +146,8 @@ def bars(
         for tone, values in enumerate(series.values()):
             length = room * values[i] / high
             parts.append(
-                f'<rect class="tone-{tone}" x="{left:.1f}" y="{y:.1f}" width="{length:.1f}" height="{BAR - 2}" '
-                f'stroke="none" style="stroke-width:0"/>'
+                f'<rect class="tone-{tone} bar" x="{left:.1f}" y="{y:.1f}" width="{length:.1f}" '
+                f'height="{BAR - 2}"/>'
             )
             parts.append(_label(left + length + 6, y + BAR - 4, show(values[i]), "start"))
             y += BAR

@@ -174,7 +174,7 @@ def _how_to_run(manifest: Manifest) -> str:
     unknown = ", allow_unknown_model=True" if manifest.aggregation == "edges" else ""
     return (
         "## How to run\n\n"
-        "```sh\npip install adar-deploy\n"
+        "```sh\npip install 'adar-deploy[cpu]'\n"
         "adar-deploy run graph.npz --bundle . --output predictions.csv\n```\n\n"
         "```python\nimport adar_runtime\n\n"
         f'bundle = adar_runtime.load("."{unknown})\n'

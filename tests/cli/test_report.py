@@ -273,3 +273,19 @@ def test_roc_and_confusion_agree_with_the_oracle() -> None:
     assert np.trapezoid(hits, misses) == pytest.approx(roc_auc(score, positive), abs=1e-6)
     labels, predicted = random.integers(0, 4, (2, 100))
     assert np.array_equal(confusion(predicted, labels, 4), confusion_matrix(labels, predicted))
+
+
+def test_the_contents_lead_to_every_section(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, err = adar("report", bundle_folder, "board.npz", "--budgets", "3", "--json")
+    assert (code, err) == (0, "")
+    text, facts = (tmp_path / "report.html").read_text(), json.loads(out)
+    targets = re.findall(r'<a href="#([^"]+)">', text)
+    assert targets == re.findall(r'<section id="([^"]+)">', text)
+    assert len(targets) == len(set(targets)) >= 9
+    rows = facts["answers"]["by_class"]
+    bins = facts["answers"]["reliability"]["bins"]
+    assert sum(row["labels"] for row in rows) == sum(one["count"] for one in bins)
+    for words in ("Macro F1", "Expected calibration error", "Class balance", "● used", "ridge regression"):
+        assert words in text
+    assert 0 < facts["baseline"]["value"] <= 1

@@ -40,12 +40,14 @@ def fetch(address: str | Path) -> Path:
         raise MissingExtraError("loading a bundle from the Hugging Face hub", "hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.utils import disable_progress_bars
 
     name, revision = found.groups()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # Files in the hub's own cache are links, which a bundle may not contain; those in a local_dir are not.
     folder = cache / "adar-deploy" / "hub" / re.sub(r"[/@]", "--", str(address).partition("/")[2].strip("/"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs every attempt
+    disable_progress_bars()
     try:
         return Path(
             snapshot_download(name, revision=revision, local_dir=folder, allow_patterns=list(DOWNLOADED))
