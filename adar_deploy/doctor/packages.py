@@ -73,7 +73,8 @@ def _single_onnxruntime() -> Finding:
     found = [name for name in ONNXRUNTIMES if package_version(name)]
     if len(found) == 1:
         return Finding("packages", "one onnxruntime", State.works, found[0])
-    detail, fix = "none", f"pip install '{DISTRIBUTION}[cpu]'"
+    wanted = "gpu" if "onnxruntime-gpu" in found else "cpu"
+    detail, fix = "none", f"pip install '{DISTRIBUTION}[{wanted}]'"
     if found:
         detail = f"{' and '.join(found)} overwrite each other's files"
         fix = f"pip uninstall -y {' '.join(found)}; {fix}"

@@ -184,7 +184,8 @@ def _style(axes: Any, *, grid: bool = True) -> None:
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set(color=SOFT, fontsize=9)
     axes.set_axisbelow(True)
-    axes.grid(grid, axis="y", color=RULE, lw=0.8)
+    if grid:
+        axes.grid(axis="y", color=RULE, lw=0.8)
 
 
 def _ring(axes: Any, x: float, y: float, colour: Any) -> None:
