@@ -112,7 +112,7 @@ def _folder(model: str) -> Path:
         return packaged
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     name = model if "/" in model else f"{OWNER}/{model}"
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs every attempt

@@ -127,7 +127,7 @@ def test_a_run_alone_says_what_an_export_would_add(adar, run_folder: Path, tmp_p
     assert (code, err) == (0, "")
     assert "export the run" in out
     headings = Reader((tmp_path / "report.html").read_text()).headings
-    assert headings == [*SECTIONS[:3], SECTIONS[-1]]
+    assert headings == [*SECTIONS[:7], SECTIONS[-1]]
 
 
 def test_a_run_finds_its_bundle_by_its_weights(

@@ -40,7 +40,7 @@ def fetch(address: str | Path) -> Path:
         raise MissingExtraError("loading a bundle from the Hugging Face hub", "hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     name, revision = found.groups()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
