@@ -100,6 +100,14 @@ def test_several_training_graphs_count_together(bundle_folder: Path) -> None:
         assert drift_of([few, many], graph, bundle_folder).score < drift_of(few, many, bundle_folder).score
 
 
+def test_of_many_graphs_some_are_read(bundle_folder: Path) -> None:
+    many = [minesweeper(side=4, seed=seed) for seed in range(250)]
+    found = profile(many)
+    assert found["nodes"] == 250 * 16
+    assert found["rows"]["degree"]["count"] == 84 * 16  # every third graph
+    assert not drift_of(many, many[1], bundle_folder).is_unlike()
+
+
 def test_the_record_is_small_for_wide_graphs(bundle_folder: Path) -> None:
     assert len(profile([words(300, 20_000, 0)])["columns"]) == COLUMNS
     assert len(json.dumps(profile([words(3_000, 20_000, 0)]))) < 100_000

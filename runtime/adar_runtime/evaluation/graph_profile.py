@@ -14,6 +14,8 @@ from adar_runtime.graph import Floats, Graph, Integers, SparseRows
 
 VERSION = 1
 ROWS = 10_000  # nodes that are read, of all graphs together
+GRAPHS = 100  # graphs that are read, of more than that evenly chosen ones
+LEAST_ROWS = 100  # of each graph
 NUMBERS = 2**24  # features that are read, so that wide graphs are read from fewer nodes
 COLUMNS = 64  # columns with statistics of their own: those with the largest spread
 QUANTILES = np.arange(1, 10) / 10
@@ -32,7 +34,8 @@ def profile(graphs: Sequence[Graph], split: int = 0) -> dict[str, Any]:
     Returns:
         Sizes, one entry per kept column and per statistic of `OF_ROWS`, and the class shares.
     """
-    views = [GraphView(graph, ROWS // len(graphs)) for graph in graphs]
+    chosen = graphs[:: -(-len(graphs) // GRAPHS)]
+    views = [GraphView(graph, ROWS // len(chosen)) for graph in chosen]
     means, squares = (sum(each) / len(views) for each in zip(*(v.moments() for v in views), strict=True))
     spread = np.maximum(squares - means**2, 0)
     kept = np.sort(np.argsort(-spread, kind="stable")[:COLUMNS])
@@ -95,7 +98,7 @@ class GraphView:
 
     def __init__(self, graph: Graph, rows: int = ROWS) -> None:
         self._graph = graph
-        most = max(100, min(rows, NUMBERS // graph.width))
+        most = max(LEAST_ROWS, min(rows, NUMBERS // graph.width))
         random = np.random.default_rng(0)
         few = graph.nodes <= most
         self._rows: Integers = (
