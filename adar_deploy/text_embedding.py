@@ -40,9 +40,10 @@ class Embedder:
         if find_spec("sentence_transformers") is None:
             raise MissingExtraError("embedding texts", "text")
         from sentence_transformers import SentenceTransformer
-        from transformers.utils.logging import disable_progress_bar
+        from transformers.utils import logging as transformers_logging
 
-        disable_progress_bar()  # this program has a bar of its own
+        silence: Any = transformers_logging.disable_progress_bar  # it has no types
+        silence()  # this program has a bar of its own
         folder = _folder(model)
         try:
             self._model: Any = SentenceTransformer(
