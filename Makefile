@@ -34,7 +34,8 @@ install: $(VENV)/installed  ## create .venv with everything
 
 demo: $(VENV)/demo-installed  ## train, export and run on the built-in graph, in build/demo; installs what it needs
 	rm -rf build/demo && mkdir -p build/demo
-	cd build/demo && ../../$(BIN)/adar-deploy train
+	@echo "The demo trains for 200 epochs (--preset quick); the default recipe is slower and more accurate."
+	cd build/demo && ../../$(BIN)/adar-deploy train --preset quick
 	cd build/demo && ../../$(BIN)/adar-deploy export --opset 17
 	cd build/demo && ../../$(BIN)/adar-deploy run runs/minesweeper/graph.pt --max-steps 300
 

@@ -9,9 +9,11 @@ from adar_deploy.console import Bar, print_facts, print_rows
 from adar_deploy.formatting import percent, plain
 
 if TYPE_CHECKING:
+    from adar_export import Check, Trial
     from adar_runtime.backends.tensorrt.engines.build import BuildOptions
     from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
     from adar_runtime.bundle.manifest import Manifest
+    from adar_train import Run
 
 ENGINES = 4  # encoder, cell, head, and the clock of the loop on the GPU
 EXPORT_CHECKS = 50  # comparisons and trials of an export, roughly: the export itself finds the exact number
@@ -50,6 +52,29 @@ def build_with_bar(bundle: Path, options: "BuildOptions") -> "list[Sidecar]":
             bar.update(len(started) - 1 + done, f"{model}  {phase}")
 
         return build_engines(bundle, manifest, onnx_models, options, show)
+
+
+def export_with_bar(run: "Run", out: Path, *, shown: bool = True, **options: Any) -> "Manifest":
+    """Export a run while a bar shows the comparisons. `options` are those of `adar_export.export_bundle`."""
+    import adar_export
+
+    with Bar("compare with PyTorch", EXPORT_CHECKS, shown=shown) as bar:
+        done = 0
+
+        def show(found: "Check | Trial") -> None:
+            nonlocal done
+            done += 1
+            bar.update(done, _status(found))
+
+        return adar_export.export_bundle(run, out, on_progress=show, **options)
+
+
+def _status(found: "Check | Trial") -> str:
+    from adar_export import Check
+
+    if isinstance(found, Check):
+        return f"{found.steps} steps: difference {found.relative:.0e}"
+    return f"{found.solver}, {found.calls} calls: difference {found.change:.0e}"
 
 
 def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:

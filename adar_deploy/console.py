@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from adar_deploy.notebook_bar import NotebookBar
+
 # No emoji: rich would replace ":100:" in a name or profile by a picture.
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
@@ -144,11 +146,15 @@ def print_next(*words: object) -> None:
 
 
 class Bar:
-    """Progress on stderr: a bar that disappears at the end or, in a log file, a line from time to time."""
+    """Progress on stderr: a bar that disappears at the end or, in a log file, a line from time to time.
+
+    In a notebook, it is an output of the cell.
+    """
 
     def __init__(self, title: str, total: float, *, counted: bool = True, shown: bool = True) -> None:
         self.shown = shown
-        self.moves = shown and err.is_terminal
+        self.moves = shown and err.is_terminal and not err.is_jupyter
+        self._notebook = NotebookBar(title, total) if shown and err.is_jupyter else None
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None if err.width >= WIDE else 8),
@@ -168,9 +174,13 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+        if self._notebook is not None:
+            self._notebook.close()
 
     def update(self, completed: float, status: str) -> None:
-        if self.moves:
+        if self._notebook is not None:
+            self._notebook.update(completed, status)
+        elif self.moves:
             self._progress.update(self._task, completed=completed, status=status)
         elif self.shown:
             self._log.update(completed, status)
@@ -194,7 +204,9 @@ class _Log:
         self._printed, self._tenth = now, tenth
         share = min(1.0, completed / self._total)
         done = f"{int(completed):,}/{int(self._total):,}" if self._counted else f"{share:.0%}"
-        line = f"{self._title}  {done}  {status}  after {now - self._started:.0f} s"
+        seconds = now - self._started
+        left = f", about {seconds * (1 / share - 1):.0f} s left" if 0 < share < 1 else ""
+        line = f"{self._title}  {done}  {status}  after {seconds:.0f} s{left}"
         err.print(line, markup=False, soft_wrap=True)
 
 

@@ -3,13 +3,22 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from adar_runtime.formatting import exit_rule, metric_title, percent, plain, predicted
+
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
 
-
-def percent(share: float) -> str:
-    """0.9542 is "95.42 %"."""
-    return f"{100 * share:.2f} %"
+__all__ = [
+    "exit_rule",
+    "megabytes",
+    "metric_title",
+    "outputs_of",
+    "percent",
+    "plain",
+    "predicted",
+    "seconds",
+    "with_interval",
+]
 
 
 def with_interval(share: float, found: Mapping[str, Any] | None, unit: str | None = None) -> str:
@@ -33,35 +42,6 @@ def outputs_of(level: str) -> str:
 def seconds(value: float) -> str:
     """A duration with its unit: seconds, or milliseconds where it is shorter than one second."""
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.3g} ms"
-
-
-def metric_title(name: str) -> str:
-    """The usual spelling of a metric."""
-    return {"roc_auc": "ROC-AUC", "accuracy": "accuracy", "r2": "R²"}.get(name, name)
-
-
-def plain(value: Any) -> str:
-    """A setting: yes or no, a rounded number, or a list with slashes."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return "/".join(map(plain, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def exit_rule(settings: Mapping[str, Any]) -> str:
-    """A stop rule and its settings: "time, t 0.69"."""
-    rest = {name: value for name, value in settings.items() if name != "rule"}
-    return ", ".join([str(settings.get("rule")), *(f"{name} {plain(value)}" for name, value in rest.items())])
-
-
-def predicted(count: int | None, level: str, *, regression: bool) -> str:
-    """What a model predicts: "7 classes for each node", or "1 number …"; None means any number of classes."""
-    if count == 0:
-        return "nothing: no labels"
-    singular, plural = ("number", "numbers") if regression else ("class", "classes")
-    what = plural if count is None else f"{count:,} {singular if count == 1 else plural}"
-    return f"{what} for each {level}"
 
 
 def megabytes(manifest: "Manifest") -> str:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from adar_runtime import AdarError, Bundle, Graph, Result, Solver, Step, StopRule
     from adar_runtime.evaluation.drift import Drift
     from adar_runtime.evaluation.uncertainty import Estimate
+    from adar_runtime.graph import Integers
+    from adar_runtime.graph.formats.node_list import NodeList
     from adar_runtime.prediction_files import Writer
 
 
@@ -32,6 +34,7 @@ class Success:
     unscored: str = ""  # why there is no metric although the graph has labels
     written: tuple[Path, ...] = ()
     drift: "Drift | None" = None  # None where the bundle has no statistics of the training data
+    chosen: "Integers | None" = None  # the nodes whose predictions are written; None for all
 
     def summary(self) -> dict[str, Any]:
         """The JSON object."""
@@ -102,6 +105,7 @@ class Inference:
     budget: int
     rule: "StopRule"
     solver: "Solver"
+    nodes: "NodeList | None" = None  # the nodes whose predictions are written; None for all
 
     @property
     def end_time(self) -> float:
@@ -115,6 +119,7 @@ class Inference:
 
         if isinstance(graph, AdarError):
             raise graph
+        chosen = None if self.nodes is None else self.nodes.find(graph)
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
         for step in loop:
             on_step(step)
@@ -127,6 +132,7 @@ class Inference:
             level=graph.level,
             result=result,
             drift=result.drift,
+            chosen=chosen,
             **self._score(graph, result),
         )
 
@@ -185,12 +191,11 @@ class OutputFiles:
 
         result, predictions, plot = done.result, self.predictions[index], self.plots[index]
         if predictions and self.write:
-            write_file(predictions, self.write(result.predictions, result.probabilities, result.class_names))
+            chosen = result if done.chosen is None else result.select(done.chosen)
+            write_file(predictions, self.write(chosen))
         if plot:
-            from adar_runtime.evaluation.plots import plot_run
-
-            plot_run(result, plot)
-        without_scores = replace(result, scores=result.scores[:0].copy(), compared=None)
+            result.plot(plot)
+        without_scores = replace(result, scores=result.scores[:0].copy(), ids=None, compared=None)
         return replace(
             done, result=without_scores, written=tuple(path for path in (predictions, plot) if path)
         )

@@ -10,7 +10,6 @@ from adar_deploy.paths import run_folders
 from adar_runtime.bundle.run_files import CONFIG, WEIGHTS, find_weights, has_weights
 
 if TYPE_CHECKING:
-    from adar_runtime import Bundle
     from adar_runtime.bundle.manifest import Manifest
     from adar_runtime.evaluation.evaluate import Subject
 
@@ -129,25 +128,7 @@ def open_subject(path: Path, *, allow_unknown_model: bool = False) -> "Subject":
 def _open_bundle(path: Path, allow_unknown_model: bool) -> "Subject":
     from adar_runtime import load
 
-    return subject_of(load(path, allow_unknown_model=allow_unknown_model))
-
-
-def subject_of(bundle: "Bundle") -> "Subject":
-    """A loaded bundle, ready to evaluate."""
-    from adar_runtime.evaluation.curves import run_moments
-    from adar_runtime.evaluation.evaluate import Subject
-
-    manifest = bundle.manifest
-    return Subject(
-        run=lambda graph, budget: run_moments(bundle, graph, budget),
-        make_rule=bundle.stop_rule,
-        features=manifest.features,
-        level=manifest.level,
-        regression=manifest.regression,
-        targets=manifest.targets,
-        class_names=manifest.class_names,
-        training=manifest.training,
-    )
+    return load(path, allow_unknown_model=allow_unknown_model).subject()
 
 
 def _open_run(path: Path) -> "Subject":
@@ -170,4 +151,5 @@ def _open_run(path: Path) -> "Subject":
         class_names=run.class_names(),
         any_budget=run.model.any_budget,
         training=run.training(),
+        feature_encoding=run.feature_encoding(),
     )

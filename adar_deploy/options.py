@@ -6,6 +6,7 @@ solvers and stop rules: one that is added there needs no change here.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -169,6 +170,62 @@ def with_settings(*groups: RegistryOptions) -> Callable[[Callable[..., None]], C
         return command
 
     return decorate
+
+
+def with_options_of(function: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace `**options` of a command by the options of the function that does its work.
+
+    Parameters without typer's annotations are for callers in Python, and are no options.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own, theirs = inspect.signature(command), inspect.signature(function)
+        shared = [one for one in theirs.parameters.values() if hasattr(one.annotation, "__metadata__")]
+        others = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*shared, *others)]
+        command.__signature__ = own.replace(parameters=keywords)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def parsed_options(command: Callable[..., None], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a command, from those that a caller in Python gives by name. None means not given.
+
+    They are parsed as if they were typed, so that types, ranges and defaults are those of the command.
+    """
+    from adar_deploy.usage_errors import TyperUsageError, reworded
+    from adar_runtime.errors import UsageError
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    parser: Any = typer.main.get_command(app)
+    known = {one.name: one for one in parser.params if one.name != "as_json"}
+    typed: list[str] = []
+    for name, value in given.items():
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise UsageError(
+                f"{command.__name__} has no option {name!r}{hint}: choose from {', '.join(known)}"
+            )
+        typed += _as_typed(known[name], value)
+    try:
+        return dict(parser.make_context(command.__name__, typed).params)
+    except TyperUsageError as error:
+        raise UsageError(f"{command.__name__}: {reworded(error)}") from error
+
+
+def _as_typed(option: Any, value: Any) -> list[str]:
+    """An option and its value in the words of the command line."""
+    name = option.opts[0]
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        no = option.secondary_opts
+        return [name] if value else no[:1]
+    values = value if isinstance(value, list | tuple | set) else [value]
+    return [str(one) if option.param_type_name == "argument" else f"{name}={one}" for one in values]
 
 
 def is_typed(ctx: typer.Context, parameter: str) -> bool:

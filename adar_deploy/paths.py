@@ -1,7 +1,7 @@
 """Which files the commands read and write."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
@@ -56,6 +56,35 @@ def is_graph_file(path: Path) -> bool:
     from adar_runtime.graph.formats import FORMATS
 
     return path.suffix in FORMATS
+
+
+def training_names(
+    given: list[str], validate_on: list[str], in_memory: Container[str]
+) -> tuple[list[str], int]:
+    """The names of all graphs to train on, those to validate on at the end, and the number of the latter.
+
+    A folder stands for the graph files in it. Names in `in_memory` are no paths.
+    """
+    from adar_runtime.errors import UsageError
+
+    def expand(name: str) -> list[str]:
+        return [name] if name in in_memory else _expand(name)
+
+    last = [name for one in validate_on for name in expand(one)]
+    held = {Path(name).resolve() for name in last}
+    names = [name for one in given for name in expand(one) if Path(name).resolve() not in held]
+    if not names:
+        raise UsageError("--validate-on leaves no graph to train on: give another graph")
+    return names + last, len(last)
+
+
+def _expand(name: str) -> list[str]:
+    """The graph files of a folder; any other name unchanged."""
+    from adar_runtime.graph.synthetic import FAMILIES
+
+    if name in FAMILIES or not Path(name).is_dir():
+        return [name]
+    return [str(file) for file in graph_files([Path(name)])]
 
 
 def output_paths(

@@ -12,13 +12,10 @@ from adar_deploy.formatting import exit_rule, metric_title, outputs_of, percent,
 MAX_GRAPHS = 10  # in the table after training; metrics.json has all
 
 
-def settings_line(settings: dict[str, Any]) -> str:
-    """Settings of a candidate in one line."""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
-
-
 def _search_facts(metrics: dict[str, Any]) -> dict[str, str]:
-    """What the search of --preset accurate chose, and its cost."""
+    """What the search of the default recipe chose, and its cost."""
+    from adar_train.search import settings_line
+
     if "search_epochs" not in metrics:
         return {}
     return {

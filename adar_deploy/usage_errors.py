@@ -45,12 +45,18 @@ class NamedCommand(TyperCommand):
             raise
 
 
-def usage_message(error: Any) -> str:
-    """The command, what is wrong, and where to look; empty where typer has already printed the help."""
-    message = error.format_message()
-    if not message:
-        return ""
+def reworded(error: Any) -> str:
+    """What is wrong, in our words."""
+    message: str = error.format_message()
     for theirs, ours in REWORDED:
         message = re.sub(theirs, ours, message)
+    return message
+
+
+def usage_message(error: Any) -> str:
+    """The command, what is wrong, and where to look; empty where typer has already printed the help."""
+    message = reworded(error)
+    if not message:
+        return ""
     command = error.ctx.command_path if error.ctx else "adar-deploy"
     return f"{command}: {message[0].lower()}{message[1:]}; see {command} --help"

@@ -36,6 +36,8 @@ KEYS = (
     "class_names",
     "pairs",
     "level",
+    "ids",
+    "feature_encoding",
     "x_indptr",
     "x_shape",
 )

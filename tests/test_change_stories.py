@@ -105,7 +105,7 @@ def rebuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
     def call(*words: object) -> Result:
         for name in ("adar_deploy.options", "adar_deploy.commands.run"):
-            monkeypatch.delitem(sys.modules, name)
+            monkeypatch.delitem(sys.modules, name, raising=False)
         app = typer.Typer()
         app.command()(importlib.import_module("adar_deploy.commands.run").run)
         return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "200"})

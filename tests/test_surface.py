@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
+import adar_deploy
 import adar_export
 import adar_runtime
 import adar_train
 
-PACKAGES = (adar_runtime, adar_train, adar_export)
+PACKAGES = (adar_deploy, adar_runtime, adar_train, adar_export)
 EXPORTED = [(package, name) for package in PACKAGES for name in package.__all__]
 
 
 def test_public_names() -> None:
+    assert sorted(adar_deploy.__all__) == [
+        "AdarError", "Bundle", "Graph", "Result", "TrainedModel", "as_graph", "load", "read_graph", "train",
+        "write_graph",
+    ]  # fmt: skip
     assert sorted(adar_runtime.__all__) == [
         "AdamsBashforth2", "Adaptive", "AdarError", "AtTime", "Bundle", "Converged", "Euler", "Final",
         "Graph", "Loop", "Peak", "Result", "Solver", "SparseRows", "Step", "StopReason", "StopRule", "load",

@@ -1,30 +1,37 @@
 """The command `adar-deploy evaluate`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.console import Bar, print_error, print_facts, print_note, print_rows
+from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
 from adar_deploy.formatting import metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files
 from adar_deploy.signals import EXIT_GATE
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
+    from adar_runtime import Graph
     from adar_runtime.evaluation.evaluate import Evaluation
 
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 
 
+@with_tables
 def evaluate(
     ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
     graphs: Annotated[
         list[Path],
-        typer.Argument(help="Graph files with labels (.npz or .pt), or folders of them.", readable=False),
+        typer.Argument(
+            help="Graph files with labels (.npz or .pt), folders of them, or a table of nodes.",
+            readable=False,
+        ),
     ],
     budgets: Annotated[str, typer.Option(help="Step budgets, comma-separated.")] = BUDGETS,
     split: Split = 0,
@@ -43,6 +50,7 @@ def evaluate(
             show_default="no limit",
         ),
     ] = None,
+    tables: TableOptions = NO_TABLES,
     allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:
@@ -58,24 +66,29 @@ def evaluate(
     Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
 
     Example: adar-deploy evaluate bundle cora.npz --budgets 50 --min-metric 0.9
+
+    Example: adar-deploy evaluate bundle nodes.csv --edges edges.csv
     """
-    from adar_runtime import read_graph
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
-    from adar_runtime.graph import GRAPH
 
     model, graphs = bundle_first(model, graphs)
-    sizes = parse_budgets("budgets", budgets)
+    sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
+    tables.check(files)
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_drawable(plot)
     allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
-    loaded = {str(path): [read_graph(path)] for path in graph_files(graphs)}
-    if subject.level == GRAPH:  # one label per graph: all graphs are scored together
-        loaded = {", ".join(map(str, graphs)): [graph for group in loaded.values() for graph in group]}
+
+    def read(path: Path) -> "Graph":
+        note = partial(print_note, to=err)
+        return tables.read_for_model(path, model, subject.feature_encoding, note)
+
+    read_files = {str(path): read(path) for path in files}
+    loaded = evaluation.grouped(read_files, subject.level, ", ".join(map(str, graphs)))
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0

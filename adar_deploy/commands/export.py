@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.bundle_output import EXPORT_CHECKS, build_with_bar, show_engines, show_parity
-from adar_deploy.console import Bar, err, print_facts, print_next, print_note
+from adar_deploy.bundle_output import build_with_bar, export_with_bar, show_engines, show_parity
+from adar_deploy.console import err, print_facts, print_next, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import megabytes
 from adar_deploy.options import Overwrite, PrecisionName
 from adar_deploy.paths import RUNS
 
 if TYPE_CHECKING:
-    from adar_export import Check, Trial
     from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
 
 
@@ -58,33 +57,23 @@ def export(
     Example: adar-deploy export --name board-reader --version 2.1.0 --description "Finds mines."
     """
     require("export")
-    from adar_export import export_bundle
     from adar_runtime.bundle.run_files import GRAPH
     from adar_train.runs import load_run, newest_run
 
     if tensorrt:
         _check_engines(plain=plain)
     loaded = load_run(run or newest_run(RUNS))
-    with Bar("compare with PyTorch", EXPORT_CHECKS) as bar:
-        done = 0
-
-        def show(found: "Check | Trial") -> None:
-            nonlocal done
-            done += 1
-            bar.update(done, _status(found))
-
-        manifest = export_bundle(
-            loaded,
-            out,
-            opset,
-            precision.value,
-            plain,
-            on_progress=show,
-            overwrite=overwrite,
-            name=name,
-            version=version,
-            description=description,
-        )
+    manifest = export_with_bar(
+        loaded,
+        out,
+        opset=opset,
+        precision=precision.value,
+        plain=plain,
+        overwrite=overwrite,
+        name=name,
+        version=version,
+        description=description,
+    )
     engines = _build(out) if tensorrt else []
     _note_unknown(out)
 
@@ -135,11 +124,3 @@ def _build(bundle: Path) -> "list[Sidecar]":
     from adar_runtime.backends.tensorrt.engines.build import BuildOptions
 
     return build_with_bar(bundle, BuildOptions())
-
-
-def _status(found: "Check | Trial") -> str:
-    from adar_export import Check
-
-    if isinstance(found, Check):
-        return f"{found.steps} steps: difference {found.relative:.0e}"
-    return f"{found.solver}, {found.calls} calls: difference {found.change:.0e}"

@@ -96,6 +96,7 @@ def _overview(
         "size": f"{megabytes(manifest)}, {sum(f.parameters for f in facts.values()):,} parameters",
         "stop rule": exit_rule(manifest.exit),
         "alignment": manifest.alignment,
+        **({"smoothing": f"rounds: {manifest.smoothing}"} if manifest.smoothing else {}),
         "trained on": ", ".join(map(str, training.get("data", []))) or "unknown",
         **({metric_title(training.get("metric", "metric")): ", ".join(scores)} if scores else {}),
         "checksums": "all files" if manifest.sealed else "ONNX files only, not the manifest",

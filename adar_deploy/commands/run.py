@@ -1,7 +1,7 @@
 """The command `adar-deploy run`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from adar_deploy.options import (
 )
 from adar_deploy.paths import graph_files, is_model
 from adar_deploy.signals import EXIT_USER_ERROR
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Graph
@@ -32,12 +33,14 @@ SOLVER, BACKEND = SolverName("euler"), Backend("auto")
 
 
 @with_settings(RULE_OPTIONS, SOLVER_OPTIONS)
+@with_tables
 def run(
     ctx: typer.Context,
     graphs: Annotated[
         list[Path],
         typer.Argument(
-            help="Graph files (.npz or .pt), or folders of them. A bundle may be the first.", readable=False
+            help="Graph files (.npz or .pt), folders of them, or a table of nodes. A bundle may come first.",
+            readable=False,
         ),
     ],
     bundle: Annotated[
@@ -71,10 +74,19 @@ def run(
             help="Write predictions: .npz, .csv, .json or .parquet. {name} stands for the graph's name.",
         ),
     ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write these nodes only: a file with one node id per line, or row numbers if the graph has "
+            "no ids.",
+            readable=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Plot the alignment against t: .png or .svg. {name} as in --output."),
     ] = None,
+    tables: TableOptions = NO_TABLES,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list for several graphs.")
@@ -89,15 +101,22 @@ def run(
 
     Example: adar-deploy run bundle graph.npz --max-steps 300 --output predictions.csv
 
+    Example: adar-deploy run nodes.csv --edges edges.csv --output predictions.csv
+
     Example: adar-deploy run graphs/ --solver ab2 --output answers/{name}.csv
     """
     from adar_runtime import load
     from adar_runtime.backends import TENSORRT
-    from adar_runtime.errors import AdarError
+    from adar_runtime.errors import AdarError, UsageError
+    from adar_runtime.graph.formats.node_list import NodeList
 
+    if nodes is not None and output is None:
+        raise UsageError("--nodes chooses the rows of the file of predictions: add --output")
+    chosen = None if nodes is None else NodeList.read(nodes)
     for_solver = SOLVER_OPTIONS.settings(str(solver), settings)
     bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs)
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
+    tables.check(files)
     outputs = OutputFiles.plan(files, output, plot, several=several)
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
     opened = load(
@@ -114,13 +133,20 @@ def run(
         budget=max_steps,
         rule=opened.stop_rule(rule, **RULE_OPTIONS.settings(rule, settings)),
         solver=opened.solver(str(solver), **for_solver),
+        nodes=chosen,
     )
+
+    def read(path: Path) -> "Graph":
+        encoding = opened.manifest.feature_encoding
+        return tables.read_for_model(path, bundle, encoding, notes.append)
+
     calls = for_solver.get("calls", 0)
     if calls > max_steps >= 1 and not quiet:
         print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
     results: list[Success | Failure] = []
+    notes: list[str] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
-        for index, (path, graph) in enumerate(zip(files, _prefetch(files), strict=True)):
+        for index, (path, graph) in enumerate(zip(files, _prefetch(files, read), strict=True)):
             try:
                 status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
                 results.append(outputs.save(index, inference.run(path, graph, status)))
@@ -128,6 +154,8 @@ def run(
                 if not several:
                     raise
                 results.append(Failure(path, str(error)))
+    for text in [] if quiet else notes:
+        print_note(text, to=err)
     _show(results, several=several, quiet=quiet, as_json=as_json)
     if any(isinstance(one, Failure) for one in results):
         raise typer.Exit(EXIT_USER_ERROR)
@@ -148,18 +176,18 @@ def _bundle_and_graphs(ctx: typer.Context, bundle: Path, graphs: list[Path]) -> 
     return models[0], rest
 
 
-def _prefetch(files: "list[Path]") -> "Iterator[Graph | AdarError]":
+def _prefetch(files: "list[Path]", read: "Callable[[Path], Graph]") -> "Iterator[Graph | AdarError]":
     """Each graph, or its error, read while the graph before is processed."""
-    from adar_runtime import AdarError, read_graph
+    from adar_runtime import AdarError
     from adar_runtime.loop.prefetch import prefetch
 
-    def read(path: Path) -> "Graph | AdarError":
+    def attempt(path: Path) -> "Graph | AdarError":
         try:
-            return read_graph(path)
+            return read(path)
         except AdarError as error:
             return error
 
-    return prefetch(map(read, files))
+    return prefetch(map(attempt, files))
 
 
 def _show(results: "list[Success | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:

@@ -5,6 +5,7 @@ commands. Links in the documents point to files of the repository; a hook turns 
 """
 
 import ast
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -38,7 +39,7 @@ def brought_in() -> dict[str, str]:
         for path in sorted((ROOT / folder).glob("*.md")):
             name = "index.md" if path.stem == "README" else path.name
             found[f"{folder}/{path.name}"] = f"{folder}/{name}"
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in PAGES):
         found[f"examples/{path.name}"] = f"examples/{path.stem}.md"
     return found
 
@@ -78,7 +79,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/."""
     for source, page in brought_in().items():
         text = (ROOT / source).read_text()
-        content = _example(text, source) if source.endswith(".py") else text
+        content = PAGES.get(Path(source).suffix, lambda text, _: text)(text, source)
         files.append(File.generated(config, page, content=content))
     for page, content in command_pages().items():
         files.append(File.generated(config, page, content=content))
@@ -89,6 +90,20 @@ def _example(code: str, source: str) -> str:
     """The page of an example: its docstring, then its code."""
     title, _, rest = (ast.get_docstring(ast.parse(code)) or source).partition("\n")
     return f"# {title.rstrip('.')}\n\n{rest.strip()}\n\n`{source}`:\n\n```python\n{code}```\n"
+
+
+def _notebook(text: str, source: str) -> str:
+    """The page of a notebook: its cells in order."""
+    cells = json.loads(text)["cells"]
+    parts = [
+        f"```python\n{cell['source']}\n```" if cell["cell_type"] == "code" else cell["source"]
+        for cell in cells
+    ]
+    return "\n\n".join([parts[0], f"`{source}`:", *parts[1:]]) + "\n"
+
+
+PAGES = {".py": _example, ".ipynb": _notebook}
+"""Suffix of an example -> function that makes its page."""
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adar_deploy.formatting import metric_title
-from adar_deploy.model_folders import subject_of
 from adar_deploy.report.charts import Axis, Line, Mark, line_chart, svg
 from adar_deploy.report.model_sections import PERCENT
 from adar_deploy.report.page import style
@@ -45,7 +44,7 @@ def main() -> None:
 
 def measured(bundle: Bundle, graph: Graph) -> Evaluation:
     """Score every step of every budget on the test labels."""
-    return evaluate("graph", [graph], subject_of(bundle), BUDGETS, bundle.split_for(graph))
+    return evaluate("graph", [graph], bundle.subject(), BUDGETS, bundle.split_for(graph))
 
 
 def alignment(found: Evaluation) -> str:

@@ -182,7 +182,7 @@ class PlainAdaR(Model):
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """Yield the state at each of `times`, like `AdaR.trajectory`."""
         self.start.cell.velocity.dropout.redraw()  # the plain velocity has the same dropout
-        state = self.start.encode(graph.features, graph.target_features)
+        state = self.start.first_state(graph)
         yield state
         for now, then in pairwise(times):
             step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)

@@ -74,6 +74,8 @@ def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
         class_names=graph.class_names,
         pairs=pairs,
         level=graph.level,
+        ids=None if graph.ids is None else graph.ids[nodes],
+        feature_encoding=graph.feature_encoding,
     )
 
 

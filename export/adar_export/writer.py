@@ -25,6 +25,7 @@ from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata, run_files
+from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
@@ -34,6 +35,7 @@ from adar_runtime.graph import Graph
 from adar_train.model import AdaR
 from adar_train.runs import Run, public_name
 
+OPSET = 17
 EXIT = {"rule": "peak", "patience": 10}
 THREADS = 1  # of ONNX Runtime: the compared graphs are too small for more threads to help
 
@@ -60,8 +62,8 @@ class _ExportOptions:
 
 def export_bundle(
     run: Run,
-    out: Path,
-    opset: int = 17,
+    out: str | Path,
+    opset: int = OPSET,
     precision: str = "fp32",
     plain: bool = False,
     steps: Sequence[int] = validate.STEPS,
@@ -104,7 +106,7 @@ def export_bundle(
         >>> manifest.parity["needed"]  # the largest relative difference  # doctest: +SKIP
         0.0004
     """
-    options = _ExportOptions(opset, precision, plain, name, version, description)
+    out, options = Path(out), _ExportOptions(opset, precision, plain, name, version, description)
     options.check()
     model = adar_of(run)
     if not overwrite:
@@ -128,6 +130,16 @@ def export_bundle(
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
         (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")
     return manifest
+
+
+def open_unmeasured(run: Run, folder: Path) -> Bundle:
+    """Write the ONNX models of a run to a folder and open them, without comparing them with PyTorch.
+
+    The predictions are those of the bundle that `export_bundle` writes with its default options.
+    """
+    options = _ExportOptions(OPSET, "fp32", plain=False)
+    _write(folder, run, adar_of(run), run.graph(), options)
+    return Bundle(folder, made_here=True)
 
 
 def _check_same_run(out: Path, run: Run) -> None:
@@ -170,10 +182,12 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         level=config.level,
         regression=config.regression,
         unit_step=config.unit_step,
+        smoothing=config.smoothing,
         alignment=config.alignment,
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         class_names=graph.class_names if config.targets else None,
+        feature_encoding=graph.feature_encoding,
         training={
             "data": [*map(public_name, run.config["data"])],
             "run": run.path.resolve().name,

@@ -1,23 +1,27 @@
 """All errors that a user can cause. The command line prints the message as one line and exits with code 2.
 
 AdarError
-├── UsageError         an option or argument is invalid
-├── MissingExtraError  an optional package is not installed
-├── GraphError         a graph or a graph file cannot be used
-│   └── LabelsError    the labels do not match the model
-├── RunFolderError     a folder is not a training run
-├── BundleError        a folder is not a bundle, or the bundle was changed
-├── ExportError        a model cannot be exported, or its export gives different results
-├── EngineError        a TensorRT engine cannot be built
-├── BackendError       a backend does not work on this machine
-│   └── ProfileError   a graph is outside the sizes that the TensorRT engines were built for
-└── DivergedError      the numbers are no longer finite
+├── UsageError           an option or argument is invalid
+├── MissingExtraError    an extra of adar-deploy is not installed
+├── MissingPackageError  a package that a method converts to, such as pandas, is not installed
+├── GraphError           a graph or a graph file cannot be used
+│   └── LabelsError      the labels do not match the model
+├── RunFolderError       a folder is not a training run
+├── BundleError          a folder is not a bundle, or the bundle was changed
+├── ExportError          a model cannot be exported, or its export gives different results
+├── EngineError          a TensorRT engine cannot be built
+├── BackendError         a backend does not work on this machine
+│   └── ProfileError     a graph is outside the sizes that the TensorRT engines were built for
+└── DivergedError        the numbers are no longer finite
 
 AdarWarning is not an error: the result is usable, but a part of the input was not used or may mean something
 else. The command line prints it as one line to stderr.
 """
 
+import sys
 import warnings
+from importlib import import_module
+from typing import Any
 
 
 class AdarError(Exception):
@@ -42,6 +46,10 @@ class MissingExtraError(AdarError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs more than is installed: pip install 'adar-deploy[{extra}]'")
+
+
+class MissingPackageError(AdarError):
+    """A package that a method converts to, such as pandas, is not installed."""
 
 
 class GraphError(AdarError):
@@ -85,8 +93,19 @@ class AdarWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Give an AdarWarning. It names the caller of the function that was called from outside the package."""
-    warnings.warn(AdarWarning(message), stacklevel=3)
+    """Give an AdarWarning. It names the line of the program that called one of our packages."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("adar_"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(AdarWarning(message), stacklevel=level - 1)
+
+
+def import_package(name: str, purpose: str) -> Any:
+    """Import an optional package, or raise a MissingPackageError with the command that installs it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingPackageError(f"{purpose} needs {name}: pip install {name}") from error
 
 
 def short(value: object, longest: int = 100) -> str:

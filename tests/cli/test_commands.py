@@ -239,7 +239,7 @@ def test_sparse_features_train_without_a_warning(tmp_path: Path) -> None:
         labels=np.arange(30) % 3,
     )
     write_graph(tmp_path / "g.npz", with_split(graph))
-    options = ["--epochs", "1", "--hidden", "4", "--proxies", "2", "--train-steps", "1", "--json"]
+    options = ["--epochs", "1", "--hidden", "4", "--proxies", "2", "--no-search", "--json"]
     command = [sys.executable, "-m", "adar_deploy", "train", "g.npz", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from adar_deploy import console
-from adar_deploy.commands.data.convert import Labels
 from adar_deploy.commands.data.make import FamilyName
+from adar_deploy.table_options import Labels
 from adar_runtime import Graph, read_graph, write_graph
 from adar_runtime.graph.formats import LABEL_KINDS
 from adar_runtime.graph.synthetic import FAMILIES
@@ -135,10 +135,10 @@ def test_the_next_command_is_one_that_a_shell_takes(adar) -> None:
         ("make chain -o g.xlsx", "ends in .npz or .pt"),
         ("make chain -o made", "is a folder"),
         ("convert g.npz g.npz", "is the input graph"),
-        ("convert g.npz h.npz --label z", "omit --label and --labels"),
-        ("convert g.npz h.npz --labels numbers", "omit --label and --labels"),
+        ("convert g.npz h.npz --label z", "omit --label, --labels and --bundle"),
+        ("convert g.npz h.npz --labels numbers", "omit --label, --labels and --bundle"),
         ("convert e.csv h.npz --labels classes", "name it with --label"),
-        ("convert g.npz h.npz --table g.npz", "needs an edge list"),
+        ("convert g.npz h.npz --table g.npz", "g.npz: a table ends in .csv"),
         ("convert e.csv h.npz --table none.csv", "none.csv: there is no such file"),
         ("convert none.csv h.npz", "there is no such file"),
         ("show none.npz", "no such file"),

@@ -129,7 +129,7 @@ def test_ablations_train_export_and_run(adar, board: Graph, ablation: str, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["board.npz", "--without", "step-loss"], "has no step-loss"),
+        (["board.npz", "--preset", "quick", "--without", "step-loss"], "has no step-loss"),
         (["g.npz", "--without", "relation"], "has no relation"),
         (["board.npz", "--device", "cuda"], "no CUDA device"),
     ],

@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,15 @@ import typer
 
 from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
-from adar_deploy.commands.train import Preset
 from adar_deploy.configuration import parameters_of
 from adar_deploy.options import PrecisionName
+from adar_deploy.training import Preset
 from adar_export.precision import PRECISIONS
 from adar_runtime import Converged, Peak, load
-from adar_train import ModelConfig
+from adar_train import ModelConfig, TrainConfig
 from adar_train.baselines import BASELINES
 from adar_train.config import PRESETS, preset
+from adar_train.search import NARROW, SLOWER, WIDE
 from tests.bundles import edit
 
 GROUP = typer.main.get_command(app)
@@ -128,19 +128,23 @@ def test_a_default_that_the_runtime_chooses_is_shown_as_it_chooses_it(
 
 def test_train_shows_the_defaults_of_both_kinds_of_training() -> None:
     shown = {one.name: one.show_default for one in command_of(("train",)).params}
-    standard, zero_shot = (asdict(preset(described=described)) for described in (False, True))
-    for name in ("epochs", "train_steps", "lr", "weight_decay", "label_smoothing"):
-        first, _, second = shown[name].removesuffix(" for zero-shot").partition(", or ")
-        assert (float(first), float(second or first)) == (standard[name], zero_shot[name]), name
-    model = ModelConfig(1, 2)
-    assert shown["hidden"].startswith(f"{model.hidden}, or ")
-    assert shown["dropout"].startswith(f"{model.dropout}, or 0 ")
-    assert float(shown["input_dropout"]) == model.input_dropout
+    narrow, wide, zero_shot = preset(), preset(wide=True), preset(described=True)
+    assert shown["epochs"] == (
+        f"{narrow.epochs}, or {wide.epochs} with many feature columns, or {zero_shot.epochs} for zero-shot"
+    )
+    assert shown["lr"] == f"{narrow.lr}, or {SLOWER['lr']} if the search prefers it"
+    assert narrow.lr == wide.lr == zero_shot.lr
+    searched = {name for one in NARROW + WIDE for name in one}
+    for name in ("weight_decay", "label_smoothing", "train_steps", "dropout", "input_dropout", "smoothing"):
+        assert name in searched
+        assert shown[name].startswith("searched"), name
+    assert shown["weight_decay"] == f"searched, or {zero_shot.weight_decay:g} for zero-shot"
+    assert shown["hidden"].startswith(f"{ModelConfig(1, 2).hidden}, or ")
 
 
 def test_train_describes_the_presets_with_their_values() -> None:
     text = next(one.help for one in command_of(("train",)).params if one.name == "preset")
-    assert f"accurate: up to {PRESETS['accurate']['epochs']} epochs" in text
+    assert f"quick: {TrainConfig().epochs} epochs without a search" in text
     for name in ("transductive", "zero-shot"):
         settings = PRESETS[name]
         assert f"{name}: {settings['epochs']} epochs, learning rate {settings['lr']}" in text

@@ -39,6 +39,7 @@ def loaded_after(code: str) -> set[str]:
     ("package", "forbidden"),
     [
         ("adar_runtime", {*HEAVY, "adar_deploy"}),
+        ("adar_deploy", {*HEAVY, "onnxruntime", "numpy", "rich"}),
         ("adar_train", {"adar_export", "adar_deploy", "typer", "onnx"}),
         ("adar_export", {"adar_deploy", "typer"}),
         ("adar_deploy.cli", {*HEAVY, "onnxruntime", "numpy"} - {"typer"}),

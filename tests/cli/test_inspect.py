@@ -40,6 +40,16 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
     assert "ROC-AUC" in out
     assert "order of convergence" in out
     assert sum(line.startswith("the run's graph") for line in lines) == 1  # each graph is named once
+    assert "smoothing" not in out
+
+
+@pytest.mark.usefixtures("wide")
+def test_it_shows_the_smoothing(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bundle_folder, tmp_path / "smooth")
+    edit(folder, lambda m: m.update(schema=3, smoothing=2))
+    code, out, _ = adar("inspect", folder)
+    assert code == 0
+    assert "smoothing rounds: 2" in [" ".join(line.split()) for line in out.splitlines()]
 
 
 def test_a_few_of_many_names_of_classes_are_shown_and_none_moves_the_cursor(

@@ -37,7 +37,7 @@ def test_a_training_that_is_interrupted_can_go_on(
     board: Graph, tmp_path: Path, number: int, code: int
 ) -> None:
     write_graph(tmp_path / "board.npz", board)
-    arguments = ["train", "board.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--out", "r"]
+    arguments = ["train", "board.npz", "--preset", "quick", "--hidden", 8, "--proxies", 2, "--out", "r"]
     checkpoint = tmp_path / "r" / "checkpoint.safetensors"
     endless = [*arguments, "--epochs", 10**6, "--checkpoint-every", 5]
     got, err = interrupt(endless, tmp_path, number, lambda _: checkpoint.exists())

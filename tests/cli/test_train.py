@@ -10,6 +10,8 @@ import pytest
 import adar_train.config
 from adar_runtime import Graph, write_graph
 from adar_runtime.graph.synthetic import FAMILIES
+from adar_train import search
+from adar_train.config import preset
 from tests.helpers import random_graph
 
 QUICK = ["--epochs", 1, "--hidden", 4, "--proxies", 2, "--train-steps", 1, "--json"]
@@ -99,22 +101,61 @@ def test_a_graph_must_be_left_to_train_on(adar, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short_calibration")
-def test_the_preset_accurate_searches_and_prints_the_cost(adar, tmp_path: Path) -> None:
+def test_the_default_recipe_searches_and_prints_the_cost(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = random_graph(60, 150)
     write_graph(tmp_path / "g.npz", Graph(graph.features, graph.edge_index, graph.labels))
-    accurate = ["train", "g.npz", "--preset", "accurate", "--dropout", 0.1, "--out", "run", *QUICK[:-1]]
-    code, out, err = adar(*accurate)
+    command = ["train", "g.npz", "--dropout", 0.1, "--out", "run", *QUICK[:-1]]
+    code, out, err = adar(*command)
     assert code == 0, err
+    assert "no search of the regularisation: it needs at least 100 epochs" in " ".join(err.split())
+    assert "best of" not in out
+    monkeypatch.setattr(search, "FEWEST_EPOCHS", 1)
+    code, out, err = adar(*command, "--overwrite")
+    assert code == 0, err
+    assert "no search" not in err
     # Dropout and training steps are given: weight decay and label smoothing are left to search.
     assert "best of 3, 2 more epochs in" in " ".join(out.split())
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["model"]["alignment"] == "mean-inner-product"
     assert (config["model"]["dropout"], config["training"]["train_steps"]) == (0.1, 1)
-    assert config["training"]["patience"] == 150
+    assert config["training"]["patience"] == 100
 
 
-def test_the_preset_accurate_is_not_for_described_classes(adar, tmp_path: Path) -> None:
-    write_graph(tmp_path / "g.npz", random_graph(60, 150))
-    code, _, err = adar("train", "g.npz", "--preset", "accurate", *QUICK)
-    assert code == 2
-    assert "--preset accurate is for learned classes" in err
+@pytest.mark.usefixtures("short_calibration")
+@pytest.mark.parametrize("options", [["--baseline", "gcn"], [], ["--preset", "quick"]])
+def test_described_classes_and_baselines_keep_their_recipe(adar, tmp_path: Path, options: list[str]) -> None:
+    graph = random_graph(60, 150)
+    described = graph if not options else Graph(graph.features, graph.edge_index, graph.labels)
+    write_graph(tmp_path / "g.npz", described)
+    code, _, err = adar("train", "g.npz", *options, "--out", "run", *QUICK)
+    assert code == 0, err
+    assert "no search" not in err
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"]["alignment"] == "cosine-margin"
+    expected = preset("quick", described=not options)
+    for name in ("lr", "weight_decay", "patience", "ema_decay", "step_weight", "episodes"):
+        assert config["training"][name] == getattr(expected, name), name
+
+
+@pytest.mark.usefixtures("short_calibration")
+def test_other_tasks_train_with_the_default_recipe(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression, pairs of nodes and whole graphs: the search chooses among all candidates."""
+    monkeypatch.setattr(search, "FEWEST_EPOCHS", 1)
+    random = np.random.default_rng(0)
+    graph = random_graph(40, 100)
+    numbers = random.normal(size=(40, 1)).astype(np.float32)
+    write_graph(tmp_path / "numbers.npz", Graph(graph.features, graph.edge_index, numbers))
+    write_graph(tmp_path / "links.npz", Graph(graph.features, graph.edge_index))
+    for index in range(20):
+        whole = Graph(
+            graph.features[:6], graph.edge_index[:, :0], labels=np.array([index % 2]), level="graph"
+        )
+        write_graph(tmp_path / "wholes" / f"{index}.npz", whole)
+    for data, *task in (("numbers.npz",), ("links.npz", "--task", "edge"), ("wholes",)):
+        code, out, err = adar("train", data, *task, "--out", "run", "--overwrite", *QUICK)
+        assert code == 0, err
+        assert len(json.loads(out)["search"]) == 3, data

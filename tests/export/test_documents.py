@@ -20,10 +20,12 @@ from adar_runtime.bundle.manifest import (
     LEAST_SAME,
     LEVELS,
     SCHEMA,
+    SMOOTHING_SCHEMA,
 )
 from adar_runtime.bundle.signature import expected
 from adar_runtime.evaluation.calibration import calibrate
 from adar_runtime.evaluation.curves import Curve
+from adar_runtime.graph.smoothing import MAX_ROUNDS
 from adar_runtime.loop.stopping import RULES
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from adar_train.alignments import ALIGNMENTS
@@ -43,7 +45,8 @@ def manifest_of(bundle: Path) -> dict:
 def test_the_schema_is_valid_and_complete() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA_FILE)
     properties = SCHEMA_FILE["properties"]
-    assert properties["schema"]["const"] == SCHEMA
+    assert properties["schema"]["enum"] == [SCHEMA, SMOOTHING_SCHEMA]
+    assert properties["smoothing"]["maximum"] == MAX_ROUNDS
     assert properties["precision"]["enum"] == [*PRECISIONS]
     assert properties["aggregation"]["enum"] == [*AGGREGATIONS]
     assert properties["level"]["enum"] == [*LEVELS]
@@ -91,6 +94,7 @@ def test_real_manifests_are_valid(bundle_folder: Path, described_bundle: Path) -
         ({"level": "edge"}, {"precision": "int8"}),
         ({"level": "graph", "alignment": "mean-inner-product"}, {"opset": 20}),
         ({"unit_step": True, "step_info": False}, {"precision": "bf16"}),
+        ({"smoothing": 2}, {}),
     ],
 )
 def test_manifests_of_other_kinds_are_valid(settings: dict, options: dict, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_train import load_run
 from tests.faults.conftest import Server, left_behind
 
-TRAIN = ("train", "g.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--epochs", 4)
+TRAIN = ("train", "g.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--epochs", 4, "--no-search")
 COMMANDS = {
     "train": (*TRAIN, "--checkpoint-every", 1, "--out", "disk/r"),
     "export": ("export", "run", "--out", "disk/bundle"),

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from adar_runtime import Graph, SparseRows, read_graph, write_graph
 from adar_runtime.errors import AdarWarning, GraphError, UsageError
+from adar_runtime.graph import EncodedColumn, FeatureEncoding
 from adar_runtime.graph.formats import FORMATS, GraphFormat
 
 
@@ -30,6 +31,10 @@ def full_graph(*, sparse: bool) -> Graph:
         test_mask=np.array([[False, False, True], [False, False, True]]),
         target_features=np.ones((2, 4)),
         class_names=("one", "two"),
+        ids=np.array(["a", "ü", "c d"]),
+        feature_encoding=None
+        if sparse
+        else FeatureEncoding((EncodedColumn("é", "category", ("x", "y", "z"), missing=True),), id="i"),
     )
 
 
@@ -42,6 +47,8 @@ def test_a_written_graph_is_read_again(tmp_path: Path, suffix: str, sparse: bool
     assert isinstance(back.features, SparseRows) == sparse
     assert np.array_equal(back.rows(0, 3), graph.rows(0, 3))
     assert back.class_names == graph.class_names
+    assert back.feature_encoding == graph.feature_encoding
+    assert (back.ids.tolist(), back.ids.dtype.kind) == (["a", "ü", "c d"], "U")
     for name in ("edge_index", "labels", "train_mask", "val_mask", "test_mask", "target_features"):
         assert np.array_equal(getattr(back, name), getattr(graph, name)), name
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -206,3 +213,55 @@ def test_codes_as_labels_get_a_warning(tmp_path: Path) -> None:
     assert read_graph(tmp_path / "g.npz").targets == 401  # named: no warning, which would be an error here
     np.savez(tmp_path / "g.npz", x=x, edge_index=EDGES, y=np.array([0, 6, 6, -1, 3]))
     assert read_graph(tmp_path / "g.npz").targets == 7  # a small graph need not have all classes
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_integer_ids_stay_integers(tmp_path: Path, suffix: str) -> None:
+    write_graph(tmp_path / f"g{suffix}", Graph(np.eye(2), np.zeros((2, 0), np.int64), ids=[2**60, -5]))
+    ids = read_graph(tmp_path / f"g{suffix}").ids
+    assert (ids.tolist(), ids.dtype) == ([2**60, -5], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["a", "b", "a"], "ids contains 'a' twice, at nodes 0 and 2"),
+        ([1, 1, 2], "ids contains 1 twice"),
+        (["a", "", "b"], r"ids\[1\] is empty"),
+        (["a", "b"], r"ids has shape \[2\], not one id for each of 3 nodes"),
+        ([0.5, 1.5, 2.5], "ids holds float64, not integers or strings"),
+        (["a", "b", "\ud800"], "not valid Unicode"),
+        (np.array(["a", None, "b"], object), "ids must be integers or strings"),
+        (np.array([0x110000, 1, 2], np.uint32).view("U1"), "not valid Unicode"),
+    ],
+)
+def test_ids_are_checked(tmp_path: Path, ids: object, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        Graph(np.eye(3), np.zeros((2, 0), np.int64), ids=ids)
+    if isinstance(ids, list) and message != "not valid Unicode":
+        np.savez(tmp_path / "g.npz", x=np.eye(3), edge_index=np.zeros((2, 0), np.int64), ids=np.array(ids))
+        with pytest.raises(GraphError, match=rf"g\.npz: {message}"):
+            read_graph(tmp_path / "g.npz")
+
+
+def test_repeated_references_to_a_long_id_are_counted_first(tmp_path: Path) -> None:
+    """A pickle repeats a text at almost no cost; an array of strings has the longest length for each."""
+    graph = Data(x=torch.eye(20_000, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    graph.ids = ["x" * 200_000] * 20_000
+    torch.save(graph, tmp_path / "g.pt")
+    with pytest.raises(GraphError, match=r"g\.pt: ids would bring the arrays of the graph above"):
+        read_graph(tmp_path / "g.pt")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"columns": 1}', "5", '{"columns": [], "both_ways": false, "labels": "words"}']
+)
+def test_a_damaged_encoding_is_an_error(tmp_path: Path, text: str) -> None:
+    np.savez(
+        tmp_path / "g.npz",
+        x=np.eye(2),
+        edge_index=np.zeros((2, 0), np.int64),
+        feature_encoding=np.array(text),
+    )
+    with pytest.raises(GraphError, match=r"g\.npz: feature_encoding cannot be read"):
+        read_graph(tmp_path / "g.npz")

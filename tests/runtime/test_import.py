@@ -14,7 +14,7 @@ from adar_runtime.graph.formats.texts import read_texts
 from adar_runtime.graph.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
-NO_IDS = "; node ids are read from the table's first column, 'f1'"
+NO_IDS = "; node ids are from the column 'f1'"
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
 
 
@@ -24,7 +24,9 @@ def test_edges_with_a_table_of_nodes(tmp_path: Path) -> None:
     imported = import_graph(tmp_path / "e.csv", tmp_path / "n.csv")
     graph = imported.graph
     assert graph.edge_index.tolist() == [[1, 2], [0, 1]]
-    assert graph.features.tolist() == [[1.5, 0, 1], [2, 1, 0], [0, 0, 1]]  # height, blue, red
+    # height, height is missing, blue, red
+    assert graph.features.tolist() == [[1.5, 0, 0, 1], [2, 0, 1, 0], [0, 1, 0, 1]]
+    assert graph.ids.tolist() == ["b", "a", "c"]
     assert graph.labels.tolist() == [1, 0, -1]
     assert graph.class_names == ("no", "yes")
     assert [mask.tolist() for mask in (graph.train_mask[0], graph.test_mask[0])] == [
@@ -93,8 +95,10 @@ def test_an_empty_cell_is_unknown(tmp_path: Path) -> None:
     graph = imported.graph
     assert graph.labels[:, 0] == pytest.approx([3.7, np.nan, 2.1], nan_ok=True)
     assert graph.labelled("all").tolist() == [True, False, True]
-    assert graph.features == pytest.approx(np.array([[0.5, 1], [0, 0], [0.1, 0]]))
-    assert "empty cells became 0: 1 of 'v', 2 of 'w'" in imported.notes
+    expected = [[0.5, 0, 1, 0], [0, 1, 0, 1], [0.1, 0, 0, 1]]  # v, v is missing, w, w is missing
+    assert graph.features == pytest.approx(np.array(expected))
+    note = "empty cells became 0, with a column that marks them: 1 of 'v', 2 of 'w'"
+    assert note in imported.notes
     write_graph(tmp_path / "g.npz", graph)
     assert np.isnan(read_graph(tmp_path / "g.npz").labels[1, 0])
 
@@ -102,7 +106,8 @@ def test_an_empty_cell_is_unknown(tmp_path: Path) -> None:
 def test_a_note_lists_only_a_few_columns_with_empty_cells(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("a,a\n")
     (tmp_path / "n.csv").write_text(f"id,{','.join('abcdefg')}\na{',' * 7}\n")
-    (note,) = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").notes[:1]
+    notes = import_graph(tmp_path / "e.csv", tmp_path / "n.csv").notes
+    (note,) = (one for one in notes if one.startswith("empty cells"))
     assert note.endswith("1 of 'e', …: 7 columns in total")
 
 
@@ -338,13 +343,15 @@ def test_a_header_of_other_words_gets_a_note_if_it_may_be_an_edge(tmp_path: Path
 )
 def test_a_table_of_nodes_is_not_a_file_of_edges(tmp_path: Path, header: str) -> None:
     (tmp_path / "n.csv").write_text(f"{header}\n1,2,3\n2,3,4\n")
-    with pytest.raises(GraphError, match=r"n\.csv: line 1: .*is the header of a table of nodes.*--table"):
+    with pytest.raises(GraphError, match=r"n\.csv: line 1: .*is the header of a table of nodes.*--edges"):
         import_graph(tmp_path / "n.csv")
 
 
 def test_rows_that_look_like_nodes_get_a_note(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text("a,1.5,red\nb,2.5,blue\nc,0.5,red\n")
-    assert any("table of nodes with --table" in note for note in import_graph(tmp_path / "n.csv").notes)
+    assert any(
+        "the file of the edges with --edges" in note for note in import_graph(tmp_path / "n.csv").notes
+    )
     (tmp_path / "e.csv").write_text("a,b,1\nb,c,2\n")
     assert not any("--table" in note for note in import_graph(tmp_path / "e.csv").notes)
 

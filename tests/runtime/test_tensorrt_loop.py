@@ -1,6 +1,7 @@
 """The loop on a simulated device (`standins.py`): its results, and the order of its calls."""
 
 import re
+import shutil
 from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
@@ -20,6 +21,7 @@ from adar_runtime.backends.prepared_graph import blocks
 from adar_runtime.backends.tensorrt import cuda
 from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_model, row_width
 from adar_runtime.backends.tensorrt.session import BLOCK
+from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.signature import STATE, STEP
 from adar_runtime.errors import BackendError
 from tests.helpers import random_graph
@@ -58,6 +60,23 @@ def assert_same(ours, reference) -> None:
 @pytest.mark.parametrize("steps", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 100, ROWS + 2 * BLOCK + 3])
 def test_results_equal_those_of_onnx_runtime(simulated, reference: Bundle, steps: int) -> None:
     assert_same(simulated[0].run(GRAPH, steps, Final()), reference.run(GRAPH, steps, Final()))
+
+
+def test_nodes_are_smoothed_before_the_first_step(
+    folder: Path, tmp_path: Path, reference: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smooth = shutil.copytree(folder, tmp_path / "bundle")
+    manifest = replace(reference.manifest, smoothing=2)
+    (smooth / manifests.FILE_NAME).write_text(manifest.to_json())
+    simulated, _ = load_on_simulated_gpu(monkeypatch, smooth)
+    cpu = adar_runtime.load(smooth, "onnxruntime-cpu", threads=1)
+    for graph in (GRAPH, LARGER):
+        first, expected, alone = (
+            next(bundle.loop(graph, 5, Final())).state()["nodes"] for bundle in (simulated, cpu, reference)
+        )
+        np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-5)
+        assert np.abs(first - alone).max() > 0.01
+        assert_same(simulated.run(graph, 20, Final()), cpu.run(graph, 20, Final()))
 
 
 @pytest.mark.parametrize("solver", [Euler(), AdamsBashforth2(calls=20), Adaptive(tolerance=1e-2)])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from adar_runtime import Graph
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import SparseRows
 from adar_runtime.graph.synthetic import minesweeper
 from adar_train import ModelConfig, TrainConfig, Trainer, fit
@@ -21,7 +21,16 @@ from adar_train.data.splits import with_split
 from adar_train.fit import build
 from adar_train.job import Job
 from adar_train.prepare import model_config
-from adar_train.search import DENSE, SPARSE, candidates, halve, standard_error
+from adar_train.search import (
+    NARROW,
+    WIDE,
+    candidates,
+    challenge,
+    challenger,
+    halve,
+    search_epochs,
+    standard_error,
+)
 from adar_train.weight_average import WeightAverage
 from tests.helpers import random_graph
 
@@ -50,7 +59,7 @@ def trainer(config: TrainConfig, **model: object) -> Trainer:
 
 
 def test_the_preset_quick_trains_as_the_default_of_before() -> None:
-    assert preset("quick") == preset() == QUICK
+    assert preset("quick") == QUICK
     assert preset("quick", described=True) == preset(described=True)
     brief = {"epochs": 5, "evaluate_every": 1, "exit_budgets": (3,)}
     sizes = model_config([BOARD], hidden=16, proxies=4)
@@ -66,11 +75,24 @@ def test_the_preset_quick_trains_as_the_default_of_before() -> None:
     assert np.allclose(found, FIRST_EPOCHS, rtol=1e-4)  # processors round differently
 
 
-def test_the_preset_accurate() -> None:
-    dense, sparse = (preset("accurate", sparse=sparse) for sparse in (False, True))
-    assert (dense.epochs, sparse.epochs) == (700, 300)
-    assert replace(dense, epochs=300) == sparse
-    assert (dense.patience, dense.ema_decay, dense.step_weight, dense.full_weight) == (150, 0.98, 0.1, 0.1)
+def test_the_default_recipe() -> None:
+    narrow, wide = (preset(wide=wide) for wide in (False, True))
+    assert (narrow.epochs, wide.epochs) == (700, 200)
+    for one in (narrow, wide):
+        assert one.patience
+        assert one.ema_decay
+        assert one.fading_losses
+        assert one.step_weight == one.full_weight > 0  # so that the mean inner product says when to stop
+
+
+def test_fading_losses_fall_with_the_learning_rate() -> None:
+    """With the full learning rate, all losses count; with none, L_task alone."""
+    config = replace(SHORT, step_weight=1.0, full_weight=1.0)
+    kinds = (config, replace(config, fading_losses=True), SHORT)
+    full, fading, task = ([trainer(one)._update(factor) for factor in (1.0, 0.0)] for one in kinds)
+    assert fading == [full[0], task[1]]
+    assert full[0] > task[0]
+    assert full[1] > task[1]
 
 
 def test_the_learning_rate_is_flat_and_then_falls_to_zero() -> None:
@@ -164,36 +186,87 @@ def test_trainers_that_take_turns_train_as_alone() -> None:
 
 
 def test_candidates_leave_given_settings_alone() -> None:
-    sparse = Graph(SparseRows([0, 1, 2], [0, 1], [1.0, 1.0], (2, 3)), np.zeros((2, 0), int))
-    assert candidates(sparse) == SPARSE
-    assert candidates(BOARD) == DENSE
+    words = Graph(SparseRows([0, 1, 2], [0, 1], [1.0, 1.0], (2, 300)), np.zeros((2, 0), int))
+    assert candidates(words) == WIDE
+    assert candidates(Graph(words.rows(0, 2), words.edge_index)) == WIDE  # however the words are stored
+    assert candidates(BOARD) == NARROW
     assert candidates(BOARD, {"weight_decay": 0, "label_smoothing": 0, "train_steps": 3}) == [
         {"dropout": 0.2},
         {"dropout": 0.3},
     ]
-    for one in SPARSE + DENSE:
+    assert challenger(BOARD) == challenger(words, {"lr": 0.1}) == {}
+    for one in [*WIDE, *NARROW, challenger(words)]:
         assert set(one) <= {*asdict(TrainConfig()), *asdict(ModelConfig(1, 2))}
 
 
+class Fake:
+    """A trainer with a known score; without a score, it diverges."""
+
+    def __init__(self, score: float | None) -> None:
+        self.score, self.history, self.seconds, self.best_val = score, [], 1.0, None
+        self.graphs, self.model, self.config = [BOARD], SimpleNamespace(config=ModelConfig(7, 2)), SHORT
+
+    def advance(self, epochs: int, on_epoch: object) -> None:
+        if self.score is None:
+            raise DivergedError("the loss is no longer finite")
+        self.history += [None] * epochs
+        self.best_val = self.score
+
+
 def test_halving_keeps_the_better_half_and_prefers_the_first_within_noise() -> None:
-    """Trainers with a known score: the first is behind the second by less than the margin."""
-
-    class Fake:
-        def __init__(self, score: float) -> None:
-            self.score, self.history, self.seconds, self.best_val = score, [], 1.0, None
-            self.graphs, self.model, self.config = [BOARD], SimpleNamespace(config=ModelConfig(7, 2)), SHORT
-
-        def advance(self, epochs: int, on_epoch: object) -> None:
-            self.history += [None] * epochs
-            self.best_val = self.score
-
+    """The first is behind the second by less than the margin."""
     scores = {0: 0.9, 1: 0.9001, 2: 0.5, 3: 0.6, 4: 0.4}
-    settings, kept, tried = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
-    assert settings == {"seed": 0}
-    assert [(one.settings["seed"], one.epochs) for one in tried] == [(0, 8), (1, 8), (4, 4), (2, 4), (3, 4)]
+    (settings, kept), others = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
+    assert (settings, len(kept.history)) == ({"seed": 0}, 8)
+    assert [(one.settings["seed"], one.epochs) for one in others] == [(1, 8), (3, 4), (2, 4), (4, 4)]
     scores[1] = 0.99
-    assert halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)[0] == {"seed": 1}
+    assert halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)[0][0] == {"seed": 1}
     assert 0 < standard_error(kept, 0.9) < 0.2
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2, 3])
+def test_candidates_that_diverge_are_dropped_with_a_line(alone: int) -> None:
+    scores = [0.5 if index == alone else None for index in range(4)]
+    dropped = []
+    (settings, kept), others = halve(
+        [{"seed": i} for i in range(4)],
+        lambda one: Fake(scores[one["seed"]]),
+        4,
+        on_drop=lambda one, error: dropped.append((one["seed"], str(error))),
+    )
+    assert (settings, kept.score) == ({"seed": alone}, 0.5)
+    assert dropped == [(i, "the loss is no longer finite") for i in range(4) if i != alone]
+    assert [one.val for one in others] == [None, None, None]
+    with pytest.raises(DivergedError):
+        halve([{"seed": 0}, {"seed": 1}], lambda _: Fake(None), 4)
+
+
+def test_the_epochs_of_a_search() -> None:
+    counts = {}
+    for count in range(1, 9):
+        made = [Fake(0.5) for _ in range(count)]
+        halve([{"seed": i} for i in range(count)], lambda one, made=made: made[one["seed"]], 3)
+        counts[count] = sum(len(one.history) for one in made)
+    assert counts == {count: search_epochs(count, 3) for count in counts}
+
+
+@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.5, False), (0.4, False), (None, False)])
+def test_a_challenger_of_the_winner_trains_as_long_and_wins_if_it_is_better(
+    score: float | None, better: bool
+) -> None:
+    made = [Fake(0.5) for _ in range(6)]
+    winner, _ = halve([{"seed": i} for i in range(6)], lambda one: made[one["seed"]], 3)
+    rival, dropped = Fake(score), []
+    best, other = challenge(
+        winner, {"lr": 1e-3}, lambda _: rival, 3, on_drop=lambda one, _: dropped.append(one)
+    )
+    assert best[1] is (rival if better else winner[1])
+    assert other.settings == (winner[0] if better else winner[0] | {"lr": 1e-3})
+    assert dropped == ([other.settings] if score is None else [])
+    if score is not None:
+        epochs = sum(len(one.history) for one in (*made, rival))
+        assert epochs == search_epochs(6, 3, challenged=True)
+        assert len(rival.history) == len(winner[1].history) == 12
 
 
 def test_the_standard_error_of_a_share() -> None:
@@ -238,4 +311,8 @@ def test_a_resumed_search_keeps_its_choice(tmp_path: Path, monkeypatch: pytest.M
         job.run("cpu", stop, choices=choices)
     resumed = job.run("cpu", choices=choices, resume=True)
     assert resumed["val"] == whole["val"]
+    notes = []
+    again = job.run("cpu", choices=choices, challenger={"lr": 1.0}, resume=True, on_note=notes.append)
+    assert notes == [f"{job.out} is finished: nothing to resume"]
+    assert again["seconds"] == resumed["seconds"]
     assert resumed["search"][0]["settings"] == whole["search"][0]["settings"]

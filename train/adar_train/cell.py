@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import NODE, Graph
+from adar_runtime.graph.smoothing import MAX_ROUNDS
 from adar_train import fused_autograd as fused
 from adar_train.alignments import COSINE_MARGIN
 from adar_train.sparse import SparseMatrix
@@ -54,6 +55,8 @@ class ModelConfig:
         input_dropout: Dropout rate of the features.
         feature_scaling: How features are scaled before training. "column" gives every column unit spread;
             "common" gives all columns one factor, so that rare words stay small.
+        smoothing: Number of rounds in which nodes are averaged with their neighbours before the first step,
+            as in GCN (`adar_runtime.graph.smoothing`). 0 turns smoothing off.
         level: What predictions are made for: "node", "edge" or "graph".
         regression: True if labels are numbers, False if labels are classes.
         alignment: Name of the scalar that the stop rules read, a key of `adar_train.alignments.ALIGNMENTS`.
@@ -75,6 +78,7 @@ class ModelConfig:
     dropout: float = 0.2
     input_dropout: float = 0.0
     feature_scaling: str = COLUMN
+    smoothing: int = 0
     level: str = NODE
     regression: bool = False
     alignment: str = COSINE_MARGIN
@@ -88,6 +92,8 @@ class ModelConfig:
             raise UsageError(
                 f"unknown feature_scaling {self.feature_scaling!r}: choose one of {', '.join(SCALINGS)}"
             )
+        if not 0 <= self.smoothing <= MAX_ROUNDS:
+            raise UsageError(f"smoothing is {self.smoothing}, but it must be 0 to {MAX_ROUNDS} rounds")
 
 
 def current_settings(saved: Mapping[str, Any]) -> dict[str, Any]:

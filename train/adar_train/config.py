@@ -11,7 +11,7 @@ from adar_train.time_grids import GRIDS
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training. The defaults are our recipe for one graph with labels.
+    """Settings of one training. The defaults are the preset "quick"; `preset()` gives our default recipe.
 
     Attributes:
         epochs: Number of epochs. One epoch is one optimiser step over all training graphs. 200 is
@@ -37,9 +37,10 @@ class TrainConfig:
         episodes: Whether each epoch trains on a small task drawn from one of the graphs, instead of on
             all graphs whole. Needs graphs that describe their classes.
         step_weight: Weight of L_step, which pulls each step towards the gradient of the task loss. 1 in
-            the paper; 0 by default, because L_task alone reaches the same score (97.1 and 97.0 ROC-AUC on
-            minesweeper).
+            the paper. With it, the peak of the mean inner product is a good step to stop at.
         full_weight: Weight of L_full, the same for the whole trajectory. 1 in the paper.
+        fading_losses: Whether the weights of L_step and L_full fall together with the learning rate. The
+            first epochs learn to follow the gradient, the last ones only the labels.
         seed: Seed of the weights, dropout, times and episodes.
         split: Number of the split to train on, from 0, for graphs with several splits.
         evaluate_every: Number of epochs between two validations. The last epoch is always validated.
@@ -76,6 +77,7 @@ class TrainConfig:
     episodes: bool = False
     step_weight: float = 0.0
     full_weight: float = 0.0
+    fading_losses: bool = False
     seed: int = 0
     split: int = 0
     evaluate_every: int = 10
@@ -111,17 +113,19 @@ class TrainConfig:
         return rising * (0.5 * (1 + math.cos(math.pi * falling / length)))
 
 
-ACCURATE: dict[str, Any] = {
+OURS: dict[str, Any] = {
     "epochs": 700,
     "flat_epochs": 40,
     "ema_decay": 0.98,
-    "patience": 150,
-    "step_weight": 0.1,
-    "full_weight": 0.1,
+    "patience": 100,
+    "step_weight": 0.02,
+    "full_weight": 0.02,
+    "fading_losses": True,
 }
-"""The recipe of `--preset accurate` for learned targets; `search.py` chooses the regularisation."""
+"""Our recipe for learned targets; `search.py` chooses the regularisation."""
 
-SPARSE_EPOCHS = 300  # of the preset "accurate" with sparse features, which are learned sooner
+OURS_WIDE: dict[str, Any] = OURS | {"epochs": 200, "step_weight": 0.1, "full_weight": 0.1}
+"""The same for many feature columns: they are learned sooner, and a larger weight regularises."""
 
 OURS_ZERO_SHOT: dict[str, Any] = {
     "epochs": 120,
@@ -149,25 +153,25 @@ PAPER: dict[str, Any] = {
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {},
-    "accurate": ACCURATE,
     "transductive": PAPER | {"epochs": 1000, "lr": 1e-3, "train_steps": 8},
     "zero-shot": PAPER | {"epochs": 10_000, "lr": 1e-4, "train_steps": 8},
 }
-"""By name. "quick" is our recipe; "transductive" and "zero-shot" are the paper's experiments."""
+"""By name. "quick" is for a first look; "transductive" and "zero-shot" are the paper's experiments."""
 
 SEARCH: dict[str, tuple[Any, ...]] = {"train_steps": (2, 4, 8), "dropout": (0.0, 0.1, 0.2, 0.3)}
 """The settings that the paper chooses on the validation split, for one graph with labels."""
 
 
 def preset(
-    name: str | None = None, *, described: bool = False, sparse: bool = False, **overrides: Any
+    name: str | None = None, *, described: bool = False, wide: bool = False, **overrides: Any
 ) -> TrainConfig:
     """The settings of a preset or, without a name, of our recipe.
 
     Args:
-        name: A key of PRESETS, or None for our recipe, which is "quick".
-        described: Whether our recipe is for graphs that describe their classes.
-        sparse: Whether the graphs have sparse features.
+        name: A key of PRESETS, or None for our recipe.
+        described: Whether the settings are for graphs that describe their classes. For them, "quick" is our
+            recipe.
+        wide: Whether the features have many columns (`search.is_wide`).
         **overrides: Fields of TrainConfig that replace those of the preset.
 
     Raises:
@@ -175,9 +179,10 @@ def preset(
     """
     if name is not None and name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}")
-    chosen = PRESETS[name or "quick"]
     if name in (None, "quick") and described:
         chosen = OURS_ZERO_SHOT
-    if name == "accurate" and sparse:
-        chosen = chosen | {"epochs": SPARSE_EPOCHS}
+    elif name is None:
+        chosen = OURS_WIDE if wide else OURS
+    else:
+        chosen = PRESETS[name]
     return replace(TrainConfig(), **chosen | overrides)

@@ -96,7 +96,7 @@ def _centre_input(model: "AdaR", graphs: Sequence[Graph]) -> None:
     """Give the columns of H at t = 0 zero mean and, on average, unit spread."""
     model.eval()
     all_tensors = map(GraphTensors.of, graphs)
-    nodes = torch.cat([model.encode(one.features, one.target_features).nodes for one in all_tensors])
+    nodes = torch.cat([model.first_state(one).nodes for one in all_tensors])
     spread = nodes.std(dim=0, correction=0).mean().clamp_min(1e-6)
     model.input.weight.div_(spread)
     model.input.bias.copy_((model.input.bias - nodes.mean(dim=0)) / spread)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from adar_runtime.bundle import run_files
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed
 from adar_train.baselines import BASELINES
@@ -20,7 +20,16 @@ from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.model import Model
 from adar_train.runs import check_free, finished_metrics, public_name, save_run
-from adar_train.search import Settings, halve, round_epochs
+from adar_train.search import (
+    OnDrop,
+    OnEpoch,
+    Settings,
+    challenge,
+    halve,
+    round_epochs,
+    settings_line,
+    tried,
+)
 from adar_train.tensors import GraphTensors
 from adar_train.trainer import Epoch, Fitted, Trainer
 
@@ -49,18 +58,20 @@ class Job:
         overwrite: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
         choices: Sequence[Settings] = (),
-        on_search: Callable[[Settings, Epoch], None] = lambda *_: None,
+        challenger: Settings | None = None,
+        on_search: OnEpoch = lambda *_: None,
     ) -> dict[str, Any]:
         """Train, write the run and return its metrics.
 
         `resume` continues from the checkpoint. Without a checkpoint, training starts from the beginning, and
         a run that is finished with the same settings is kept: a supervisor can always pass `resume`.
         `overwrite` replaces a run. With several `choices` of settings, successive halving chooses one of them
-        first (`search.py`). A resumed training keeps the settings that were chosen.
+        first (`search.py`), and the winner is compared with its `challenger`; a candidate that diverges is
+        dropped with a note. A resumed training keeps the settings that were chosen.
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
-            done = finished_metrics(self.out, self.names, self.model, self.training)
+            done = self._finished([*choices, *(one | (challenger or {}) for one in choices)])
             if done is not None:
                 on_note(f"{self.out} is finished: nothing to resume")
                 return dict(done)
@@ -69,7 +80,13 @@ class Job:
             check_free(self.out, resume=resume, overwrite=overwrite)
         resume = resume and checkpoint.is_file()
         check_trainable(self.graphs, self.training.split)
-        job, trainer = self._prepared(device, checkpoint if resume else None, choices, on_search)
+
+        def on_drop(settings: Settings, error: DivergedError) -> None:
+            on_note(f"the search dropped {settings_line(settings)}: {str(error).partition(':')[0]}")
+
+        job, trainer = self._prepared(
+            device, checkpoint if resume else None, choices, challenger or {}, on_search, on_drop
+        )
         with TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None) as log:
 
             def report(epoch: Epoch) -> None:
@@ -84,12 +101,20 @@ class Job:
                 raise
         return job._save(fitted)
 
+    def _finished(self, choices: Sequence[Settings]) -> Any:
+        """The metrics of the finished run in `out`, if it has the settings of one of the choices."""
+        jobs = [self._with(settings) for settings in choices or [{}]]
+        found = (finished_metrics(self.out, self.names, job.model, job.training) for job in jobs)
+        return next((metrics for metrics in found if metrics is not None), None)
+
     def _prepared(
         self,
         device: str,
         checkpoint: Path | None,
         choices: Sequence[Settings],
-        on_search: Callable[[Settings, Epoch], None],
+        challenger: Settings,
+        on_search: OnEpoch,
+        on_drop: OnDrop,
     ) -> tuple["Job", Trainer]:
         """The job with its final settings, and its trainer: resumed, chosen by a search, or new."""
         if checkpoint is not None:
@@ -108,8 +133,13 @@ class Job:
             job = self._with(settings)
             return Trainer(self.graphs, job._build(), job.training, place, tensors)
 
-        settings, trainer, tried = halve(choices, make, round_epochs(self.graphs[0]), on_search)
-        trainer.search = [asdict(one) for one in tried]
+        epochs = round_epochs(self.graphs[0])
+        best, others = halve(choices, make, epochs, on_search, on_drop)
+        if challenger:
+            best, other = challenge(best, challenger, make, epochs, on_search, on_drop)
+            others = [other, *others]
+        settings, trainer = best
+        trainer.search = [asdict(one) for one in (tried(settings, trainer), *others)]
         return self._with(settings), trainer
 
     def search(

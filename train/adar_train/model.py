@@ -101,7 +101,7 @@ class AdaR(Model):
         return kernel, self.input.bias - self.feature_offset @ kernel
 
     def encode(self, features: Tensor | SparseMatrix, target_features: Tensor | None = None) -> State:
-        """Compute the state at t = 0.
+        """Compute the state at t = 0 before smoothing: each node alone.
 
         Args:
             features: Features of the nodes, [n, f].
@@ -119,6 +119,18 @@ class AdaR(Model):
         nodes, targets = self.input.place(nodes, targets, self.log_length)
         return State(nodes, targets, self.node_proxies, self.target_proxies)
 
+    def first_state(self, graph: GraphTensors) -> State:
+        """Compute the state at t = 0 of a graph: `encode`, then the smoothing of the nodes.
+
+        Args:
+            graph: The graph as tensors.
+
+        Returns:
+            The state at t = 0.
+        """
+        state = self.encode(graph.features, graph.target_features)
+        return state._replace(nodes=graph.smoothed(state.nodes, self.config.smoothing))
+
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """Yield the state at each of `times`.
 
@@ -130,7 +142,7 @@ class AdaR(Model):
             An iterator over one state per time. Each step runs the cell once.
         """
         self.cell.velocity.dropout.redraw()
-        state = self.encode(graph.features, graph.target_features)
+        state = self.first_state(graph)
         yield state
         for now, then in pairwise(times):
             step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)  # S_{s-1} [d]

@@ -25,19 +25,22 @@ class Objective(nn.Module):
         self.model = model
         self.config = config
 
-    def forward(self, graph: GraphTensors, chosen: Tensor, clock: Sequence[float], middle: int) -> Tensor:
+    def forward(
+        self, graph: GraphTensors, chosen: Tensor, clock: Sequence[float], middle: int, part: float = 1.0
+    ) -> Tensor:
         """The weighted sum of the loss terms, over the trajectory at the times `clock`.
 
         `middle` is the step at which the intermediate task loss is taken (`TrainConfig.middle_weight`).
+        `part` is the part of the weights of L_step and L_full that counts (`TrainConfig.fading_losses`).
         """
         states = list(self.model.trajectory(graph, clock))
         loss = task_loss(self.model, states[-1], graph, chosen, smoothing=self.config.label_smoothing)
         if self.config.middle_weight:
             loss = loss + self.config.middle_weight * task_loss(self.model, states[middle], graph, chosen)
         if self.config.step_weight:
-            loss = loss + self.config.step_weight * step_loss(self.model, states, graph, chosen)
+            loss = loss + part * self.config.step_weight * step_loss(self.model, states, graph, chosen)
         if self.config.full_weight:
-            loss = loss + self.config.full_weight * full_loss(self.model, states, graph, chosen)
+            loss = loss + part * self.config.full_weight * full_loss(self.model, states, graph, chosen)
         return loss
 
 

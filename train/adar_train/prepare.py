@@ -19,14 +19,15 @@ def prepare(
     seed: int = 0,
     on_note: Callable[[str], None] = lambda _: None,
     validate_on: int = 0,
+    read: Callable[[str], Graph] = load,
 ) -> list[Graph]:
     """Load the graphs, draw missing splits and, for links, pairs to classify; check that they fit together.
 
     `on_note` receives a line about every change to the data: a split that was drawn, edges that were changed.
     The last `validate_on` graphs are for validation only, with all their labels; the validation labels of the
-    other graphs are trained on.
+    other graphs are trained on. `read` makes a graph from its name.
     """
-    graphs = [load(name) for name in names]
+    graphs = [read(name) for name in names]
     if task == EDGE:
         if validate_on and any(graph.pairs is None for graph in graphs):
             raise UsageError("--validate-on needs graphs with their own pairs: it does not draw links")

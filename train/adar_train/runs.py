@@ -18,8 +18,8 @@ from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import check_replaceable, check_writable, write_file, writing
-from adar_runtime.graph import Graph
-from adar_runtime.graph.formats import FORMATS, read_graph, write_graph
+from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, write_graph
 from adar_runtime.json_files import parse_json
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
@@ -70,6 +70,10 @@ class Run:
             return None
         return self.graph().class_names
 
+    def feature_encoding(self) -> FeatureEncoding | None:
+        """How tables became the features of the graph; None for a graph that was not made from tables."""
+        return self.graph().feature_encoding if (self.path / run_files.GRAPH).is_file() else None
+
     def training(self) -> dict[str, Any]:
         """The metrics, and the fingerprints of the training graphs: `training` of a bundle's manifest."""
         return self.metrics | ({KEY: self.config[KEY]} if KEY in self.config else {})
@@ -79,7 +83,7 @@ class Run:
         return hashlib.sha256((self.path / run_files.WEIGHTS).read_bytes()).hexdigest()
 
 
-def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
+def save_run(path: str | Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
     """Write a training run to a folder, as `load_run` and `adar-deploy export` read it.
 
     config.json is written last: a folder without it is not a finished run.
@@ -97,6 +101,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
     Example:
         >>> save_run(Path("runs/mine"), fitted, graph, ["mine.npz"], TrainConfig())  # doctest: +SKIP
     """
+    path = Path(path)
     name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
     weights = save(fitted.model.state_dict())
     config = {
@@ -120,7 +125,7 @@ def save_run(path: Path, fitted: Fitted, graph: Graph, data: list[str], training
         (path / run_files.CHECKPOINT).unlink(missing_ok=True)
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: str | Path) -> Run:
     """Read the model and the metrics of a training run. `Run.graph` reads its graph.
 
     Args:
@@ -135,6 +140,7 @@ def load_run(path: Path) -> Run:
     Example:
         >>> run = load_run(Path("runs/minesweeper"))  # doctest: +SKIP
     """
+    path = Path(path)
     try:
         config = _read_object(path / run_files.CONFIG, "data", "kind", "model", "training")
         metrics = _read_object(path / run_files.METRICS)
@@ -193,7 +199,7 @@ def _read_object(file: Path, *keys: str) -> dict[str, Any]:
 
 def public_name(data: str) -> str:
     """The name of a data set; of a file, without its folders, which must not appear in a bundle."""
-    return Path(data).name if Path(data).suffix in FORMATS else data
+    return Path(data).name if Path(data).suffix in (*FORMATS, *TABLES) else data
 
 
 def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> None:

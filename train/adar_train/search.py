@@ -1,4 +1,8 @@
-"""Choose the regularisation of a training by successive halving on the validation labels."""
+"""Choose the regularisation of a training by successive halving on the validation labels.
+
+The candidates differ in what depends on the graph in the trials of `benchmarks/recipe.md`: smoothing, the
+scaling of features, weight decay, dropout, and the length of the trajectories.
+"""
 
 import math
 from collections.abc import Callable, Container, Sequence
@@ -8,80 +12,155 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.graph import Graph, SparseRows
+from adar_runtime.errors import DivergedError
+from adar_runtime.graph import Graph
 from adar_train.trainer import Epoch, Trainer
 
 Settings = dict[str, Any]
 """Fields of ModelConfig and TrainConfig, with the values of a candidate."""
 
-ROUND = 20  # epochs of a round with sparse features; with dense features, differences appear later
-DENSE_ROUND = 40
+Candidate = tuple[Settings, Trainer]
+OnEpoch = Callable[[Settings, Epoch], None]
+OnDrop = Callable[[Settings, DivergedError], None]
+
+WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
+ROUND = {True: 20, False: 40}  # epochs of a round, with wide features or not: few columns are learned later
+LONG = 4  # rounds that the winner and its challenger have trained for when they are compared
+FEWEST_EPOCHS = 100  # of a training with a search: with fewer epochs, a search would be most of the work
 MARGIN = 0.25  # standard errors; two models are validated on the same outputs, so their scores differ by less
 
-SPARSE: list[Settings] = [  # bags of words have many columns and few labels
+WIDE: list[Settings] = [  # many columns and few labels
     {"feature_scaling": "common", "weight_decay": 1e-3, "dropout": 0.3},
+    {"feature_scaling": "common", "weight_decay": 1e-3, "dropout": 0.3, "smoothing": 2},
     {"feature_scaling": "common", "weight_decay": 1e-4, "dropout": 0.5, "input_dropout": 0.8},
     {"feature_scaling": "common", "weight_decay": 1e-2, "dropout": 0.3},
     {"feature_scaling": "common", "weight_decay": 1e-5, "dropout": 0.2},
     {"feature_scaling": "column", "weight_decay": 1e-6, "dropout": 0.2},
 ]
-DENSE: list[Settings] = [
+NARROW: list[Settings] = [
     {"weight_decay": 1e-6, "dropout": 0.2},
     {"weight_decay": 1e-6, "dropout": 0.3, "label_smoothing": 0.1, "train_steps": 4},
     {"weight_decay": 1e-3, "dropout": 0.3},
 ]
+SLOWER: Settings = {"lr": 3e-3}
+"""The challenger of the winner, with many columns: slower, so it is behind in the first rounds."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate: the epochs and seconds that it was trained for, and its best validation metric by then."""
+    """A candidate: the epochs and seconds that it was trained for, and its best validation metric by then.
+
+    The metric is None if there is none, because the candidate diverged.
+    """
 
     settings: Settings
     epochs: int
     seconds: float
-    val: float
+    val: float | None
+
+
+def is_wide(graph: Graph) -> bool:
+    """Whether the features of a graph have many columns."""
+    return graph.width >= WIDE_FROM
 
 
 def candidates(graph: Graph, given: Container[str] = ()) -> list[Settings]:
     """The candidates for the features of this graph. Settings that the user has `given` are not searched."""
-    kind = SPARSE if isinstance(graph.features, SparseRows) else DENSE
+    kind = WIDE if is_wide(graph) else NARROW
     free = [{name: value for name, value in one.items() if name not in given} for one in kind]
     return [one for index, one in enumerate(free) if one not in free[:index]]
 
 
+def challenger(graph: Graph, given: Container[str] = ()) -> Settings:
+    """What a challenger changes in the winner's settings; empty if there is none."""
+    return SLOWER if is_wide(graph) and not any(name in given for name in SLOWER) else {}
+
+
 def round_epochs(graph: Graph) -> int:
     """The number of epochs of a round for the features of this graph."""
-    return ROUND if isinstance(graph.features, SparseRows) else DENSE_ROUND
+    return ROUND[is_wide(graph)]
+
+
+def search_epochs(count: int, epochs: int, *, challenged: bool = False) -> int:
+    """The epochs of all candidates together in a search with rounds of `epochs`."""
+    total, rounds = 0, 0
+    while count > 1:
+        total, rounds, count = total + count * epochs, rounds + 1, count // 2
+    return total + (2 * LONG - rounds) * epochs if challenged and rounds else total
+
+
+def settings_line(settings: Settings) -> str:
+    """Settings of a candidate in one line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
 
 
 def halve(
     choices: Sequence[Settings],
     make: Callable[[Settings], Trainer],
     epochs: int,
-    on_epoch: Callable[[Settings, Epoch], None] = lambda *_: None,
-) -> tuple[Settings, Trainer, list[Tried]]:
+    on_epoch: OnEpoch = lambda *_: None,
+    on_drop: OnDrop = lambda *_: None,
+) -> tuple[Candidate, list[Tried]]:
     """Train all candidates for some epochs, keep the better half, and repeat until one is left.
 
-    A candidate that is kept continues where it stopped; the trainer of the last one is returned. The first
-    candidate suits most graphs: another one counts as better only by more than `MARGIN` standard errors.
+    A candidate that is kept continues where it stopped. Returned are the last one and all others. The first
+    candidate suits most graphs: another one counts as better only by more than `MARGIN` standard errors. A
+    candidate that diverges is dropped, and `on_drop` receives it.
+
+    Raises:
+        DivergedError: If all candidates diverge.
     """
     alive = [(settings, make(settings)) for settings in choices]
     first = alive[0][1]
 
-    def rank(one: tuple[Settings, Trainer]) -> float:
+    def rank(one: Candidate) -> float:
         val = _best(one[1])
         return val if one[1] is first else val - MARGIN * standard_error(one[1], val)
 
     dropped: list[Tried] = []
     while len(alive) > 1:
+        finite = []
         for settings, trainer in alive:
-            trainer.advance(epochs, partial(on_epoch, settings))
-        alive.sort(key=rank, reverse=True)
-        kept = len(alive) // 2
-        dropped += [_tried(*one) for one in alive[kept:]]
-        alive = alive[:kept]
-    ((settings, trainer),) = alive
-    return settings, trainer, [_tried(settings, trainer), *reversed(dropped)]
+            try:
+                trainer.advance(epochs, partial(on_epoch, settings))
+                finite.append((settings, trainer))
+            except DivergedError as error:
+                if not finite and trainer is alive[-1][1]:
+                    raise
+                on_drop(settings, error)
+                dropped.append(tried(settings, trainer))
+        finite.sort(key=rank, reverse=True)
+        kept = max(1, min(len(finite), len(alive) // 2))
+        dropped += [tried(*one) for one in reversed(finite[kept:])]
+        alive = finite[:kept]
+    return alive[0], dropped[::-1]
+
+
+def challenge(
+    winner: Candidate,
+    change: Settings,
+    make: Callable[[Settings], Trainer],
+    epochs: int,
+    on_epoch: OnEpoch = lambda *_: None,
+    on_drop: OnDrop = lambda *_: None,
+) -> tuple[Candidate, Tried]:
+    """Compare the winner of a search with its challenger after `LONG` rounds: the better one, and the other.
+
+    The challenger has the winner's settings with a `change`. Ties are the winner's.
+    """
+    settings = winner[0] | change
+    pair = [winner, (settings, make(settings))]
+    kept = []
+    for one in pair:
+        try:
+            one[1].advance(LONG * epochs - len(one[1].history), partial(on_epoch, one[0]))
+            kept.append(one)
+        except DivergedError as error:
+            if one is pair[-1] and not kept:
+                raise
+            on_drop(one[0], error)
+    better = max(kept, key=lambda one: _best(one[1]))
+    return better, tried(*pair[better is winner])
 
 
 def standard_error(trainer: Trainer, val: float) -> float:
@@ -108,5 +187,6 @@ def _best(trainer: Trainer) -> float:
     return -math.inf if trainer.best_val is None else trainer.best_val
 
 
-def _tried(settings: Settings, trainer: Trainer) -> Tried:
-    return Tried(settings, len(trainer.history), round(trainer.seconds, 2), _best(trainer))
+def tried(settings: Settings, trainer: Trainer) -> Tried:
+    """What is reported of a candidate."""
+    return Tried(settings, len(trainer.history), round(trainer.seconds, 2), trainer.best_val)

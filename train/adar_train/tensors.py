@@ -85,6 +85,22 @@ class GraphTensors:
             return nodes[one] * nodes[other]
         return nodes.mean(dim=0, keepdim=True)[chosen] if self.level == GRAPH else nodes[chosen]
 
+    def smoothed(self, nodes: Tensor, rounds: int) -> Tensor:
+        """Average nodes with their neighbours as GCN does, see `adar_runtime.graph.smoothing`.
+
+        Args:
+            nodes: Rows of all nodes [n, d].
+            rounds: Number of rounds; 0 returns the nodes as they are.
+
+        Returns:
+            The smoothed rows.
+        """
+        root = self.share.sqrt()  # D^-1/2, [n, 1]
+        for _ in range(rounds):
+            scaled = root * nodes
+            nodes = root * (self.neighbours @ scaled + scaled)
+        return nodes
+
     def touched(self, chosen: Tensor) -> Tensor:
         """The nodes that the chosen outputs depend on directly."""
         if self.level == EDGE:

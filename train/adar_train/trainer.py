@@ -135,7 +135,7 @@ class Trainer:
     def run(
         self,
         on_epoch: Callable[[Epoch], None] = lambda _: None,
-        checkpoint: Path | None = None,
+        checkpoint: str | Path | None = None,
         checkpoint_every: int = 50,
     ) -> Fitted:
         """Train up to the last epoch and evaluate the best weights.
@@ -199,7 +199,7 @@ class Trainer:
         found = [row for row in self.history if "val" in row]
         return max(found, key=lambda row: (row["val"], -row["epoch"]))["epoch"] if found else None
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a checkpoint after the last complete epoch. Only the first process writes.
 
         Args:
@@ -215,10 +215,10 @@ class Trainer:
             }
             average = self.average.values if self.average else None
             checkpoints.save_checkpoint(
-                path, self.model, self.best, self.optimizer, self.random, progress, average
+                Path(path), self.model, self.best, self.optimizer, self.random, progress, average
             )
 
-    def resume(self, path: Path) -> None:
+    def resume(self, path: str | Path) -> None:
         """Continue from a checkpoint: `run` then gives the losses of an uninterrupted training.
 
         Args:
@@ -227,6 +227,7 @@ class Trainer:
         Raises:
             RunFolderError: If the file is not such a checkpoint; the message says what differs.
         """
+        path = Path(path)
         progress = checkpoints.read_progress(path)
         checkpoints.check_settings(path, progress.get("settings"), self._settings)
         self.best, average = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random)
@@ -269,7 +270,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         started, number = time.perf_counter(), len(self.history)
-        loss = self._update(self.config.lr * self.config.lr_factor(number))
+        loss = self._update(self.config.lr_factor(number))
         if not np.isfinite(loss):
             raise DivergedError(f"the loss is no longer finite in epoch {number + 1}: try a smaller --lr")
         row: dict[str, Any] = {"epoch": number + 1, "loss": loss}
@@ -281,10 +282,14 @@ class Trainer:
         self.history.append(row)
         self.seconds += time.perf_counter() - started
 
-    def _update(self, lr: float) -> float:
-        """One optimiser step on this process's share of the batches; returns the mean loss of all batches."""
+    def _update(self, factor: float) -> float:
+        """One optimiser step on this process's share of the batches; returns the mean loss of all batches.
+
+        `factor` is that of the learning rate in this epoch.
+        """
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = self.config.lr * factor
+        part = factor if self.config.fading_losses else 1.0
         self.model.train()
         self.optimizer.zero_grad()
         clock = GRIDS[self.config.grid](self.config.train_steps, self.random)
@@ -297,7 +302,7 @@ class Trainer:
             # Processes average their gradients once per epoch, in the backward pass of the last batch.
             waits = processes > 1 and index < len(mine) - 1
             with self.objective.no_sync() if waits else nullcontext(), self._autocast():
-                loss = self.objective(graph, chosen, clock.tolist(), middle)
+                loss = self.objective(graph, chosen, clock.tolist(), middle, part)
                 loss = loss * processes / len(batches)
                 loss.backward()
             total += loss.detach()

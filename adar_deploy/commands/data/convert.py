@@ -2,89 +2,98 @@
 
 import json
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.console import print_facts, print_next, print_note
+from adar_deploy.console import print_facts, print_next, print_note, printable
 from adar_deploy.formatting import predicted
 from adar_deploy.options import Json
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+
+if TYPE_CHECKING:
+    from adar_runtime.graph import FeatureEncoding
+    from adar_runtime.graph.formats import Imported
 
 
-class Labels(StrEnum):
-    classes = "classes"
-    numbers = "numbers"
-
-
+@with_tables
 def convert(
-    source: Annotated[
-        Path, typer.Argument(help="Graph (.npz, .pt, .graphml, .gml) or edge list (.csv, .tsv, .txt).")
+    graph: Annotated[
+        Path,
+        typer.Argument(
+            help="Table of nodes (.csv, .tsv, .jsonl, .parquet) with --edges; edges alone (also .txt); or a "
+            "graph (.npz, .pt, .graphml, .gml)."
+        ),
     ],
     output: Annotated[Path, typer.Argument(help="File to write: .npz or .pt.")],
+    tables: TableOptions = NO_TABLES,
     table: Annotated[
+        Path | None, typer.Option(help="Older form: the table of nodes, if GRAPH holds its edges.")
+    ] = None,
+    bundle: Annotated[
         Path | None,
-        typer.Option(help="Table of nodes for an edge list: a header line, ids in the first column."),
-    ] = None,
-    label: Annotated[
-        str | None,
         typer.Option(
-            help="Attribute or column that holds the labels.", show_default="y, label, class or target"
+            help="Make the features of this bundle's model, from a table like that of its training."
         ),
     ] = None,
-    labels: Annotated[
-        Labels | None,
-        typer.Option(
-            help="Labels are classes, or regression targets (numbers).",
-            show_default="numbers if a label has a fraction",
-        ),
-    ] = None,
-    both_ways: Annotated[bool, typer.Option("--both-ways", help="Add the reverse of every edge.")] = False,
     as_json: Json = False,
 ) -> None:
     """Convert a graph from another program into a graph file.
 
     Columns of numbers become features, and so do columns with a few distinct words. A column 'split'
-    contains train, val or test. Free text is skipped.
+    contains train, val or test. Free text is skipped. Node ids are kept.
+
+    Example: adar-deploy data convert nodes.csv graph.npz --edges edges.csv --both-ways
 
     Example: adar-deploy data convert karate.graphml karate.npz --label club
 
-    Example: adar-deploy data convert edges.csv graph.npz --table nodes.csv --both-ways
-
-    Example: adar-deploy data convert papers.gml papers.npz --label year --labels numbers
+    Example: adar-deploy data convert tomorrow.csv tomorrow.npz --edges edges.csv --bundle bundle
     """
-    import numpy as np
-
     from adar_runtime import write_graph
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
     from adar_runtime.graph import ALL
-    from adar_runtime.graph.formats import import_graph
 
     check_writable(output)
-    if output.exists() and source.exists() and output.samefile(source):
-        raise UsageError(f"{output} is the input graph: choose another output file")
-    imported = import_graph(source, table, label, labels.value if labels else None)
-    graph = imported.graph
-    if both_ways:
-        edges = np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)
-        graph = replace(graph, edge_index=np.unique(edges, axis=1))
-    write_graph(output, graph)
+    for path in (graph, table, tables.edges):
+        if path is not None and output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"{output} is the input graph: choose another output file")
+    if table is not None:  # the older form: edges first
+        graph, tables = table, replace(tables, edges=graph)
+    encoding = read_manifest(bundle).feature_encoding if bundle else None
+    if bundle and encoding is None:
+        raise UsageError(f"{bundle} has no feature_encoding, because its model was not trained on tables")
+    imported = _read(graph, tables, encoding)
+    notes, found = imported.notes, imported.graph
+    write_graph(output, found)
     if as_json:
-        size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width}
-        labels_are = {"classes": graph.targets, "regression": graph.regression}
-        typer.echo(json.dumps({"graph": str(output)} | size | labels_are | {"notes": imported.notes}))
+        size = {"nodes": found.nodes, "edges": found.edges, "features": found.width}
+        labels_are = {"classes": found.targets, "regression": found.regression}
+        typer.echo(json.dumps({"graph": str(output)} | size | labels_are | {"notes": notes}))
         return
     facts = {
-        "nodes, edges": f"{graph.nodes:,}, {graph.edges:,}",
-        "features": f"{graph.width:,}",
+        "nodes, edges": f"{found.nodes:,}, {found.edges:,}",
+        "features": f"{found.width:,}",
         "predicts": predicted(
-            0 if graph.labelled(ALL) is None else graph.targets, graph.level, regression=graph.regression
+            0 if found.labelled(ALL) is None else found.targets, found.level, regression=found.regression
         ),
         "graph": output,
     }
     print_facts("converted", facts)
-    for note in imported.notes:
-        print_note(note)
+    for note in notes:
+        print_note(printable(note))
     print_next("data", "show", output)
+
+
+def _read(path: Path, tables: TableOptions, encoding: "FeatureEncoding | None") -> "Imported":
+    from adar_runtime.graph.formats import Imported, import_graph
+    from adar_runtime.graph.formats.tables import with_reverse_edges
+
+    if tables.edges is not None:
+        return tables.read(path, encoding)
+    replace(tables, label=None, labels=None, both_ways=None).check([path])
+    imported = import_graph(path, None, tables.label, tables.labels and tables.labels.value, encoding)
+    both_ways = encoding.both_ways if encoding and tables.both_ways is None else tables.both_ways
+    return Imported(with_reverse_edges(imported.graph), imported.notes) if both_ways else imported

@@ -10,6 +10,7 @@ from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.graph import EDGE, GRAPH, NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbour_tables import Tables
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph.smoothing import Smoothing
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -30,6 +31,7 @@ class PreparedGraph:
     targets: int  # c
     outputs: int  # k, the number of predictions
     by_row: bool  # the encoder treats each node alone, so nodes can be encoded in blocks
+    smoothing: Smoothing | None  # of the encoder's nodes, before the first step
 
     def feature_blocks(self, least: int = 1) -> list[tuple[int, int]]:
         """The first and the last row (exclusive) of each block of nodes to encode at once.
@@ -45,6 +47,10 @@ class PreparedGraph:
         )
         return blocks(self.graph.nodes, rows, least)
 
+    def first_nodes(self, encoded: Floats) -> Floats:
+        """The nodes at t = 0 [n, d], from the nodes of the encoder."""
+        return encoded if self.smoothing is None else self.smoothing(encoded)
+
     def pair_blocks(self) -> list[Integers]:
         """The pairs, in blocks of as many as are scored at once."""
         if self.pairs is None:
@@ -57,14 +63,16 @@ def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
     """Build the inputs of a bundle's models from a graph that fits the bundle."""
     is_edge_level = manifest.level == EDGE and graph.pairs is not None
     pairs = np.ascontiguousarray(graph.pairs, np.int64) if is_edge_level else None
+    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
     return PreparedGraph(
         graph=graph,
-        structure=LAYOUTS[manifest.aggregation](Neighbours.of(graph.edge_index, graph.nodes)),
+        structure=LAYOUTS[manifest.aggregation](neighbours),
         pairs=pairs,
         target_features=graph.target_features if manifest.targets is None else None,
         targets=manifest.targets or graph.targets,
         outputs={NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level],
         by_row=by_row,
+        smoothing=Smoothing(neighbours, manifest.smoothing) if manifest.smoothing else None,
     )
 
 

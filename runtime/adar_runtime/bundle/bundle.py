@@ -3,25 +3,31 @@
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import hub, known_models, memory, signature
-from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle.measured_solvers import measured_settings
+from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.bundle.pack import is_pack
+from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import EDGE, Graph
+from adar_runtime.graph.feature_encoding import check_same_encoding
+from adar_runtime.graph.in_memory import as_graph
 from adar_runtime.graph.labels import split_trained_on
-from adar_runtime.loop.loop import Loop, check_budget, check_kind
+from adar_runtime.loop.loop import Loop, check_budget
 from adar_runtime.loop.prefetch import prefetch
-from adar_runtime.loop.registry import find, is_count, settings_of
+from adar_runtime.loop.registry import find, is_count
 from adar_runtime.loop.result import Result
-from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS, Solver, make_solver
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
 from adar_runtime.loop.stopping import RULES, StopRule, make_rule
+from adar_runtime.summaries import Facts, manifest_facts
+
+if TYPE_CHECKING:
+    from adar_runtime.evaluation.evaluate import Subject
 
 MAX_THREADS = 1024
 BY_ROW = ("adar.by_row", "yes")  # metadata of an encoder that treats each node alone
@@ -70,7 +76,7 @@ def load(
     )
 
 
-class Bundle:
+class Bundle(Predictor):
     """An exported model that runs any graph for any budget. `load` makes one and explains the arguments.
 
     Attributes:
@@ -115,17 +121,18 @@ class Bundle:
 
     def run(
         self,
-        graph: Graph,
+        graph: Any,
         budget: int = 300,
-        stop: StopRule | None = None,
+        stop: StopRule | str | None = None,
         solver: Solver | str = DEFAULT_SOLVER,
     ) -> Result:
         """Run a graph until the stop rule ends the loop.
 
         Args:
-            graph: The graph to answer.
+            graph: The graph to answer, or anything that `as_graph` converts to one.
             budget: Euler steps in the total time. Euler's method makes one cell call per step.
-            stop: When to stop, and which state to answer from; the bundle's own rule by default.
+            stop: When to stop, and which state to answer from; the bundle's own rule by default. A rule, or
+                its name.
             solver: A solver, or the name of one with the settings that were measured for this bundle.
 
         Returns:
@@ -147,9 +154,9 @@ class Bundle:
 
     def run_many(
         self,
-        graphs: Iterable[Graph],
+        graphs: Iterable[Any],
         budget: int = 300,
-        stop: StopRule | None = None,
+        stop: StopRule | str | None = None,
         solver: Solver | str = DEFAULT_SOLVER,
     ) -> Iterator[Result]:
         """Run many graphs. The next graph is fetched in the background while the current one runs.
@@ -175,9 +182,9 @@ class Bundle:
 
     def loop(
         self,
-        graph: Graph,
+        graph: Any,
         budget: int = 300,
-        stop: StopRule | None = None,
+        stop: StopRule | str | None = None,
         solver: Solver | str = DEFAULT_SOLVER,
     ) -> Loop:
         """Start a run that the caller drives step by step.
@@ -200,14 +207,15 @@ class Bundle:
         """
         started = time.perf_counter()
         check_budget(budget)
+        graph = as_graph(graph)
         self._check(graph)
         memory.check(graph, self.manifest)
-        stop = self.stop_rule() if stop is None else stop
-        solver = self.solver(solver) if isinstance(solver, str) else self._checked(solver)
+        stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
+        solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
-        names = self._class_names(graph)
-        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, graph)
+        names, ids = self._class_names(graph), graph.output_ids
+        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
         """Build the inputs of this bundle's models from a graph, for `backend.start`.
@@ -260,32 +268,7 @@ class Bundle:
             >>> bundle.solver("ab2")  # doctest: +SKIP
             AdamsBashforth2(calls=32)
         """
-        kind = find(SOLVERS, "solver", name)
-        self._check_ode(kind, repr(name))
-        if settings:
-            return make_solver(name, **settings)
-        measured = measured_settings(self.manifest, name)
-        if measured is None:
-            wanted = " or ".join(f"{one.name} (--{one.option})" for one in settings_of(kind))
-            raise UsageError(
-                f"the bundle has no measured settings for the solver {name!r}: "
-                f"set {wanted or 'its settings'}, or use the solver {DEFAULT_SOLVER}"
-            )
-        return make_solver(name, **measured)
-
-    def _checked(self, solver: Solver) -> Solver:
-        """The caller's own solver, if it is valid for this bundle."""
-        check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
-        self._check_ode(solver, type(solver).__name__)
-        return solver
-
-    def _check_ode(self, solver: object, name: str) -> None:
-        if getattr(solver, "needs_ode", True) and not self.manifest.behaves_like_ode:
-            order = short(self.manifest.convergence.get("order", "not measured"))
-            raise UsageError(
-                f"the solver {name} needs an order of convergence of at least {manifests.LEAST_ORDER} "
-                f"(this bundle: {order}): use the solver {DEFAULT_SOLVER}"
-            )
+        return make_measured(self.manifest, name, **settings)
 
     def split_for(self, graph: Graph) -> int:
         """The split to evaluate on.
@@ -298,6 +281,17 @@ class Bundle:
         """
         return split_trained_on(self.manifest.training, graph)
 
+    def subject(self) -> "Subject":
+        """The bundle as `evaluate` uses it."""
+        from adar_runtime.evaluation.evaluate import Subject
+
+        return Subject.of(self)
+
+    def facts(self) -> Facts:
+        """What `repr` and a notebook show."""
+        backend = self.backend.name
+        return {"folder": repr(str(self.path)), **manifest_facts(self.manifest), "backend": backend}
+
     def _class_names(self, graph: Graph) -> tuple[str, ...] | None:
         """The model's class names; the graph's, where the graph describes the classes."""
         if self.manifest.regression:
@@ -305,13 +299,12 @@ class Bundle:
         return graph.class_names if self.manifest.targets is None else self.manifest.class_names
 
     def _check(self, graph: Graph) -> None:
-        if not isinstance(graph, Graph):
-            raise UsageError(f"graph is {short(repr(graph))}: give a Graph, such as read_graph returns")
         if self.manifest.level == EDGE and graph.pairs is None:
             raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
         if graph.width != self.manifest.features:
             raise GraphError(
                 f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"
             )
+        check_same_encoding(self.manifest.feature_encoding, graph.feature_encoding)
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")

@@ -8,14 +8,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from adar_runtime import summaries
 from adar_runtime.bundle import metadata
 from adar_runtime.errors import BundleError, reason, short
-from adar_runtime.graph import LEVELS
+from adar_runtime.graph import LEVELS, FeatureEncoding
+from adar_runtime.graph.smoothing import MAX_ROUNDS
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.registry import is_count, is_number
 from adar_runtime.loop.solvers import MAX_CALLS
 
 SCHEMA = 2
+SMOOTHING_SCHEMA = 3  # of bundles with smoothing: versions that know schema 2 only would leave it out
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # enough for 100,000 class names
 ONNX_MODELS = ("encoder", "cell", "head")
@@ -67,7 +70,9 @@ class Manifest:
     alignment: str  # the scalar that the cell returns and stop rules watch
     exit: dict[str, Any]  # the default stop rule and its settings
     onnx_models: dict[str, OnnxFile]
+    smoothing: int = 0  # rounds of smoothing of the nodes before the first step
     class_names: tuple[str, ...] | None = None
+    feature_encoding: FeatureEncoding | None = None  # how a table becomes the features
     parity: dict[str, Any] = field(
         default_factory=dict
     )  # largest differences from PyTorch, by number of steps
@@ -86,14 +91,22 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of manifest.json."""
-        fields = {"schema": SCHEMA} | asdict(self)
+        fields = {"schema": SMOOTHING_SCHEMA if self.smoothing else SCHEMA} | asdict(self)
         for name in OPTIONAL:
             if fields[name] is None:
                 del fields[name]
         del fields["sealed"]
+        if not self.smoothing:
+            del fields["smoothing"]  # so that older versions read the bundle
         fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
+
+    def __repr__(self) -> str:
+        return summaries.line("Manifest", summaries.manifest_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Manifest", summaries.manifest_facts(self))
 
     def to_json(self) -> str:
         """The text of manifest.json. The statistics are one line: they are thousands of numbers."""
@@ -112,11 +125,11 @@ class Manifest:
         except ValueError as error:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)}): export the run again") from error
         schema = _take(raw, "schema", int)
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, SMOOTHING_SCHEMA):
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
             raise BundleError(
-                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA}: "
-                f"export the run again{old}"
+                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA} and "
+                f"{SMOOTHING_SCHEMA}: export the run again{old}"
             )
         sealed = CHECKSUM in raw
         if sealed and _take(raw, CHECKSUM, str) != checksum_of(raw):
@@ -138,10 +151,12 @@ class Manifest:
             unit_step=_take(raw, "unit_step", bool),
             alignment=_take(raw, "alignment", str),
             exit=_take(raw, "exit", dict),
+            smoothing=_rounds(raw) if schema == SMOOTHING_SCHEMA else 0,
             onnx_models={name: _onnx_file(_take(files, name, dict)) for name in ONNX_MODELS},
             class_names=None
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
+            feature_encoding=_encoding(raw),
             parity=_take(raw, "parity", dict),
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
@@ -199,6 +214,31 @@ def _ports(raw: Mapping[str, Any], key: str) -> tuple[Port, ...]:
     return tuple(
         Port(_take(p, "name", str), _take(p, "type", str), tuple(_take(p, "shape", list))) for p in ports
     )
+
+
+def _rounds(raw: Mapping[str, Any]) -> int:
+    rounds = _size(raw, "smoothing")
+    if rounds > MAX_ROUNDS:
+        raise BundleError(f"{FILE_NAME} has smoothing {short(rounds)}, which must be at most {MAX_ROUNDS}")
+    return rounds
+
+
+def _encoding(raw: Mapping[str, Any]) -> FeatureEncoding | None:
+    """The encoding of tables; older bundles have none."""
+    if raw.get("feature_encoding") is None:
+        return None
+    try:
+        found = FeatureEncoding.from_value(raw["feature_encoding"])
+    except ValueError as error:
+        raise BundleError(
+            f"{FILE_NAME} has a feature_encoding that cannot be read: {reason(error)}"
+        ) from error
+    if found.width != raw["features"]:
+        raise BundleError(
+            f"{FILE_NAME} has a feature_encoding of {found.width} features, but the model takes "
+            f"{short(raw['features'])}"
+        )
+    return found
 
 
 def _one_of(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:

@@ -40,7 +40,8 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
     between = FLOAT * 2 * c * c  # attention between targets: logits and softmax
     cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few intermediate results [n, d]
     pairs = _pairs(graph, d, c) if manifest.level == EDGE else 0
-    return int(SPARE * (tables + states + max(preparing, cell))) + pairs
+    edges = INDEX * (m + n) if manifest.smoothing else 0  # kept with the prepared graph
+    return int(SPARE * (tables + states + max(preparing, cell))) + pairs + edges
 
 
 def _pairs(graph: Graph, d: int, c: int) -> int:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adar_runtime import summaries
+from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.errors import GraphError, LabelsError, UsageError
-from adar_runtime.evaluation.curves import Curve, Moment, measure_together
+from adar_runtime.evaluation.curves import Curve, Moment, measure_together, run_moments
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
-from adar_runtime.graph import ALL, NODE, Graph
+from adar_runtime.graph import ALL, GRAPH, NODE, FeatureEncoding, Graph
+from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.stopping import StopRule
 
@@ -68,6 +71,12 @@ class Evaluation:
         """The metric at the exit of the largest budget."""
         return float(max(self.budgets(), key=lambda row: row["budget"])["at_exit"])
 
+    def __repr__(self) -> str:
+        return summaries.line("Evaluation", summaries.evaluation_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Evaluation", summaries.evaluation_facts(self))
+
     @property
     def counted(self) -> str:
         """What is scored, with its number: "120 test nodes of the training split"."""
@@ -98,15 +107,43 @@ class Subject:
     class_names: tuple[str, ...] | None = None
     any_budget: bool = True  # False for a model of fixed depth
     training: Mapping[str, Any] = field(default_factory=dict)  # the manifest's `training`, or a run's
+    feature_encoding: FeatureEncoding | None = None
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> "Subject":
+        """A loaded bundle."""
+        manifest = bundle.manifest
+        return cls(
+            run=lambda graph, budget: run_moments(bundle, graph, budget),
+            make_rule=bundle.stop_rule,
+            features=manifest.features,
+            level=manifest.level,
+            regression=manifest.regression,
+            targets=manifest.targets,
+            class_names=manifest.class_names,
+            training=manifest.training,
+            feature_encoding=manifest.feature_encoding,
+        )
 
     def check(self, name: str, graph: Graph) -> Graph:
         """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""
         if graph.width != self.features:
             raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
         try:
+            check_same_encoding(self.feature_encoding, graph.feature_encoding)
+        except GraphError as error:
+            raise GraphError(f"{name}: {error}") from error
+        try:
             return align_labels(self, graph)
         except LabelsError as error:
             raise LabelsError(f"{name}: {error}") from error
+
+
+def grouped(graphs: Mapping[str, Graph], level: str, title: str) -> dict[str, list[Graph]]:
+    """The graphs that are scored together, by name. Graphs with one label each make one group, `title`."""
+    if level == GRAPH:
+        return {title: list(graphs.values())}
+    return {name: [graph] for name, graph in graphs.items()}
 
 
 def evaluate(

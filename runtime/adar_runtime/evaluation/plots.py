@@ -31,7 +31,7 @@ def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path)
     _style(right, grid=False)
     right.plot([row["epoch"] for row in measured], [100 * row["val"] for row in measured], color=TONES[0])
     right.set_ylabel(f"validation {metric} (%)", color=TONES[0])
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric: str, path: Path) -> None:
@@ -52,10 +52,10 @@ def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric
     top.legend(fontsize=8, ncols=2, frameon=False, labelcolor=SOFT)
     bottom.set_ylabel("alignment (○ = exit step)")
     bottom.set_xlabel("time t = step / budget")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def plot_run(result: Result, path: Path) -> None:
+def draw_run(result: Result) -> Any:
     """Alignment against t, with a mark at the time of the predictions."""
     figure, axes = _axes("time t", "alignment")
     points = sorted(zip(result.times, result.alignment, strict=True))
@@ -69,7 +69,7 @@ def plot_run(result: Result, path: Path) -> None:
         loc="left",
         color=INK,
     )
-    _save(figure, path)
+    return figure
 
 
 def plot_speed(timings: Sequence[Timing], path: Path) -> None:
@@ -94,7 +94,7 @@ def plot_speed(timings: Sequence[Timing], path: Path) -> None:
     for axes, size in zip(panels[1], ("nodes", "edges"), strict=True):
         axes.set_xlabel(f"{size} of the graph")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
@@ -115,7 +115,7 @@ def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
     first.invert_yaxis()
     case = timings[0].case
     figure.suptitle(f"{case.nodes:,} nodes, {case.edges:,} edges", fontsize=9)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_side(
@@ -203,10 +203,21 @@ def _figure(width: float, height: float) -> Any:
     _check_installed()
     from matplotlib.figure import Figure  # pyplot would look for a display
 
-    return Figure(figsize=(width, height), layout="constrained")
+    class Shown(Figure):
+        """A figure that a notebook shows although pyplot is not loaded."""
+
+        def _repr_png_(self) -> bytes:
+            return _encode(self, "png")
+
+    return Shown(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure to a .png or .svg file."""
+    write_file(path, _encode(figure, path.suffix.removeprefix(".")))
+
+
+def _encode(figure: Any, form: str) -> bytes:
     content = io.BytesIO()
-    figure.savefig(content, dpi=150, format=path.suffix.removeprefix("."))
-    write_file(path, content.getvalue())
+    figure.savefig(content, dpi=150, format=form)
+    return content.getvalue()

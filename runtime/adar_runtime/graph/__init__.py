@@ -6,12 +6,14 @@ underscore:
 - `formats`: read, write and import graph files
 - `synthetic`: make graphs for tests and demos
 - `statistics`, `graph_warnings`: describe a graph, and warn about properties that reduce accuracy
+- `feature_encoding`: how the columns of a table became features
 - `labels`: convert a graph's labels to the class numbers of a model
 - `neighbours`, `neighbour_tables`: edges in the layouts that a model's cell reads
 - `limits`: the largest graphs that are read
 """
 
-from adar_runtime.graph._checks import Floats, Integers, Mask
+from adar_runtime.graph._checks import Floats, Ids, Integers, Mask
+from adar_runtime.graph.feature_encoding import EncodedColumn, FeatureEncoding
 from adar_runtime.graph.graph import ALL, EDGE, GRAPH, LEVELS, MASKS, NODE, PARTS, Graph, SparseRows
 
 __all__ = [
@@ -22,8 +24,11 @@ __all__ = [
     "MASKS",
     "NODE",
     "PARTS",
+    "EncodedColumn",
+    "FeatureEncoding",
     "Floats",
     "Graph",
+    "Ids",
     "Integers",
     "Mask",
     "SparseRows",

@@ -11,7 +11,9 @@ from adar_runtime.errors import GraphError, reason, short
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Ids = NDArray[np.int64] | NDArray[np.str_]
 # Contiguous and writeable: PyTorch warns about read-only arrays.
+SURROGATES = range(0xD800, 0xE000)  # halves of UTF-16 pairs, which are not characters
 LAYOUT: tuple[Literal["C"], Literal["W"]] = ("C", "W")
 
 
@@ -54,7 +56,8 @@ def floats(name: str, value: Any, *, allow_nan: bool = False) -> Floats:
 def integers(name: str, value: Any) -> Integers:
     """64-bit integers."""
     given = array(name, value)
-    require(given.dtype.kind in "iu", f"{name} holds {short(given.dtype)}, not integers")
+    hint = f": convert it, such as {name}.astype(int) or {name}.long()" if given.dtype.kind == "f" else ""
+    require(given.dtype.kind in "iu", f"{name} holds {short(given.dtype)}, not integers{hint}")
     if given.dtype == np.uint64 and given.size:
         require(int(given.max()) <= np.iinfo(np.int64).max, f"{name} contains a value beyond 64-bit integers")
     return np.require(given, np.int64, LAYOUT)
@@ -70,6 +73,39 @@ def mask(name: str, value: Any, outputs: int) -> Mask:
     )
     require(len(given) > 0, f"{name} has no splits: omit it, or give at least one")
     return np.require(given, np.bool_, LAYOUT)
+
+
+def ids(value: Any, nodes: int) -> Ids:
+    """The id of each node [nodes]: different integers, or different strings that are not empty."""
+    given = array("ids", value)
+    if given.dtype.kind in "OT":  # a column of pandas, or numpy's strings of variable length
+        require(all(isinstance(each, str) for each in given.ravel()), "ids must be integers or strings")
+        given = given.astype(np.str_)
+    require(
+        given.shape == (nodes,), f"ids has shape {list(given.shape)}, not one id for each of {nodes} nodes"
+    )
+    if given.dtype.kind in "iu":
+        found: Ids = integers("ids", given)
+    else:
+        require(given.dtype.kind == "U", f"ids holds {short(given.dtype)}, not integers or strings")
+        codes = np.ascontiguousarray(given).view(np.dtype(np.uint32).newbyteorder(given.dtype.byteorder))
+        valid = (codes <= sys.maxunicode) & ((codes < SURROGATES.start) | (codes >= SURROGATES.stop))
+        require(bool(valid.all()), "ids contains characters that are not valid Unicode text")
+        found = np.require(given, given.dtype.newbyteorder("="), LAYOUT)
+    _check_different(found.tolist())
+    return found
+
+
+def _check_different(found: list[Any]) -> None:
+    if len(set(found)) == len(found) and "" not in found:
+        return
+    position: dict[Any, int] = {}
+    for node, each in enumerate(found):
+        if each == "":
+            raise GraphError(f"ids[{node}] is empty: give every node an id")
+        if each in position:
+            raise GraphError(f"ids contains {short(repr(each))} twice, at nodes {position[each]} and {node}")
+        position[each] = node
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime import summaries
 from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import _checks as checks
-from adar_runtime.graph._checks import Floats, Integers, Mask, require
+from adar_runtime.graph._checks import Floats, Ids, Integers, Mask, require
+from adar_runtime.graph.feature_encoding import FeatureEncoding
 from adar_runtime.graph.limits import MAX_CLASSES, MAX_COLUMNS
 
 NODE, EDGE, GRAPH = LEVELS = ("node", "edge", "graph")
@@ -113,6 +115,8 @@ class Graph:
         class_names: [c] strings.
         pairs: [2, k] node ids, the pairs to predict. Sets the level "edge".
         level: "node", "edge" or "graph": what a prediction is made for.
+        ids: [n] integers or strings, the name of each node in the user's data. Predictions carry them.
+        feature_encoding: How a table's columns became the features. A model keeps it for later tables.
 
     Raises:
         GraphError: An argument has the wrong shape or type, an id is out of range, or a value is not finite.
@@ -133,6 +137,8 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     pairs: Integers | None = None
     level: str = NODE
+    ids: Ids | None = None
+    feature_encoding: FeatureEncoding | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.features, SparseRows):
@@ -151,6 +157,7 @@ class Graph:
         require(self.level != EDGE or self.pairs is not None, "level is 'edge', but pairs is missing")
         self._check_masks()
         self._check_targets()
+        self._check_origin()
 
     def _check_masks(self) -> None:
         given = {name: getattr(self, name) for name in MASKS if getattr(self, name) is not None}
@@ -184,6 +191,21 @@ class Graph:
         if self.class_names is not None:
             _set(self, class_names=checks.names("class_names", self.class_names))
 
+    def _check_origin(self) -> None:
+        if self.ids is not None:
+            _set(self, ids=checks.ids(self.ids, self.nodes))
+        if self.feature_encoding is not None:
+            width = self.feature_encoding.width
+            require(
+                width == self.width, f"feature_encoding describes {width:,} columns; x has {self.width:,}"
+            )
+
+    def __repr__(self) -> str:
+        return summaries.line("Graph", summaries.graph_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Graph", summaries.graph_facts(self))
+
     @property
     def nodes(self) -> int:
         """n, the number of nodes."""
@@ -205,6 +227,13 @@ class Graph:
         if self.pairs is not None:
             return self.pairs.shape[1]
         return self.nodes if self.level == NODE else 1
+
+    @property
+    def output_ids(self) -> Ids | None:
+        """The ids of the nodes [k] or of the pairs [2, k]; None without ids, or for one output per graph."""
+        if self.ids is None or self.level == GRAPH:
+            return None
+        return self.ids if self.pairs is None else self.ids[self.pairs]
 
     @property
     def regression(self) -> bool:
@@ -254,7 +283,10 @@ class Graph:
 
     def _node_pairs(self, name: str, value: Any) -> Integers:
         pairs = checks.integers(name, value)
-        require(pairs.ndim == 2 and len(pairs) == 2, f"{name} has shape {list(pairs.shape)}, not [2, edges]")
+        hint = ": transpose it" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+        require(
+            pairs.ndim == 2 and len(pairs) == 2, f"{name} has shape {list(pairs.shape)}, not [2, edges]{hint}"
+        )
         checks.check_range(name, pairs, self.nodes, "ids")
         return pairs
 

@@ -15,7 +15,7 @@ import numpy as np
 from adar_runtime.backends import Lookahead, Recurrence
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, UsageError, short
-from adar_runtime.graph import Floats, Graph
+from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.schedule import step_code, time_at
@@ -110,6 +110,7 @@ class Loop:
         solver: The solver that chooses the cell calls.
         prepared: Seconds spent on preparing the graph.
         class_names: Names of the classes, as far as they are known.
+        ids: Ids of the outputs, if the graph has ids.
         graph: The graph, which the result compares with the training data.
         calls: Cell calls made so far.
 
@@ -129,6 +130,7 @@ class Loop:
     solver: Solver
     prepared: float = 0.0
     class_names: Sequence[str] | None = None
+    ids: Ids | None = None
     graph: Graph | None = None
     _trace: "array[float]" = field(default_factory=lambda: array("d"), init=False)  # alignment of each state
     _times: "array[float]" = field(default_factory=lambda: array("d"), init=False)
@@ -330,5 +332,6 @@ class Loop:
             timings={"prepare": self.prepared, "loop": self._seconds, "head": head},
             regression=self.manifest.regression,
             class_names=tuple(fill_names(self.class_names, scores.shape[1])) if self.class_names else None,
+            ids=self.ids,
             compared=None if self.graph is None else (self.manifest, self.graph),
         )

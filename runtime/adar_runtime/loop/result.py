@@ -1,12 +1,16 @@
 """The answer for one graph."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adar_runtime.graph import Floats, Graph, Integers
+from adar_runtime import summaries
+from adar_runtime.errors import UsageError, import_package
+from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.loop.stopping import StopReason
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ class Result:
         timings: Seconds of each phase: prepare (build the inputs, encode), loop, head.
         regression: The scores are numbers, not classes.
         class_names: Name of each class [c], from the model or from a graph that describes its classes.
+        ids: Ids of the nodes [k] or of the pairs [2, k], from the graph; None if it has no ids.
+        outputs: Which outputs of the graph the scores are for [k]; None for all of them, in order.
         compared: The manifest and the graph that `drift` compares; None for a result without them.
 
     Examples:
@@ -49,6 +55,8 @@ class Result:
     timings: dict[str, float]
     regression: bool = False
     class_names: tuple[str, ...] | None = None
+    ids: Ids | None = None
+    outputs: Integers | None = None
     compared: "tuple[Manifest, Graph] | None" = field(default=None, repr=False)
 
     @cached_property
@@ -84,6 +92,32 @@ class Result:
         """Time of the state that the scores come from."""
         return self.times[self.best_step]
 
+    def select(self, outputs: "Integers | Sequence[int]") -> "Result":
+        """Keep some outputs.
+
+        Args:
+            outputs: Their positions in this result, in the order to keep.
+
+        Returns:
+            The result with the scores and ids of these outputs only.
+
+        Raises:
+            UsageError: A position is not in the result.
+
+        Examples:
+            >>> result.select([0, 5]).predictions  # doctest: +SKIP
+            array([0, 1])
+        """
+        chosen = np.asarray(outputs, np.int64).reshape(-1)
+        if chosen.size and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(self.scores):
+            raise UsageError(f"outputs must be positions from 0 to {len(self.scores) - 1}")
+        return replace(
+            self,
+            scores=self.scores[chosen],
+            ids=None if self.ids is None else self.ids[..., chosen],
+            outputs=chosen if self.outputs is None else self.outputs[chosen],
+        )
+
     @property
     def predictions(self) -> Integers | Floats:
         """The class of each output [k]; in regression, its numbers [k, c]."""
@@ -96,3 +130,76 @@ class Result:
             return None
         powers = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
         return powers / powers.sum(axis=1, keepdims=True)
+
+    def to_pandas(self) -> Any:
+        """Build a `pandas.DataFrame` with one row per output and the columns of the prediction files.
+
+        Returns:
+            The table: the output, its class or numbers and, for classes, the probability of each class.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+
+        Examples:
+            >>> result.to_pandas()["class"].value_counts()  # doctest: +SKIP
+        """
+        from adar_runtime.prediction_files import prediction_columns
+
+        return import_package("pandas", "to_pandas").DataFrame(prediction_columns(self))
+
+    def to_arrow(self) -> Any:
+        """Build a `pyarrow.Table` with the columns of `to_pandas`.
+
+        Returns:
+            The table.
+
+        Raises:
+            MissingPackageError: pyarrow is not installed.
+        """
+        from adar_runtime.prediction_files import prediction_columns
+
+        return import_package("pyarrow", "to_arrow").table(prediction_columns(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write the predictions, like `adar-deploy run --output`.
+
+        Args:
+            path: A file that ends in `.npz`, `.csv`, `.json` or `.parquet`. An existing file is replaced.
+
+        Raises:
+            UsageError: The suffix is unknown, or the file cannot be written.
+            MissingExtraError: The format needs a package that is not installed.
+        """
+        from adar_runtime.files import write_file
+        from adar_runtime.prediction_files import prediction_writer
+
+        write = prediction_writer(Path(path))
+        write_file(Path(path), write(self))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the alignment against the time t, with a mark at the time of the predictions.
+
+        Args:
+            path: A .png or .svg file for the picture; None writes no file.
+
+        Returns:
+            A `matplotlib.figure.Figure`, which a notebook shows.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+            UsageError: The suffix is unknown, or the file cannot be written.
+        """
+        from adar_runtime.evaluation.plots import check_drawable, draw_run, save_figure
+
+        if path is not None:
+            check_drawable(Path(path))
+        figure = draw_run(self)
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    def __repr__(self) -> str:
+        return summaries.line("Result", summaries.result_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Result", summaries.result_facts(self))

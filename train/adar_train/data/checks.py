@@ -43,6 +43,13 @@ def check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             raise GraphError(
                 f"only one of {name} and {names[0]} describes its classes: give both or neither a target_x"
             )
+        if (first.feature_encoding and graph.feature_encoding) and (
+            first.feature_encoding.columns != graph.feature_encoding.columns
+        ):
+            raise GraphError(
+                f"the tables of {name} and {names[0]} became different features: convert them with the same "
+                "columns and categories"
+            )
         if first.target_features is None:
             _check_same_targets((names[0], first), (name, graph))
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import MASKS, Floats, Graph, Mask, SparseRows
+from adar_runtime.graph import MASKS, Graph, Mask
+from adar_runtime.graph.in_memory import sparse_if_mostly_zero
 from adar_train.data.splits import random_splits
 
 PREFIX = "pyg:"
@@ -36,8 +37,6 @@ The list is closed for safety: most of PyG's classes download without checking c
 classes whose files are read without unpickling are listed. (Planetoid unpickles, but checks certificates.)
 """
 
-SPARSE_BELOW = 0.1  # features with a smaller share of non-zero entries are stored as sparse rows
-
 
 def load_pyg(name: str) -> Graph:
     """The data set of this name, downloaded on first use.
@@ -48,7 +47,7 @@ def load_pyg(name: str) -> Graph:
     data = _open(name, class_name, set_name)[0]
     masks = _masks(data) or random_splits(data.num_nodes)
     return Graph(
-        features=_features(data.x.numpy()),
+        features=sparse_if_mostly_zero(data.x.numpy()),
         edge_index=data.edge_index.numpy(),
         labels=data.y.numpy(),
         train_mask=masks["train_mask"],
@@ -115,14 +114,6 @@ def _careful_download(name: str, download: Callable[[Any], None]) -> Callable[[A
             ) from error
 
     return careful
-
-
-def _features(x: Floats) -> Floats | SparseRows:
-    rows, columns = x.nonzero()
-    if len(rows) >= SPARSE_BELOW * x.size:
-        return x
-    starts = np.searchsorted(rows, np.arange(len(x) + 1))
-    return SparseRows(starts, columns, x[rows, columns], (x.shape[0], x.shape[1]))
 
 
 def _masks(data: Any) -> dict[str, Mask]:

@@ -162,6 +162,8 @@ def link_graph(graph: Graph, seed: int = 0) -> Graph:
         test_mask=part == 2,
         class_names=("no link", "link"),
         pairs=np.stack(np.divmod(both, graph.nodes)),
+        ids=graph.ids,
+        feature_encoding=graph.feature_encoding,
     )
 
 

@@ -243,7 +243,8 @@ class IsolatedRecurrence:
             found = self._run("encoder", block, {"nodes": (stop - start, d)} | ({} if blocks else shapes))
             first = first or found
             blocks.append(found["nodes"])
-        return {name: np.concatenate(blocks) if name == "nodes" else first[name] for name in STATE}
+        nodes = prepared.first_nodes(np.concatenate(blocks))
+        return {name: nodes if name == "nodes" else first[name] for name in STATE}
 
     def _run(
         self, model: str, feeds: Arrays, shapes: Mapping[str, tuple[int, ...]], key: str | None = None

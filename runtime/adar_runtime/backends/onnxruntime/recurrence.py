@@ -181,7 +181,7 @@ def _encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Floa
     others = [encoder.run(["nodes"], feeds | {"features": graph.rows(*block)})[0] for block in rest]
     nodes = np.concatenate([first[0], *others])
     _check_shape("nodes", nodes, (graph.nodes, first[0].shape[1]))
-    return [nodes, *first[1:]]
+    return [prepared.first_nodes(nodes), *first[1:]]
 
 
 def _check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:

@@ -35,6 +35,9 @@ class Encoder:
             self._context.bind(inputs.addresses | addresses, scratch)
             self._context.run()
             self._cuda.wait()  # before the next block overwrites this one
+        if prepared.smoothing is not None:
+            encoded = self._cuda.download(to.addresses["nodes"], to.shapes["nodes"])
+            self._cuda.upload(to.addresses["nodes"], prepared.first_nodes(encoded))
 
 
 class Head:

@@ -1,6 +1,6 @@
 """Read and write graph files. All bytes from outside become arrays in this folder, and only here.
 
-Public: `read_graph`, `write_graph`, `import_graph`, and the modules without an underscore.
+Public: `read_graph`, `write_graph`, `read_tables`, `import_graph`, and the modules without an underscore.
 
 - `.npz` is read without pickle.
 - `.pt` is read by PyTorch's restricted unpickler with the classes that PyG declares safe. A file that needs
@@ -12,17 +12,30 @@ To add a graph format, write a module with `read` and `encode`, and add one line
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.files import write_file
-from adar_runtime.graph import Graph
-from adar_runtime.graph.formats import edge_list, graphml, npz, pt
+from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph.feature_encoding import LABEL_KINDS
+from adar_runtime.graph.formats import graphml, npz, pt
 from adar_runtime.graph.formats._graph_file import reading
-from adar_runtime.graph.formats._tables import LABEL_KINDS, Imported
+from adar_runtime.graph.formats._tables import Imported, TableChoice
+from adar_runtime.graph.formats.tables import EDGES, TABLES, read_edge_list, read_tables
 from adar_runtime.graph.limits import check_size
 
-__all__ = ["FORMATS", "LABEL_KINDS", "GraphFormat", "Imported", "import_graph", "read_graph", "write_graph"]
+__all__ = [
+    "FORMATS",
+    "LABEL_KINDS",
+    "TABLES",
+    "GraphFormat",
+    "Imported",
+    "TableChoice",
+    "import_graph",
+    "read_graph",
+    "read_tables",
+    "write_graph",
+]
 
 
 class GraphFormat(NamedTuple):
@@ -38,7 +51,6 @@ FORMATS = {
 }
 """Suffix -> format."""
 
-EDGE_LISTS = (".csv", ".tsv", ".txt", ".edges")
 NETWORKX = (".graphml", ".gml")
 
 
@@ -47,7 +59,7 @@ def read_graph(path: str | Path) -> Graph:
 
     Args:
         path: The file. Its keys are `x` (required), `edge_index` (required), `y`, `train_mask`, `val_mask`,
-            `test_mask`, `target_x`, `class_names`, `pairs` and `level`. Sparse features in `.npz` are
+            `test_mask`, `target_x`, `class_names`, `pairs`, `level` and `ids`. Sparse features in `.npz` are
             `x_indptr`, `x_indices`, `x_data` and `x_shape` instead of `x`. A `.pt` file holds a PyG `Data`.
 
     Returns:
@@ -64,23 +76,30 @@ def read_graph(path: str | Path) -> Graph:
     """
     path = Path(path)
     if path.suffix not in FORMATS:
-        importable = path.suffix in (*EDGE_LISTS, *NETWORKX)
-        hint = ": convert the file with adar-deploy data convert" if importable else ""
+        hint = (
+            ": convert the file with adar-deploy data convert" if path.suffix in (*EDGES, *NETWORKX) else ""
+        )
+        hint = ": a table of nodes needs --edges, the table of its edges" if path.suffix in TABLES else hint
         raise GraphError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}{hint}")
     with reading(path):
         return FORMATS[path.suffix].read(path)
 
 
 def import_graph(
-    path: str | Path, table: str | Path | None = None, label: str | None = None, kind: str | None = None
+    path: str | Path,
+    table: str | Path | None = None,
+    label: str | None = None,
+    kind: str | None = None,
+    encoding: FeatureEncoding | None = None,
 ) -> Imported:
-    """Read a graph file of another program: an edge list, GraphML or GML. `.npz` and `.pt` work as well.
+    """Read a graph file of another program: edges, GraphML or GML. `.npz` and `.pt` work as well.
 
     Args:
         path: The file.
-        table: For an edge list: the table of nodes, with node ids in the first column.
+        table: For edges: the table of nodes. `read_tables` has more options for the two tables.
         label: Column or attribute of the labels. Default: "y", "label", "class" or "target", if one exists.
         kind: "classes" or "numbers" (regression targets). Default: "numbers" if a label has a fraction.
+        encoding: The encoding of a model: columns and attributes become the features that it was trained on.
 
     Returns:
         The graph, and notes on what was converted and how.
@@ -93,28 +112,29 @@ def import_graph(
         >>> import_graph("edges.csv", table="nodes.csv").graph  # doctest: +SKIP
     """
     path, table = Path(path), None if table is None else Path(table)
-    if table is not None and path.suffix not in EDGE_LISTS:
-        raise UsageError(f"a table of nodes needs an edge list ({', '.join(EDGE_LISTS)}); got {path}")
+    choice = TableChoice(label=label, labels=kind)
+    if table is not None:
+        return read_tables(table, path, choice, encoding)
     if path.suffix in FORMATS:
-        if label is not None or kind is not None:
-            raise UsageError(f"{path} has its labels in y: omit --label and --labels")
+        if label is not None or kind is not None or encoding is not None:
+            raise UsageError(f"{path} has its features and labels: omit --label, --labels and --bundle")
         return Imported(read_graph(path), [])
-    if path.suffix in EDGE_LISTS:
-        return edge_list.read(path, table, label, kind)
+    if path.suffix in EDGES:
+        return read_edge_list(path, choice, encoding)
     if path.suffix not in NETWORKX:
-        known = _either((*FORMATS, *NETWORKX, *EDGE_LISTS))
+        known = _either((*FORMATS, *NETWORKX, *EDGES))
         raise GraphError(f"{path}: a file to convert ends in {known}; got {_suffix(path)}")
     with reading(path):
         check_size(path)
-        return graphml.read(path, label, kind)
+        return graphml.read(path, choice, encoding)
 
 
-def write_graph(path: str | Path, graph: Graph) -> None:
+def write_graph(path: str | Path, graph: Any) -> None:
     """Write a graph to a `.npz` or `.pt` file, which `read_graph` reads again.
 
     Args:
         path: The file. An existing file is replaced.
-        graph: The graph.
+        graph: The graph, or anything that `adar_deploy.as_graph` converts to one.
 
     Raises:
         UsageError: The suffix is unknown, or the file cannot be written.
@@ -125,7 +145,9 @@ def write_graph(path: str | Path, graph: Graph) -> None:
     """
     path = Path(path)
     check_graph_suffix(path)
-    write_file(path, FORMATS[path.suffix].encode(graph))
+    from adar_runtime.graph.in_memory import as_graph  # which reads files
+
+    write_file(path, FORMATS[path.suffix].encode(as_graph(graph)))
 
 
 def check_graph_suffix(path: Path) -> None:

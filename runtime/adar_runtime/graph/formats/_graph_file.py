@@ -1,5 +1,6 @@
 """What all readers of graph files share: the keys of a file, and the file's name in every error message."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,24 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, reason, short, warn
-from adar_runtime.graph import MASKS, NODE, Graph
+from adar_runtime.graph import MASKS, NODE, FeatureEncoding, Graph
+from adar_runtime.json_files import parse_json
 
 MAX_LISTED = 8  # keys that a warning names
 MAX_GAPS = 10  # classes without a label: a small graph for inference does not have all classes
 
-KEYS = ("x", "edge_index", "y", *MASKS, "target_x", "class_names", "pairs", "level")
+KEYS = (
+    "x",
+    "edge_index",
+    "y",
+    *MASKS,
+    "target_x",
+    "class_names",
+    "pairs",
+    "level",
+    "ids",
+    "feature_encoding",
+)
 """The keys that are read, in every format. A warning names all other keys of a file."""
 
 SILENT_KEYS = ("name", "num_nodes", "num_classes")
@@ -34,6 +47,7 @@ MEANT = {
     **dict.fromkeys(("target_features", "class_features", "class_x"), "target_x"),
     **dict.fromkeys(("names", "label_names", "classnames", "target_names"), "class_names"),
     **dict.fromkeys(("edge_label_index", "pair", "links"), "pairs"),
+    **dict.fromkeys(("id", "node_id", "node_ids", "n_id"), "ids"),
 }
 """Other names that people give to the keys of a graph."""
 
@@ -58,7 +72,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def graph_from_arrays(
-    arrays: Mapping[str, Any], found: Collection[str], also_read: Iterable[str] = ()
+    arrays: Mapping[str, Any], found: Collection[str], also_read: Iterable[str] = (), source: str = "file"
 ) -> Graph:
     """Build a graph from its arrays by key, and warn about keys that are not used.
 
@@ -66,9 +80,10 @@ def graph_from_arrays(
         arrays: The arrays by key.
         found: All keys of the file.
         also_read: Keys that the format has read, besides KEYS.
+        source: What the arrays come from, for messages.
     """
     for key in ("x", "edge_index"):
-        require_key(key, arrays, found)
+        require_key(key, arrays, found, source)
     level = arrays.get("level", NODE)
     level = level.item() if isinstance(level, np.ndarray) and level.size == 1 else level
     if not isinstance(level, str):  # not converted: the text of nested lists can have any length
@@ -82,10 +97,23 @@ def graph_from_arrays(
         class_names=arrays.get("class_names"),
         pairs=arrays.get("pairs"),
         level=level,
+        ids=arrays.get("ids"),
+        feature_encoding=_encoding(arrays.get("feature_encoding")),
     )
-    _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found)
+    _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found, source)
     _warn_gaps(graph)
     return graph
+
+
+def _encoding(value: Any) -> FeatureEncoding | None:
+    """The encoding from its JSON text."""
+    if value is None:
+        return None
+    try:
+        text = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+        return FeatureEncoding.from_value(parse_json(text))
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"feature_encoding cannot be read ({reason(error)})") from error
 
 
 def _warn_gaps(graph: Graph) -> None:
@@ -101,11 +129,11 @@ def _warn_gaps(graph: Graph) -> None:
         )
 
 
-def _warn_unused(unused: Collection[str], found: Collection[str]) -> None:
+def _warn_unused(unused: Collection[str], found: Collection[str], source: str) -> None:
     if unused:
         hints = [f"{short(key, 40)}{_hint(key, found)}" for key in sorted(unused)]
         rest = f" and {len(hints) - MAX_LISTED:,} more" if len(hints) > MAX_LISTED else ""
-        warn(f"keys of the file that are not used: {', '.join(hints[:MAX_LISTED])}{rest}")
+        warn(f"keys of the {source} that are not used: {', '.join(hints[:MAX_LISTED])}{rest}")
 
 
 def _hint(key: str, found: Collection[str]) -> str:
@@ -116,12 +144,12 @@ def _hint(key: str, found: Collection[str]) -> str:
     return f" ({UNSUPPORTED[key]})" if key in UNSUPPORTED else ""
 
 
-def require_key(key: str, arrays: Mapping[str, Any], found: Collection[str]) -> None:
-    """Raise a GraphError that lists the keys of the file if `key` is missing."""
+def require_key(key: str, arrays: Mapping[str, Any], found: Collection[str], source: str = "file") -> None:
+    """Raise a GraphError that lists the keys that were found if `key` is missing."""
     if key not in arrays:
         hint = next((f": rename {other} to {key}" for other in sorted(found) if MEANT.get(other) == key), "")
         raise GraphError(
-            f"key {key!r} not found; the file has {short(', '.join(sorted(found)) or 'no keys')}{hint}"
+            f"key {key!r} not found; the {source} has {short(', '.join(sorted(found)) or 'no keys')}{hint}"
         )
 
 
@@ -129,7 +157,9 @@ def optional_arrays(graph: Graph) -> dict[str, Any]:
     """All arrays of a graph except features and edges, by key."""
     names = None if graph.class_names is None else np.array(graph.class_names)
     level = None if graph.level == NODE else np.array(graph.level)
-    values = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
-    values |= {"class_names": names, "level": level}
+    values: dict[str, Any] = {"y": graph.labels, "target_x": graph.target_features, "pairs": graph.pairs}
+    encoding = graph.feature_encoding
+    text = None if encoding is None else np.array(json.dumps(encoding.to_value(), ensure_ascii=False))
+    values |= {"class_names": names, "level": level, "ids": graph.ids, "feature_encoding": text}
     values |= {name: getattr(graph, name) for name in MASKS}
     return {key: value for key, value in values.items() if value is not None}

@@ -1,105 +1,166 @@
-"""Import edges as text, one edge per line, with or without a table of nodes."""
+"""Import edges: one edge per line of text, or a table with columns of sources and targets."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from adar_runtime.errors import GraphError, short
 from adar_runtime.graph import Integers
-from adar_runtime.graph.formats._graph_file import reading
-from adar_runtime.graph.formats._tables import (
-    BLANKS,
-    LABEL_COLUMNS,
-    SPLIT_COLUMN,
-    Imported,
-    Row,
-    collect,
-    graph_from_columns,
-    number_names,
-    read_rows,
-    read_table,
-)
-from adar_runtime.graph.limits import ByteBudget
+from adar_runtime.graph.formats._columns import Column, Locate, ValueColumn, columns_listed
+from adar_runtime.graph.formats._rows import BLANKS, Row, collect, read_rows
+from adar_runtime.graph.formats._table_files import COMMENTS, LARGE, TEXT, Table, read_table_file
+from adar_runtime.graph.formats._tables import LABEL_COLUMNS, SPLIT_COLUMN, TableChoice
 
-COMMENTS = ("#", "%")
-HEADERS = {("source", "target"), ("src", "dst"), ("from", "to")}
-"""First two cells of a header line. ("u", "v") is not in this list because node ids may be u and v."""
+HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"))
+"""Headings of the two columns. ("u", "v") is not in this list because node ids may be u and v."""
+
+ID_HEADINGS = ("id", "node", "node_id", "nodeid")
+"""Headings of the column of node ids in a table of nodes."""
 
 
-NODE_ID_HEADERS = ("id", "node", "node_id", "nodeid")
-"""First cell of the header of a table of nodes."""
+@dataclass(frozen=True)
+class EdgeTable:
+    """The node ids at both ends of each edge.
 
+    Attributes:
+        source: Ids that edges start from.
+        target: Ids that edges go to.
+        names: The names of the two columns; None without a header.
+        locate: Edge number -> where the edge is in the file.
+        notes: What was decided about the columns.
+        exact: As in `Table`.
+    """
 
-class _NodeTable(NamedTuple):
-    ids: dict[str, int]  # node id -> node number
-    columns: dict[str, list[str]]
-    lines: list[int]  # the line of each node
-    hint: str  # which column the ids are from, for error messages
+    source: Column
+    target: Column
+    names: tuple[str, str] | None
+    locate: Locate
+    notes: list[str]
+    exact: bool = True
 
+    def sorted_ids(self) -> list[str]:
+        """The node ids of all edges, sorted: by value if all ids are integers, else as text."""
+        found = {*self.source.codes.words, *self.target.codes.words}
+        integers = all(map(_is_integer, found))
+        by_value = (lambda word: (len(word.lstrip("0")), word.lstrip("0"), word)) if integers else None
+        return sorted(found, key=by_value)
 
-def read(
-    path: Path, table: Path | None = None, label: str | None = None, kind: str | None = None
-) -> Imported:
-    """Read edges, and nodes from `table`: the id in the first column, other columns as in `_tables`."""
-    nodes = _read_nodes(table) if table else None
-    with reading(path):
-        rows, header_notes = _edge_rows(path, has_table=table is not None)
-        nodes = nodes or _NodeTable(_sorted_ids(rows), {}, [], "")
-        edges = _edges(rows, nodes, table)
-    notes = [] if table else ["nodes are numbered in the order of their ids"]
-    notes += header_notes
-    if any(len(row.cells) > 2 for row in rows):
-        notes.append("only the first two columns were read: edge weights are not supported")
-    lines = nodes.lines
-    with reading(table or path):
-        imported = graph_from_columns(
-            nodes.columns,
-            edges,
-            len(nodes.ids),
-            label,
-            kind,
-            locate=lambda node: f"line {lines[node]}",
-            budget=ByteBudget((table or path).stat().st_size),
+    def numbered(self, ids: Mapping[str, int], table: Path | None, hint: str) -> Integers:
+        """The node numbers of both ends, [2, m]. `table` and `hint` are for the error of an unknown id."""
+        ends = [
+            np.array([ids.get(word, -1) for word in end.codes.words] + [-1])
+            for end in (self.source, self.target)
+        ]
+        edges: Integers = np.stack(
+            [ends[0][self.source.codes.codes], ends[1][self.target.codes.codes]], dtype=np.int64
         )
-    return Imported(imported.graph, notes + imported.notes)
+        unknown = np.flatnonzero((edges < 0).any(axis=0))
+        if len(unknown):
+            first = int(unknown[0])
+            column = self.source if edges[0, first] < 0 else self.target
+            code = int(column.codes.codes[first])
+            if code < 0:
+                raise GraphError(f"{self.locate(first)}: an edge needs two node ids, and one is empty")
+            header = ""
+            if first == 0 and self.names is None:
+                header = "; a header is source,target, or --source and --target name its columns"
+            word = short(column.codes.words[code])
+            raise GraphError(f"{self.locate(first)}: node {word!r} is not in {table}{hint}{header}")
+        return edges
 
 
-def _read_nodes(table: Path) -> _NodeTable:
-    with reading(table):
-        (first, *names), rows = read_table(table, BLANKS, COMMENTS)
-        lines = [row.line for row in rows]
-        hint = f"; node ids are read from the table's first column, {short(first)!r}"
-        ids = number_names([row.cells[0].strip() for row in rows], lines, "node", hint)
-    columns = {name: [row.cells[i] for row in rows] for i, name in enumerate(names, 1)}
-    return _NodeTable(ids, columns, lines, hint)
+def read_edges(path: Path, choice: TableChoice, *, has_table: bool, exact: bool = False) -> EdgeTable:
+    """Read edges from a text file with or without a header, or from a table."""
+    chosen = choice.source is not None or choice.target is not None
+    large = not exact and path.suffix in TEXT and path.stat().st_size >= LARGE
+    if path.suffix not in TEXT or chosen or (large and _header(path) is not None):
+        return _from_table(read_table_file(path, exact=exact), choice)
+    return _from_rows(path, has_table=has_table)
 
 
-def _edge_rows(path: Path, *, has_table: bool) -> tuple[list[Row], list[str]]:
-    """The rows of edges, without the header, and notes on the header."""
+def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
+    names = list(table.columns)
+    guess = _guess(names)
+    if guess is None and len(names) > 1:
+        guess = names[0], names[1]
+    for name in (choice.source, choice.target):
+        if name is not None and name not in table.columns:
+            raise GraphError(
+                f"column {short(name)!r} of edges not found; the columns are {columns_listed(table.columns)}"
+            )
+    if guess is None and None in (choice.source, choice.target):
+        raise GraphError(
+            f"an edge needs two columns of node ids; the columns are {columns_listed(table.columns)}"
+        )
+    source, target = choice.source or (guess or names)[0], choice.target or (guess or names)[1]
+    return EdgeTable(
+        table.columns[source],
+        table.columns[target],
+        (source, target),
+        table.locate,
+        _column_notes(names, source, target),
+        table.exact,
+    )
+
+
+def _column_notes(names: Sequence[str], source: str, target: str) -> list[str]:
+    notes = [] if _guess(names) == (source, target) else [f"edges go from {source!r} to {target!r}"]
+    others = [name for name in names if name not in (source, target)]
+    if others:
+        notes.append(f"only {source!r} and {target!r} of the edges were read: edge weights are not supported")
+    return notes
+
+
+def _guess(names: Sequence[str]) -> tuple[str, str] | None:
+    """The two columns by their headings."""
+    lower = {name.lower(): name for name in names}
+    return next(((lower[one], lower[two]) for one, two in HEADERS if one in lower and two in lower), None)
+
+
+def _header(path: Path) -> tuple[str, str] | None:
+    """The names of the two columns in the first line of a text, if that line is certainly a header."""
+    first = next(read_rows(path, BLANKS, COMMENTS), None)
+    return None if first is None else _certain_header([cell.strip() for cell in first.cells])
+
+
+def _certain_header(first: list[str]) -> tuple[str, str] | None:
+    """The names of the two columns. In the other order, the words may be node ids."""
+    names = _guess(first)
+    return names if names and first.index(names[0]) < first.index(names[1]) else None
+
+
+def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     rows = collect(path, read_rows(path, BLANKS, COMMENTS))
-    first = [word.strip().lower() for word in rows[0].cells] if rows else []
-    notes: list[str] = []
-    if tuple(first[:2]) in HEADERS:
+    heading = [cell.strip() for cell in rows[0].cells] if rows else []
+    names, notes = _certain_header(heading), list[str]()
+    places = (0, 1)
+    if names is not None:
+        places = heading.index(names[0]), heading.index(names[1])
         rows = rows[1:]
     elif not has_table and rows:
-        _refuse_node_table(first, rows)
+        _refuse_node_table([word.lower() for word in heading], rows)
         rows, notes = _without_header(rows)
         notes += _node_table_notes(rows)
     for line, cells in rows:
-        if len(cells) < 2:
+        if len(cells) <= max(places):
             raise GraphError(f"line {line}: an edge needs two node ids, found {short(' '.join(cells))!r}")
-    return rows, notes
+    if any(len(row.cells) > 2 for row in rows):
+        read = f"only {names[0]!r} and {names[1]!r}" if names else "only the first two columns"
+        notes.append(f"{read} of the edges were read: edge weights are not supported")
+    source, target = (ValueColumn([cells[place] for _, cells in rows]) for place in places)
+    return EdgeTable(source, target, names, lambda edge: f"line {rows[edge].line}", notes)
 
 
 def _refuse_node_table(first: list[str], rows: list[Row]) -> None:
     """Refuse a table with the header of a table of nodes, which has no edges."""
     marks = [*LABEL_COLUMNS, SPLIT_COLUMN, "text"]
-    named = first[0] in NODE_ID_HEADERS or any(word in marks for word in first[1:])
+    named = first[0] in ID_HEADINGS or any(word in marks for word in first[1:])
     if len(first) > 1 and named and not _is_integer(first[0]) and len(rows) > 1:
         raise GraphError(
             f"line {rows[0].line}: {short(','.join(rows[0].cells))!r} is the header of a table of nodes: "
-            "give a file of edges, and this file with --table; a file of edges has the header source,target"
+            "give the file of its edges with --edges; a file of edges has the header source,target"
         )
 
 
@@ -120,31 +181,9 @@ def _node_table_notes(rows: list[Row]) -> list[str]:
     """A note on rows without a header that look like nodes: an id of their own each, and other columns."""
     sources, targets = ({row.cells[end].strip() for row in rows if len(row.cells) > 2} for end in (0, 1))
     if 1 < len(sources) == len(rows) and sources.isdisjoint(targets):
-        return ["no id is in both of the first columns: give a table of nodes with --table, not as edges"]
+        return ["no id is in both of the first columns: give the file of the edges with --edges"]
     return []
 
 
 def _is_integer(word: str) -> bool:
     return word.isascii() and word.isdecimal()
-
-
-def _sorted_ids(rows: list[Row]) -> dict[str, int]:
-    """The node ids of all edges, sorted: by value if all ids are integers, else as text."""
-    found = {word.strip() for _, cells in rows for word in cells[:2]}
-    integers = all(map(_is_integer, found))
-    by_value = (lambda word: (len(word.lstrip("0")), word.lstrip("0"), word)) if integers else None
-    return {word: position for position, word in enumerate(sorted(found, key=by_value))}
-
-
-def _edges(rows: list[Row], nodes: _NodeTable, table: Path | None) -> Integers:
-    edges = np.empty((2, len(rows)), np.int64)
-    for position, (line, cells) in enumerate(rows):
-        for end in (0, 1):
-            node = nodes.ids.get(cells[end].strip())
-            if node is None:
-                header = "; a header is source,target" if position == 0 else ""
-                raise GraphError(
-                    f"line {line}: node {short(cells[end])!r} is not in {table}{nodes.hint}{header}"
-                )
-            edges[end, position] = node
-    return edges

@@ -1,18 +1,21 @@
 """Import NetworkX graphs: from memory, and from `.graphml` and `.gml` files. Neither format can run code."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
-from adar_runtime.graph.formats._tables import Imported, graph_from_columns
+from adar_runtime.graph import MASKS, FeatureEncoding
+from adar_runtime.graph.formats._columns import ValueColumn
+from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import CELL_BYTES, ByteBudget
 
 
-def read(path: Path, label: str | None = None, kind: str | None = None) -> Imported:
+def read(path: Path, choice: TableChoice, encoding: FeatureEncoding | None = None) -> Imported:
     """Read a .graphml or .gml file."""
     try:
         import networkx
@@ -22,7 +25,7 @@ def read(path: Path, label: str | None = None, kind: str | None = None) -> Impor
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # networkx warns about tags of drawing programs
             graph = _parse(networkx, path)
-        return _convert(graph, label, kind, ByteBudget(path.stat().st_size))
+        return _convert(graph, choice, encoding, ByteBudget(path.stat().st_size))
     except (AdarError, OSError):
         raise
     except Exception as error:  # the parsers of XML, GML and their types raise many types of error
@@ -33,9 +36,9 @@ def _parse(networkx: Any, path: Path) -> Any:
     if path.suffix == ".graphml":
         return networkx.read_graphml(path)
     graph = networkx.read_gml(path, label="id")
-    for _, attributes in graph.nodes(data=True):
-        attributes.pop("label", None)  # in GML, "label" is the node's name
-    return graph
+    names = {node: found.pop("label", node) for node, found in graph.nodes(data=True)}  # GML's names of nodes
+    different = len({*map(str, names.values())}) == len(names)
+    return networkx.relabel_nodes(graph, names) if different else graph
 
 
 def from_networkx(graph: Any, label: str | None = None, kind: str | None = None) -> Imported:
@@ -53,10 +56,12 @@ def from_networkx(graph: Any, label: str | None = None, kind: str | None = None)
     Raises:
         GraphError: The label attribute is missing, or a value cannot be used.
     """
-    return _convert(graph, label, kind, ByteBudget(None))
+    return _convert(graph, TableChoice(label=label, labels=kind), None, ByteBudget(None))
 
 
-def _convert(graph: Any, label: str | None, kind: str | None, budget: ByteBudget) -> Imported:
+def _convert(
+    graph: Any, choice: TableChoice, encoding: FeatureEncoding | None, budget: ByteBudget
+) -> Imported:
     number = {node: position for position, node in enumerate(graph)}
     pairs = [(number[source], number[target]) for source, target in graph.edges()]
     edges = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -66,17 +71,21 @@ def _convert(graph: Any, label: str | None, kind: str | None, budget: ByteBudget
     names = list(dict.fromkeys(name for found in attributes for name in found))
     budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
-    columns = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
+    raw = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
+    masks = _take_masks(raw)
     nodes = list(number)
+    columns = {name: ValueColumn(values) for name, values in _spread(raw, nodes).items()}
     imported = graph_from_columns(
         columns,
         edges,
-        len(nodes),
-        label,
-        kind,
+        [*map(str, nodes)],
+        choice,
+        encoding,
         locate=lambda node: f"node {short(repr(nodes[node]))}",
         budget=budget,
     )
+    if masks:
+        imported = Imported(replace(imported.graph, **masks), imported.notes)
     return Imported(imported.graph, _edge_notes(graph) + imported.notes)
 
 
@@ -85,3 +94,33 @@ def _edge_notes(graph: Any) -> list[str]:
     found = {str(name): None for *_, attributes in graph.edges(data=True) for name in attributes}
     names = [name for name in found if name not in ("id", "key")]
     return [f"attributes of edges are not supported: {listed(names)} was not read"] if names else []
+
+
+def _take_masks(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """Remove the attributes train_mask, val_mask and test_mask, and return them as masks."""
+    found = {name: columns.pop(name) for name in MASKS if name in columns}
+    return {name: np.array([bool(value) for value in values]) for name, values in found.items()}
+
+
+def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[Any]]:
+    """The columns with one column per number of a vector, such as the attribute `x` that PyG writes."""
+    spread: dict[str, list[Any]] = {}
+    for name, values in columns.items():
+        vectors = [value if _is_vector(value) else None for value in values]
+        lengths = {len(vector) for vector in vectors if vector is not None}
+        if not lengths:
+            spread[name] = values
+            continue
+        length = max(lengths)
+        for node, vector in zip(nodes, vectors, strict=True):
+            if vector is None or len(vector) != length:
+                raise GraphError(
+                    f"node {short(repr(node))}: the attribute {short(name)!r} must be a list of {length} "
+                    "numbers, as for another node"
+                )
+        spread |= {f"{name}_{j}": [vector[j] for vector in values] for j in range(length)}
+    return spread
+
+
+def _is_vector(value: Any) -> bool:
+    return not isinstance(value, str | bytes) and hasattr(value, "__len__") and hasattr(value, "__getitem__")

@@ -18,6 +18,7 @@ from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, opti
 from adar_runtime.graph.formats._pickles import MAX_BYTES, check_pickle
 from adar_runtime.graph.limits import CELL_BYTES, SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
+TEXT_KEYS = ("class_names", "level", "feature_encoding")
 UNREADABLE = "not a readable PyTorch file; save a PyG Data with torch.save"
 
 
@@ -52,7 +53,7 @@ def encode(graph: Graph) -> bytes:
         tensors = {"x": torch.from_numpy(x)}
     tensors["edge_index"] = torch.from_numpy(graph.edge_index)
     for name, value in optional_arrays(graph).items():
-        if name in ("class_names", "level"):
+        if name in TEXT_KEYS or value.dtype.kind == "U":
             tensors[name] = value.tolist()
         else:
             tensors[name] = torch.from_numpy(np.ascontiguousarray(value.T) if name in MASKS else value)
@@ -121,8 +122,11 @@ def _array(torch: Any, key: str, value: Any, budget: ByteBudget) -> Any:
 def _from_list(key: str, value: Any, budget: ByteBudget) -> Any:
     """Accept a flat list only: nested lists can repeat one list any number of times."""
     budget.reserve(key, len(value) if isinstance(value, list) else 1, CELL_BYTES)
-    if key in ("class_names", "level"):
+    if key in TEXT_KEYS:
         return value
+    if key == "ids" and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        budget.reserve(key, len(value), 4 * max(map(len, value), default=0))  # numpy pads to the longest
+        return np.array(value, np.str_)
     if key not in MASKS or not isinstance(value, list) or not all(isinstance(each, bool) for each in value):
         wanted = "booleans" if key in MASKS else "numbers"
         raise GraphError(f"{key} holds {short(type(value).__name__)!r}, not {wanted} in a tensor")
@@ -142,6 +146,17 @@ def _sparse_rows(torch: Any, key: str, value: Any, budget: ByteBudget) -> Sparse
         _to_numpy(torch, part) for part in (csr.crow_indices(), csr.col_indices(), csr.values())
     )
     return SparseRows(starts, columns, values, (csr.shape[0], csr.shape[1]))
+
+
+def tensor_to_array(key: str, tensor: Any) -> Any:
+    """A tensor in memory as a numpy array or, if it is sparse, as sparse rows."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.layout == torch.strided:
+        return _to_numpy(torch, tensor)
+    with _no_beta_warning():
+        return _sparse_rows(torch, key, tensor, ByteBudget(None))
 
 
 def _to_numpy(torch: Any, tensor: Any) -> Any:

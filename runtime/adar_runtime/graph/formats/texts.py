@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, reason, short
-from adar_runtime.graph import Floats, Graph, Integers, Mask
+from adar_runtime.errors import GraphError, short
+from adar_runtime.graph import Floats, Graph, Ids, Integers, Mask
 from adar_runtime.graph.formats._graph_file import reading
-from adar_runtime.graph.formats._tables import number_names, read_lines, read_table, split_masks
-from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget
-from adar_runtime.json_files import parse_json
+from adar_runtime.graph.formats._rows import number_names, read_objects, read_table
+from adar_runtime.graph.formats._tables import ids_of, split_masks
+from adar_runtime.graph.limits import ByteBudget
 
 UNKNOWN = -1  # label of a node without one
 
@@ -35,6 +35,7 @@ class TextGraph:
         masks: The masks of a split by name, such as "train_mask".
         class_names: [c].
         class_texts: [c] descriptions of the classes; None without a table of classes.
+        ids: [n] ids of the nodes; None without a column of ids.
     """
 
     texts: tuple[str, ...]
@@ -43,6 +44,7 @@ class TextGraph:
     masks: Mapping[str, Mask] | None = None
     class_names: tuple[str, ...] | None = None
     class_texts: tuple[str, ...] | None = None
+    ids: Ids | None = None
 
     def graph(self, features: Floats, target_features: Floats | None) -> Graph:
         """The graph with the embedded texts [n, f] and, if any, the embedded class descriptions [c, f]."""
@@ -53,6 +55,7 @@ class TextGraph:
             labels=self.labels,
             target_features=target_features,
             class_names=self.class_names,
+            ids=self.ids,
             **masks,
         )
 
@@ -111,6 +114,7 @@ def read_texts(
         ids, masks = _ids(rows), _masks(rows)
         texts = tuple(" ".join(filter(None, (row.take(column) for column in columns))) for row in rows)
         labels, names = _labels(rows, names)
+        kept = ids_of(list(ids), ByteBudget(nodes.stat().st_size)) if "id" in rows[0] else None
     with reading(edges):
         pairs = _edges(_table(edges), ids)
     if not directed:
@@ -122,6 +126,7 @@ def read_texts(
         masks=masks,
         class_names=names,
         class_texts=described,
+        ids=kept,
     )
 
 
@@ -143,7 +148,7 @@ def _ids(rows: Sequence[_Row]) -> dict[str, int]:
 
 
 def _number_column(rows: Sequence[_Row], column: str, what: str) -> dict[str, int]:
-    return number_names([row.take(column) for row in rows], [row.line for row in rows], what)
+    return number_names([row.take(column) for row in rows], lambda row: f"line {rows[row].line}", what)
 
 
 def _labels(
@@ -192,24 +197,7 @@ def _csv(path: Path) -> list[_Row]:
 
 
 def _jsonl(path: Path) -> list[_Row]:
-    budget, rows = ByteBudget(path.stat().st_size), list[_Row]()
-    for line, text in read_lines(path):
-        if text.strip():
-            rows.append(_Row(line, _object(line, text)))
-            budget.reserve(f"line {line}", 1, ROW_BYTES + CELL_BYTES * len(rows[-1].cells) + len(text))
-    if not rows:
-        raise GraphError("the table is empty: it needs one JSON object per line")
-    return rows
-
-
-def _object(line: int, text: str) -> Mapping[str, Any]:
-    try:
-        cells = parse_json(text)
-    except ValueError as error:
-        raise GraphError(f"line {line}: not JSON ({reason(error)})") from error
-    if not isinstance(cells, dict):
-        raise GraphError(f"line {line}: not a JSON object")
-    return cells
+    return [_Row(line, cells) for line, cells in read_objects(path)]
 
 
 READERS: dict[str, Callable[[Path], list[_Row]]] = {".csv": _csv, ".jsonl": _jsonl}

@@ -1,0 +1,193 @@
+"""The options for a pair of tables, nodes and edges, that train, run, evaluate and data convert share."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from adar_deploy.console import printable
+
+if TYPE_CHECKING:
+    from adar_runtime import Graph
+    from adar_runtime.graph import FeatureEncoding
+    from adar_runtime.graph.formats import Imported
+
+Found = TypeVar("Found")
+
+
+class Labels(StrEnum):
+    """Held to adar_runtime.graph.formats.LABEL_KINDS by a test."""
+
+    classes = "classes"
+    numbers = "numbers"
+
+
+OPTIONS: dict[str, Any] = {
+    "edges": Annotated[
+        Path | None,
+        typer.Option(
+            "--edges",
+            help="Table of edges. The graph is then a table of nodes: .csv, .tsv, .jsonl or .parquet.",
+            readable=False,
+        ),
+    ],
+    "id": Annotated[
+        str | None,
+        typer.Option("--id", help="Column of the node ids.", show_default="id, node, or the first column"),
+    ],
+    "label": Annotated[
+        str | None,
+        typer.Option(
+            "--label", help="Column or attribute of the labels.", show_default="y, label, class or target"
+        ),
+    ],
+    "labels": Annotated[
+        Labels | None,
+        typer.Option(
+            "--labels",
+            help="Labels are classes, or regression targets (numbers).",
+            show_default="numbers if a label has a fraction",
+        ),
+    ],
+    "features": Annotated[
+        str | None,
+        typer.Option(
+            "--features", help="Columns that become features, comma-separated.", show_default="all others"
+        ),
+    ],
+    "source": Annotated[
+        str | None,
+        typer.Option(
+            "--source", help="Column of --edges with the ids that edges start from.", show_default="source"
+        ),
+    ],
+    "target": Annotated[
+        str | None,
+        typer.Option(
+            "--target", help="Column of --edges with the ids that edges go to.", show_default="target"
+        ),
+    ],
+    "both_ways": Annotated[
+        bool | None,
+        typer.Option(
+            "--both-ways/--one-way",
+            help="Add the reverse of every edge.",
+            show_default="as the model was trained, or one way",
+        ),
+    ],
+}
+"""The options by the name of their parameter."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The values of the options. Without `edges`, graphs are graph files."""
+
+    edges: Path | None = None
+    id: str | None = None
+    label: str | None = None
+    labels: Labels | None = None
+    features: str | None = None
+    source: str | None = None
+    target: str | None = None
+    both_ways: bool | None = None
+
+    def check(self, graphs: list[Any]) -> None:
+        """Raise a UsageError for options without --edges, and for --edges with several graphs."""
+        from adar_runtime.errors import UsageError
+
+        given = [one.name for one in fields(self) if getattr(self, one.name) is not None]
+        if self.edges is None and given:
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} is for a table of nodes: add --edges, the table of its edges"
+            )
+        if self.edges is not None and len(graphs) != 1:
+            raise UsageError(f"--edges needs exactly one table of nodes; got {len(graphs)}")
+
+    def read(self, path: str | Path, encoding: "FeatureEncoding | None" = None) -> "Imported":
+        """The graph of the two tables, and notes on what was read and how."""
+        from adar_runtime.graph.formats import TableChoice, read_tables
+
+        assert self.edges is not None
+        named = None if self.features is None else tuple(self.features.split(","))
+        choice = TableChoice(
+            id=self.id,
+            label=self.label,
+            labels=self.labels and self.labels.value,
+            features=named and tuple(name.strip() for name in named),
+            source=self.source,
+            target=self.target,
+            both_ways=self.both_ways,
+        )
+        return read_tables(path, self.edges, choice, encoding)
+
+    def reader(self, load: "Callable[[str], Graph]", note: Callable[[str], None]) -> "Callable[[str], Graph]":
+        """How train makes a graph from its name: `load`, or from the two tables."""
+
+        def read(name: str) -> "Graph":
+            imported = self.read(name)
+            for line in imported.notes:
+                note(printable(f"{name}: {line}"))
+            return imported.graph
+
+        return load if self.edges is None else read
+
+    def read_for_model(
+        self,
+        path: Path,
+        model: Path,
+        encoding: "FeatureEncoding | None",
+        note: Callable[[str], None] = lambda _: None,
+    ) -> "Graph":
+        """The graph in a file, or of the two tables as the model was trained on."""
+        from adar_runtime import read_graph
+        from adar_runtime.errors import UsageError
+
+        if self.edges is None:
+            return read_graph(path)
+        if encoding is None:
+            raise UsageError(
+                f"{model} has no feature_encoding, because it was trained on a graph file: convert the "
+                "tables with adar-deploy data convert, as for the training"
+            )
+        imported = self.read(path, encoding)
+        for line in imported.notes:
+            note(printable(f"{path}: {line}"))
+        return imported.graph
+
+
+NO_TABLES = TableOptions()
+
+
+def with_tables(command: Callable[..., Found]) -> Callable[..., Found]:
+    """Replace the parameter `tables` of a function that does the work of a command by the options above."""
+    signature = inspect.signature(command)
+    parameters: list[inspect.Parameter] = []
+    for one in signature.parameters.values():
+        if one.name != "tables":
+            parameters.append(one)
+            continue
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in OPTIONS.items()
+        ]
+
+    @wraps(command)
+    def with_options(**given: Any) -> Found:
+        options = TableOptions(**{name: given.pop(name, None) for name in OPTIONS})
+        return command(**given, tables=options)
+
+    with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            one
+            if one.kind is inspect.Parameter.VAR_KEYWORD
+            else one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for one in parameters
+        ]
+    )
+    return with_options

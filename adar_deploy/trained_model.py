@@ -1,0 +1,173 @@
+"""`TrainedModel`: a training run as an object that predicts, is scored and is exported."""
+
+import inspect
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adar_deploy.environment import require
+from adar_runtime.bundle.predictor import Predictor
+from adar_runtime.formatting import exit_rule, predicted
+from adar_runtime.loop.solvers import DEFAULT_SOLVER
+from adar_runtime.summaries import IN_TABLE, Facts, training_facts
+
+if TYPE_CHECKING:
+    from adar_runtime import Bundle, Graph, Result, Solver, StopRule
+    from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.evaluate import Subject
+
+OWN_ARGUMENTS = ("run", "out", "on_progress")  # of adar_export.export_bundle, which `export` fills in
+
+
+class TrainedModel(Predictor):
+    """A trained model with its run folder. `adar_deploy.train` returns one.
+
+    Predictions come from the exported step in ONNX Runtime, not from PyTorch: they are those of the bundle
+    that `export` writes, and there is one implementation of the loop, its stop rules and its solvers.
+
+    Args:
+        path: Folder of a training run, from `adar_deploy.train` or `adar-deploy train`.
+        notes: What the training changed or drew.
+
+    Raises:
+        RunFolderError: The folder is not a training run.
+        MissingExtraError: PyTorch and PyG are not installed.
+
+    Examples:
+        >>> model = TrainedModel("runs/minesweeper")  # doctest: +SKIP
+        >>> model.predict("graph.npz").predictions  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, path: str | Path, notes: Sequence[str] = (), *, _temporary: Path | None = None
+    ) -> None:
+        require("train")
+        from adar_train import load_run
+
+        self.run = load_run(path)
+        self.notes = list(notes)
+        self._remove_run = None if _temporary is None else _delete_with(self, _temporary)
+
+    @property
+    def path(self) -> Path:
+        """Folder of the run, for `adar-deploy export`, `report` and `validate`."""
+        return self.run.path
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of the training: "metric", "train", "val", "test", "intervals", "exit" and others."""
+        return self.run.metrics
+
+    def graph(self) -> "Graph":
+        """The training graph with its masks; of several graphs, the first."""
+        return self.run.graph()
+
+    def export(self, out: str | Path = "bundle", *, quiet: bool = False, **options: Any) -> "Manifest":
+        """Export the model as a bundle that runs without PyTorch, as `adar-deploy export` does.
+
+        The bundle is compared with PyTorch, and is written only if both agree.
+
+        Args:
+            out: Folder for the bundle.
+            quiet: True shows no progress.
+            options: Arguments of `adar_export.export_bundle`: `opset`, `precision`, `overwrite` and others.
+
+        Returns:
+            The manifest. `manifest.parity` and `manifest.convergence` hold the measurements.
+
+        Raises:
+            UsageError: An option is not valid, or the folder contains a bundle of another run.
+            ExportError: The model is a baseline, or the bundle and PyTorch disagree.
+            MissingExtraError: The packages of the export are not installed.
+
+        Examples:
+            >>> model.export("bundle", opset=17)  # doctest: +SKIP
+        """
+        require("export")
+        import adar_export
+        from adar_deploy.bundle_output import export_with_bar
+        from adar_runtime.errors import UsageError
+
+        known = [n for n in inspect.signature(adar_export.export_bundle).parameters if n not in OWN_ARGUMENTS]
+        unknown = next((name for name in options if name not in known), None)
+        if unknown is not None:
+            raise UsageError(f"export has no option {unknown!r}: choose from {', '.join(known)}")
+        return export_with_bar(self.run, Path(out), shown=not quiet, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Copy the run to a folder that stays when the model is deleted, and continue with the copy.
+
+        Args:
+            path: The new folder, such as "runs/mine".
+
+        Raises:
+            UsageError: The folder exists and is not empty, or cannot be written.
+        """
+        from adar_runtime.files import changed_folder, writing
+        from adar_train import load_run
+        from adar_train.runs import check_free
+
+        folder = Path(path)
+        check_free(folder)
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with changed_folder(folder) as new:
+            shutil.copytree(self.path, new, dirs_exist_ok=True)
+        self.run = load_run(folder)
+        if self._remove_run is not None:
+            self._remove_run()
+            self._remove_run = None
+
+    def run_many(
+        self,
+        graphs: Iterable[Any],
+        budget: int = 300,
+        stop: "StopRule | str | None" = None,
+        solver: "Solver | str" = DEFAULT_SOLVER,
+    ) -> "Iterator[Result]":
+        """Run many graphs, as `Bundle.run_many` does."""
+        return self._exported.run_many(graphs, budget, stop, solver)
+
+    def subject(self) -> "Subject":
+        """The model in PyTorch, as `adar-deploy evaluate` uses a run."""
+        from adar_deploy.model_folders import open_subject
+
+        return open_subject(self.path)
+
+    def facts(self) -> Facts:
+        """What `repr` and a notebook show."""
+        config, metrics = self.run.model.config, self.metrics
+        facts = {
+            "predicts": predicted(config.targets, config.level, regression=config.regression),
+            "features": f"{config.features:,} features",
+            **training_facts(metrics),
+            "stop rule": f"stop rule {exit_rule(metrics.get('exit', {}))}",
+            "run": f"run in {'a temporary folder' if self._remove_run else repr(str(self.path))}",
+            f"{IN_TABLE}model": str(self.run.config["kind"]),
+            f"{IN_TABLE}epochs": f"{metrics.get('epochs')} in {metrics.get('seconds')} s",
+        }
+        names = self._class_names
+        return facts | ({f"{IN_TABLE}class names": ", ".join(names)} if names else {})
+
+    @cached_property
+    def _class_names(self) -> tuple[str, ...] | None:
+        return self.run.class_names()
+
+    @cached_property
+    def _exported(self) -> "Bundle":
+        """The model as a bundle without measurements, in a folder that is deleted with this object."""
+        require("export")
+        from adar_export.writer import open_unmeasured
+
+        folder = Path(tempfile.mkdtemp(prefix="adar-bundle-"))
+        _delete_with(self, folder)
+        return open_unmeasured(self.run, folder)
+
+
+def _delete_with(owner: object, folder: Path) -> Any:
+    """Delete a folder when its owner is deleted or the program ends; calling the result deletes it now."""
+    return weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)

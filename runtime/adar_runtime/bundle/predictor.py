@@ -1,0 +1,103 @@
+"""What a bundle and a trained model have in common: predictions and scores for data of any kind."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from adar_runtime import summaries
+from adar_runtime.graph.in_memory import as_graphs
+from adar_runtime.graph.labels import split_trained_on
+from adar_runtime.loop.result import Result
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
+from adar_runtime.loop.stopping import StopRule
+
+if TYPE_CHECKING:
+    from adar_runtime.evaluation.evaluate import Evaluation, Subject
+
+BUDGETS = (8, 50, 300)  # of `evaluate`
+
+
+class Predictor(ABC):
+    """A model that predicts and is scored: `Bundle`, and the model that `adar_deploy.train` returns."""
+
+    @abstractmethod
+    def run_many(
+        self,
+        graphs: Iterable[Any],
+        budget: int = 300,
+        stop: StopRule | str | None = None,
+        solver: Solver | str = DEFAULT_SOLVER,
+    ) -> Iterator[Result]:
+        """Run many graphs, in order."""
+
+    @abstractmethod
+    def subject(self) -> "Subject":
+        """The model as `evaluate` uses it."""
+
+    @abstractmethod
+    def facts(self) -> summaries.Facts:
+        """What `repr` and a notebook show."""
+
+    def predict(
+        self,
+        data: Any,
+        budget: int = 300,
+        stop: StopRule | str | None = None,
+        solver: Solver | str = DEFAULT_SOLVER,
+    ) -> Any:
+        """Predict for one graph, or for each of several.
+
+        Args:
+            data: A `Graph`, a path, a PyG `Data`, a networkx graph or (adjacency, features), as in
+                `as_graph`; or several: a list, a PyG `Dataset` or `Batch`.
+            budget: Euler steps in the total time.
+            stop: A stop rule or its name; the model's own rule by default.
+            solver: A solver or its name.
+
+        Returns:
+            A `Result`; for several graphs, a list of results in the same order.
+
+        Raises:
+            AdarError: The data is not a graph, or it does not fit the model.
+
+        Examples:
+            >>> model.predict(data).to_pandas()  # doctest: +SKIP
+        """
+        graphs = as_graphs(data)
+        results = list(self.run_many(graphs.graphs, budget, stop, solver))
+        return results if graphs.several else results[0]
+
+    def evaluate(self, data: Any, budgets: Sequence[int] = BUDGETS, split: int | None = None) -> Any:
+        """Score the model on labelled graphs at every step of every budget, like `adar-deploy evaluate`.
+
+        Args:
+            data: As in `predict`. The test part is scored if there is one, otherwise all labels.
+            budgets: Numbers of steps.
+            split: Number of the split, from 0; the split that the model was trained on by default.
+
+        Returns:
+            An `Evaluation`; for several graphs with labels of their nodes or pairs, a list of them. Graphs
+            with one label each are scored together.
+
+        Raises:
+            AdarError: There are no labels, or the data does not fit the model.
+
+        Examples:
+            >>> model.evaluate(data).budgets()[-1]["at_exit"]  # doctest: +SKIP
+            0.955
+        """
+        from adar_runtime.evaluation.evaluate import evaluate, grouped
+
+        subject, graphs = self.subject(), as_graphs(data)
+        named = dict(zip(graphs.names, graphs.graphs, strict=True))
+        done: list[Evaluation] = []
+        for name, group in grouped(named, subject.level, f"{len(named):,} graphs").items():
+            chosen = split_trained_on(subject.training, group[0]) if split is None else split
+            done.append(evaluate(name, group, subject, budgets, chosen))
+        return done if graphs.several and len(named) == len(done) else done[0]
+
+    def __repr__(self) -> str:
+        return summaries.line(type(self).__name__, self.facts())
+
+    def _repr_html_(self) -> str:
+        return summaries.table(type(self).__name__, self.facts())

@@ -1,0 +1,157 @@
+"""Tables as text: CSV and JSON lines. Every error names its line.
+
+A CSV file has one separator, and cells in quotes may contain line breaks.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from adar_runtime.errors import GraphError, reason, short
+from adar_runtime.graph.formats._columns import Locate
+from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget, check_size
+from adar_runtime.json_files import parse_json
+
+SEPARATORS = "\t,;"
+BLANKS = " "  # cells between any number of blanks, without quotes
+
+
+class Row(NamedTuple):
+    """The cells of a row, and the number of its first line. A quoted cell may span several lines."""
+
+    line: int
+    cells: list[str]
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line). The size of the file is checked first."""
+    check_size(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:  # Excel writes a byte order mark
+        try:
+            yield from enumerate(file, 1)
+        except UnicodeDecodeError as error:
+            raise GraphError(f"line {_first_undecodable(path)} is not UTF-8 text") from error
+
+
+def read_rows(path: Path, default_separator: str, comments: tuple[str, ...] = ()) -> Iterator[Row]:
+    """Yield the rows of a table without empty lines and comments.
+
+    The first row decides the separator of the whole file, because texts in later rows may contain other
+    separators. `default_separator` is used if the first row has none.
+    """
+    lines = read_lines(path)
+    separator = ""
+    for number, line in lines:
+        if line.strip() and not line.startswith(comments):
+            separator = separator or separator_of(path, line) or default_separator
+            yield Row(number, line.split() if separator == BLANKS else _cells(number, line, lines, separator))
+
+
+def collect(path: Path, rows: Iterator[Row]) -> list[Row]:
+    """All rows in a list. Their memory is counted while they are read."""
+    budget, found = ByteBudget(path.stat().st_size), []
+    for row in rows:
+        budget.reserve(f"line {row.line}", 1, ROW_BYTES + CELL_BYTES * len(row.cells))
+        found.append(row)
+    return found
+
+
+def read_table(
+    path: Path, default_separator: str, comments: tuple[str, ...] = ()
+) -> tuple[list[str], Sequence[Row]]:
+    """Return the header and the rows below it. Every row has one cell per column of the header."""
+    rows = collect(path, read_rows(path, default_separator, comments))
+    header = [cell.strip() for cell in rows[0].cells] if rows else []
+    check_header(header, rows[0].line if rows else 1)
+    for line, cells in rows[1:]:
+        if len(cells) != len(header):
+            raise GraphError(f"line {line} has {len(cells)} cells, but the header has {len(header)}")
+    if len(rows) < 2:
+        raise GraphError("the table is empty: it needs a header and at least one row")
+    return header, rows[1:]
+
+
+def check_header(header: Sequence[str], line: int) -> None:
+    """Refuse two columns of the same name: one of them would be lost."""
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
+            what = f"two columns have the name {short(name)!r}" if name else "two columns have no name"
+            raise GraphError(f"line {line}: {what}: rename or remove one")
+        seen.add(name)
+
+
+def number_names(names: Sequence[str], locate: Locate, what: str, hint: str = "") -> dict[str, int]:
+    """Map each name to its position. Empty and repeated names are errors, which end with `hint`."""
+    found: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if not name:
+            raise GraphError(f"{locate(position)}: the {what} has no name{hint}")
+        if name in found:
+            before = locate(found[name])
+            raise GraphError(
+                f"{locate(position)}: {what} {short(name)!r} is already defined in {before}{hint}"
+            )
+        found[name] = position
+    return found
+
+
+def read_objects(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """The JSON objects of a file of JSON lines, each with its line number."""
+    budget, found = ByteBudget(path.stat().st_size), list[tuple[int, Mapping[str, Any]]]()
+    for line, text in read_lines(path):
+        if text.strip():
+            cells = _object(line, text)
+            budget.reserve(f"line {line}", 1, ROW_BYTES + CELL_BYTES * len(cells) + len(text))
+            found.append((line, cells))
+    if not found:
+        raise GraphError("the table is empty: it needs one JSON object per line")
+    return found
+
+
+def _object(line: int, text: str) -> Mapping[str, Any]:
+    try:
+        cells = parse_json(text)
+    except ValueError as error:
+        raise GraphError(f"line {line}: not JSON ({reason(error)})") from error
+    if not isinstance(cells, dict):
+        raise GraphError(f"line {line}: not a JSON object")
+    return cells
+
+
+def separator_of(path: Path, line: str) -> str:
+    """The separator: a tab in a .tsv file, else the most frequent one of the first line, or ""."""
+    if path.suffix == ".tsv":
+        return "\t"
+    most = max(SEPARATORS, key=line.count)
+    return most if most in line else ""
+
+
+def _cells(first: int, line: str, following: Iterator[tuple[int, str]], separator: str) -> list[str]:
+    try:
+        return next(csv.reader(_until_quotes_close(line, following), delimiter=separator))
+    except csv.Error as error:
+        raise GraphError(f"line {first} is not a valid table row ({reason(error)})") from error
+
+
+def _until_quotes_close(line: str, following: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Yield lines to `csv`, which asks for another line only while a quote is open."""
+    yield line
+    for _, more in following:
+        yield more
+    raise csv.Error("a quote is opened and never closed")
+
+
+def _first_undecodable(path: Path) -> int:
+    """The number of the first line that is not UTF-8. A buffered decoder knows only the byte position."""
+    with path.open("rb") as file:
+        return next((number for number, line in enumerate(file, 1) if not _is_text(line)), 1)
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

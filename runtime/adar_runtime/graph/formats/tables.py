@@ -1,0 +1,169 @@
+"""Graphs from a pair of tables, nodes and edges: CSV, TSV, JSON lines or Parquet."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from adar_runtime.errors import GraphError, UsageError, short
+from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph.formats._columns import Column, Locate, columns_listed
+from adar_runtime.graph.formats._graph_file import reading
+from adar_runtime.graph.formats._rows import number_names
+from adar_runtime.graph.formats._table_files import TABLES, read_table_file
+from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
+from adar_runtime.graph.formats.edge_list import ID_HEADINGS, EdgeTable, read_edges
+from adar_runtime.graph.labels import listed
+from adar_runtime.graph.limits import ByteBudget
+
+__all__ = ["EDGES", "TABLES", "TableChoice", "read_edge_list", "read_tables", "with_reverse_edges"]
+
+EDGES = (*TABLES, ".txt", ".edges")
+"""Suffixes of files of edges."""
+
+
+class _NodeTable(NamedTuple):
+    ids: dict[str, int]  # node id -> node number
+    id: str  # the column of the ids
+    columns: Mapping[str, Column]  # the other columns
+    locate: Locate
+    notes: list[str]
+    hint: str  # which column the ids are from, for error messages
+
+
+class _InexactError(GraphError):
+    """An error in a file whose lines are not known."""
+
+
+def read_tables(
+    nodes: str | Path,
+    edges: str | Path,
+    choice: TableChoice | None = None,
+    encoding: FeatureEncoding | None = None,
+) -> Imported:
+    """Read a graph from a table of nodes and a table of edges.
+
+    Args:
+        nodes: Table of nodes with a header: .csv, .tsv, .jsonl, .ndjson or .parquet. Nodes keep its order.
+        edges: Table of edges in one of these formats, or text with two node ids per line.
+        choice: Which columns hold what. By default they are guessed by their headings, and notes say how.
+        encoding: The encoding of a model (`bundle.manifest.feature_encoding`). The columns become the
+            features that the model was trained on. A warning says if a category is new to it.
+
+    Returns:
+        The graph with its ids and its encoding, and notes on what was read and how.
+
+    Raises:
+        UsageError: A file has another suffix.
+        GraphError: A table cannot be read, a column is missing, or an id is unknown or there twice. The
+            message names the file and line.
+        MissingExtraError: A .parquet file needs pyarrow, which is not installed.
+
+    Examples:
+        >>> read_tables("nodes.csv", "edges.csv", TableChoice(id="person")).graph  # doctest: +SKIP
+    """
+    nodes, edges, choice = Path(nodes), Path(edges), choice or TableChoice()
+    for path, known in ((nodes, (*TABLES, ".txt")), (edges, EDGES)):
+        if path.suffix not in known and not path.is_dir():
+            raise UsageError(f"{path}: a table ends in {', '.join(known)}; got {path.suffix or 'no suffix'}")
+    try:
+        return _read(nodes, edges, choice, encoding, exact=False)
+    except _InexactError:  # the slower reader finds the line, or reads what pyarrow does not
+        return _read(nodes, edges, choice, encoding, exact=True)
+
+
+def _read(
+    nodes: Path, edges: Path, choice: TableChoice, encoding: FeatureEncoding | None, *, exact: bool
+) -> Imported:
+    choice = choice.completed(encoding)
+    with reading(nodes):
+        table = read_table_file(nodes, exact=exact)
+    with reading(edges):
+        ends = read_edges(edges, choice, has_table=True, exact=exact)
+    try:
+        with reading(nodes):
+            found = _node_table(table.columns, table.locate, choice)
+        with reading(edges):
+            numbers = ends.numbered(found.ids, nodes, found.hint)
+        source, target = ends.names or (None, None)
+        with reading(nodes):
+            imported = graph_from_columns(
+                found.columns,
+                numbers,
+                list(found.ids),
+                replace(choice, id=found.id, source=source, target=target),
+                encoding,
+                found.locate,
+                ByteBudget(nodes.stat().st_size),
+            )
+    except GraphError as error:
+        if table.exact and ends.exact:
+            raise
+        raise _InexactError(str(error)) from error
+    skipped = [f"columns of lists or objects are not read: {listed(table.skipped)}"] if table.skipped else []
+    # With a model, the columns are those of its training, which has said how it read them.
+    notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
+    return Imported(_completed(imported.graph, choice), notes + _direction_notes(imported.graph, choice))
+
+
+def _completed(graph: Graph, choice: TableChoice) -> Graph:
+    return with_reverse_edges(graph) if choice.both_ways else graph
+
+
+def with_reverse_edges(graph: Graph) -> Graph:
+    """The graph with the reverse of every edge. An edge that is there twice is kept once."""
+    edges = np.unique(np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1), axis=1)
+    encoding = graph.feature_encoding
+    kept = None if encoding is None else replace(encoding, both_ways=True)
+    return replace(graph, edge_index=edges, feature_encoding=kept)
+
+
+def _direction_notes(graph: Graph, choice: TableChoice) -> list[str]:
+    """A note if nobody said whether edges have a direction, and no edge is there both ways."""
+    if choice.both_ways is not None or not graph.edges:
+        return []
+    low, high = np.sort(graph.edge_index, axis=0)
+    forward = graph.edge_index[0] < graph.edge_index[1]
+    one_way = (
+        len(np.intersect1d((low * graph.nodes + high)[forward], (low * graph.nodes + high)[~forward])) == 0
+    )
+    hint = "every edge goes one way, from source to target: add --both-ways if edges have no direction"
+    return [hint] if one_way else []
+
+
+def _node_table(columns: Mapping[str, Column], locate: Locate, choice: TableChoice) -> _NodeTable:
+    """Find the column of the ids, and number the nodes."""
+    lower = {name.lower(): name for name in reversed(list(columns))}
+    guess = next((lower[word] for word in ID_HEADINGS if word in lower), None)
+    notes = []
+    if choice.id is not None:
+        if choice.id not in columns:
+            raise GraphError(
+                f"id column {short(choice.id)!r} not found; the columns are {columns_listed(columns)}"
+            )
+        chosen = choice.id
+    else:
+        chosen = guess or next(iter(columns))
+        notes = [f"node ids are from {chosen!r}"]
+    hint = f"; node ids are from the column {short(chosen)!r}"
+    ids = number_names(columns[chosen].words(), locate, "node", hint)
+    others = {name: column for name, column in columns.items() if name != chosen}
+    return _NodeTable(ids, chosen, others, locate, notes, hint)
+
+
+def read_edge_list(path: Path, choice: TableChoice, encoding: FeatureEncoding | None = None) -> Imported:
+    """Read a graph that has only edges. Nodes are sorted by their ids, and have features of their degrees."""
+    with reading(path):
+        ends: EdgeTable = read_edges(path, choice, has_table=False)
+        ids = ends.sorted_ids()
+        edges = ends.numbered({word: number for number, word in enumerate(ids)}, None, "")
+        budget = ByteBudget(path.stat().st_size)
+        source, target = ends.names or (None, None)
+        kept = replace(choice, source=source, target=target)
+        imported = graph_from_columns(
+            {}, edges, ids, kept, encoding, lambda node: f"node {ids[node]}", budget
+        )
+    notes = ["nodes are numbered in the order of their ids", *ends.notes, *imported.notes]
+    return Imported(_completed(imported.graph, choice), notes)

@@ -1,0 +1,60 @@
+"""Smoothing: the propagation of GCN, applied to the nodes between the encoder and the first step of the loop.
+
+One round multiplies the nodes by S = D^-1/2 (A + I) D^-1/2, where D has the row sums of A + I: a node becomes
+a mean of itself and its incoming neighbours; neighbours with many neighbours of their own count less. A node
+without neighbours does not change. Smoothing runs once per graph, in numpy, for every backend. A round needs
+the rows of the direct neighbours only, like a step of the cell.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adar_runtime.graph import Floats, Integers
+from adar_runtime.graph.neighbours import Neighbours
+
+MAX_ROUNDS = 8  # after that many rounds, the nodes of a connected graph are nearly equal
+EDGES_AT_ONCE = 8192  # their rows fit into the processor's cache: three times as fast as all edges at once
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """The number of rounds and the edges of one graph; no round leaves the nodes as they are.
+
+    Examples:
+        >>> pair = Neighbours.of(np.array([[0, 1], [1, 0]]), nodes=2)
+        >>> Smoothing(pair, rounds=1)(np.array([[0.0], [4.0]], np.float32)).tolist()
+        [[2.0], [2.0]]
+    """
+
+    neighbours: Neighbours
+    rounds: int
+
+    def __call__(self, nodes: Floats) -> Floats:
+        """The smoothed nodes [n, d]."""
+        root = np.sqrt(self.neighbours.share)  # D^-1/2, [n, 1]
+        for _ in range(self.rounds):
+            scaled = root * nodes
+            nodes = root * (self._sums(scaled) + scaled)
+        return nodes
+
+    def _sums(self, rows: Floats) -> Floats:
+        """The sum of the rows of each node's neighbours."""
+        starts, sums = self.neighbours.starts, np.zeros_like(rows)
+        for first, last in self._blocks():
+            filled = first + np.flatnonzero(starts[first + 1 : last + 1] > starts[first:last])
+            if len(filled):
+                gathered = rows[self.neighbours.sources[starts[first] : starts[last]]]
+                sums[filled] = np.add.reduceat(gathered, starts[filled] - starts[first], axis=0)
+        return sums
+
+    def _blocks(self) -> list[tuple[int, int]]:
+        """Spans of nodes that have at most `EDGES_AT_ONCE` edges together, or one node that has more."""
+        starts: Integers = self.neighbours.starts
+        spans, first = [], 0
+        while first < self.neighbours.nodes:
+            fitting = int(np.searchsorted(starts, starts[first] + EDGES_AT_ONCE, side="right")) - 1
+            last = min(max(first + 1, fitting), self.neighbours.nodes)
+            spans.append((first, last))
+            first = last
+        return spans

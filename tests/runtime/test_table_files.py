@@ -1,0 +1,244 @@
+"""Pairs of tables in every format: the same graph, the same encoding, and errors that name the row."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adar_runtime import read_graph, write_graph
+from adar_runtime.errors import AdarWarning, GraphError, MissingExtraError, UsageError
+from adar_runtime.graph import EncodedColumn, FeatureEncoding
+from adar_runtime.graph.formats import TableChoice, _arrow, _table_files, import_graph, read_tables
+
+parquet = pytest.importorskip("pyarrow.parquet")
+pyarrow = pytest.importorskip("pyarrow")
+
+NODES = {
+    "person": ["b", "a", "c d", "é"],
+    "height": [1.5, 2.0, None, 4.0],
+    "colour": ["red", "blue", "red", None],
+    "member": [True, False, True, True],
+    "group": ["yes", "no", None, "yes"],
+    "split": ["train", "val", "test", None],
+}
+EDGES = {"weight": [1.0, 2.0, 3.0], "source": ["b", "a", "é"], "target": ["a", "c d", "b"]}
+CHOICE = TableChoice(id="person", label="group")
+FORMATS = [".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"]
+
+
+def write(path: Path, columns: dict) -> Path:
+    """A table in the format of the suffix; None is a gap."""
+    rows = list(zip(*columns.values(), strict=True))
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.table(columns), path)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        objects = ({key: v for key, v in zip(columns, row, strict=True) if v is not None} for row in rows)
+        path.write_text("".join(json.dumps(one) + "\n" for one in objects))
+    else:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerow(columns)
+            writer.writerows(["" if v is None else v for v in row] for row in rows)
+    return path
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("edges", FORMATS)
+@pytest.mark.parametrize("nodes", FORMATS)
+def test_every_format_gives_the_same_graph(
+    tmp_path: Path, nodes: str, edges: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:  # pyarrow reads text as well
+        monkeypatch.setattr(_table_files, "LARGE", 1)
+        monkeypatch.setattr("adar_runtime.graph.formats.edge_list.LARGE", 1)
+    read = read_tables(write(tmp_path / f"n{nodes}", NODES), write(tmp_path / f"e{edges}", EDGES), CHOICE)
+    graph = read.graph
+    assert graph.ids.tolist() == NODES["person"]
+    assert graph.edge_index.tolist() == [[0, 1, 3], [1, 2, 0]]
+    assert (graph.labels.tolist(), graph.class_names) == ([1, 0, -1, 1], ("no", "yes"))
+    assert graph.train_mask.tolist() == [[True, False, False, False]]
+    member = graph.feature_encoding.columns[2]
+    assert graph.features[:, :5].tolist() == [
+        [1.5, 0, 0, 1, 0], [2, 0, 1, 0, 0], [0, 1, 0, 1, 0], [4, 0, 0, 0, 1]
+    ]  # fmt: skip
+    text = nodes in (".csv", ".tsv")  # a text has no type for truth values: True and False are words
+    assert member == (
+        EncodedColumn("member", "category", ("False", "True")) if text else EncodedColumn("member", "number")
+    )
+    assert graph.features[:, -1].tolist() == [1, 0, 1, 1]
+    assert any("weight" in note for note in read.notes)
+
+
+def test_pyarrow_reads_large_text_and_gives_the_same_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    ids = [f"n{i}" for i in random.permutation(500)]
+    nodes = {
+        "id": ids,
+        "x": [f" {value:.3f} " for value in random.normal(size=500)],
+        "word": [["a", " b", 'say "c", d', "two\nlines", ""][i % 5] for i in range(500)],
+        "y": [["1", "2.0", "2", "", "-1"][i % 5] for i in range(500)],
+    }
+    edges = {
+        "source": [ids[i] for i in random.integers(0, 500, 900)],
+        "target": [ids[i] for i in random.integers(0, 500, 900)],
+    }
+    write(tmp_path / "n.csv", nodes), write(tmp_path / "e.csv", edges)
+    plain = read_tables(tmp_path / "n.csv", tmp_path / "e.csv").graph
+    monkeypatch.setattr(_table_files, "LARGE", 1)
+    monkeypatch.setattr("adar_runtime.graph.formats.edge_list.LARGE", 1)
+    called = []
+    read_text = _arrow.read_text
+    monkeypatch.setattr(_arrow, "read_text", lambda *args: called.append(args[0].name) or read_text(*args))
+    fast = read_tables(tmp_path / "n.csv", tmp_path / "e.csv").graph
+    assert called == ["n.csv", "e.csv"]
+    for name in ("features", "edge_index", "labels", "ids"):
+        assert np.array_equal(getattr(fast, name), getattr(plain, name)), name
+    assert (fast.class_names, fast.feature_encoding) == (plain.class_names, plain.feature_encoding)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "message"),
+    [
+        (
+            "id,x\na,1\nb,2\na,3\n",
+            "source,target\na,b\n",
+            "n.csv: line 4: node 'a' is already defined in line 2",
+        ),
+        ('id,x\n"a\n",1\nb,2\n', "source,target\na,b\nb,z\n", "e.csv: line 3: node 'z' is not in"),
+        ("id,x\na,1\nb,2,3\n", "source,target\na,b\n", "n.csv: line 3 has 3 cells, but the header has 2"),
+        ("id,x\na,1\nb,inf\n", "source,target\na,b\n", "n.csv: line 3: 'x' is inf"),
+        ("id,x\na,1\nb,2\n", "source,target\na,b\n,b\n", "e.csv: line 3: an edge needs two node ids"),
+    ],
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_errors_name_the_line(tmp_path: Path, nodes, edges, message, large, monkeypatch) -> None:
+    """What pyarrow reads without lines is read again to find the line."""
+    if large:
+        monkeypatch.setattr(_table_files, "LARGE", 1)
+        monkeypatch.setattr("adar_runtime.graph.formats.edge_list.LARGE", 1)
+    (tmp_path / "n.csv").write_text(nodes)
+    (tmp_path / "e.csv").write_text(edges)
+    with pytest.raises(GraphError) as error:
+        read_tables(tmp_path / "n.csv", tmp_path / "e.csv")
+    assert str(error.value).replace(f"{tmp_path}/", "").startswith(message)
+
+
+def test_rows_of_parquet_and_lines_of_json_are_named(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    for suffix, place in ((".parquet", "row 3: node 'a' is already defined in row 1"), (".jsonl", "line 3")):
+        nodes = write(tmp_path / f"n{suffix}", {"id": ["a", "b", "a"], "x": [1, 2, 3]})
+        with pytest.raises(GraphError, match=place):
+            read_tables(nodes, edges)
+
+
+def test_columns_are_guessed_and_said(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "n.csv", {"x": [1, 2], "Node_ID": ["a", "b"], "Label": ["u", "v"]})
+    edges = write(tmp_path / "e.parquet", {"dst": ["b"], "src": ["a"]})
+    read = read_tables(nodes, edges)
+    assert read.graph.ids.tolist() == ["a", "b"]
+    assert read.graph.edge_index.tolist() == [[0], [1]]
+    assert "node ids are from 'Node_ID'" in read.notes
+    assert "labels are from 'Label': 2 classes" in read.notes
+    assert any(note.startswith("every edge goes one way") for note in read.notes)
+    encoding = read.graph.feature_encoding
+    assert (encoding.id, encoding.label, encoding.source, encoding.target) == (
+        "Node_ID",
+        "Label",
+        "src",
+        "dst",
+    )
+    edges = write(tmp_path / "e.parquet", {"one": ["a"], "two": ["b"]})
+    assert "edges go from 'one' to 'two'" in read_tables(nodes, edges).notes
+
+
+def test_chosen_features_and_both_ways(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "n.csv", NODES)
+    edges = write(tmp_path / "e.csv", EDGES)
+    choice = TableChoice(id="person", label="group", features=("colour",), both_ways=True)
+    graph = read_tables(nodes, edges, choice).graph
+    assert graph.feature_encoding.feature_names == ["colour=blue", "colour=red", "colour is missing"]
+    assert graph.edges == 6
+    assert graph.feature_encoding.both_ways
+    names = [f"name {i}" for i in range(1001)]
+    many = write(tmp_path / "m.csv", {"id": [*range(1001)], "name": names})
+    pair = write(tmp_path / "p.csv", {"source": [0], "target": [1]})
+    with pytest.raises(GraphError, match=r"'name' has 1,001 different words; at most 1,000 become features"):
+        read_tables(many, pair, TableChoice(features=("name",)))
+    assert read_tables(many, pair).graph.feature_encoding.columns == ()  # text is left out
+    with pytest.raises(UsageError, match="omit --features"):
+        read_tables(nodes, edges, choice, graph.feature_encoding)
+
+
+def test_a_later_table_becomes_the_same_features(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", EDGES)
+    encoding = read_tables(write(tmp_path / "n.csv", NODES), edges, CHOICE).graph.feature_encoding
+    later = NODES | {
+        "colour": ["green", "teal", "red", "green"],
+        "extra": [1, 2, 3, 4],
+        "member": ["True"] * 4,
+    }
+    later["height"], later["group"] = [9, 8, 7, 6], ["?"] * 4
+    nodes = write(tmp_path / "later.jsonl", dict(reversed(later.items())))  # another order and format
+    message = (
+        r"3 values of 'colour' are categories that the model has not seen: green, teal; they become zeros"
+    )
+    with pytest.warns(AdarWarning, match=message):
+        read = read_tables(nodes, edges, encoding=encoding)
+    assert read.graph.feature_encoding.columns == encoding.columns
+    assert read.graph.features[:, 0].tolist() == [9, 8, 7, 6]
+    assert read.graph.features[:, 2:5].tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert read.notes == ["columns that the model does not use: extra"]
+    write_graph(tmp_path / "g.npz", read.graph)
+    assert read_graph(tmp_path / "g.npz").feature_encoding == read.graph.feature_encoding
+
+
+def test_values_that_a_model_cannot_take(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    encoding = FeatureEncoding((EncodedColumn("x", "number"), EncodedColumn("y", "number")), id="id")
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "x": ["1", "n/a"], "y": [1, 2]})
+    with pytest.raises(GraphError, match=r"n\.csv: line 3: 'x' is 'n/a': the model takes numbers here"):
+        read_tables(nodes, edges, encoding=encoding)
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "x": ["1", ""], "y": [1, 2]})
+    with pytest.warns(AdarWarning, match="1 values of 'x' are missing, which the model has not seen"):
+        assert read_tables(nodes, edges, encoding=encoding).graph.features.tolist() == [[1, 1], [0, 2]]
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "z": [1, 2]})
+    with pytest.raises(GraphError, match=r"the model needs the column x, y; the columns are z"):
+        read_tables(nodes, edges, encoding=encoding)
+    with pytest.raises(GraphError, match=r"id column 'id' not found; the columns are key, x"):
+        read_tables(write(tmp_path / "n.csv", {"key": ["a"], "x": [1]}), edges, encoding=encoding)
+
+
+def test_ids_keep_their_type_and_their_text(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", {"source": ["007"], "target": ["8"]})
+    assert read_tables(
+        write(tmp_path / "n.csv", {"id": ["007", "8"], "x": [1, 2]}), edges
+    ).graph.ids.tolist() == ["007", "8"]
+    numbers = write(tmp_path / "n.parquet", {"id": [2**62, -1], "x": [1, 2]})
+    floats = write(tmp_path / "e.parquet", {"source": [-1.0, None], "target": [-1.0, -1.0]})
+    with pytest.raises(GraphError, match="row 2: an edge needs two node ids"):
+        read_tables(numbers, floats)  # pandas turns integers with a gap into floats
+    floats = write(tmp_path / "e.parquet", {"source": [-1.0], "target": [-1.0]})
+    ids = read_tables(numbers, floats).graph.ids
+    assert (ids.dtype, ids.tolist()) == (np.int64, [2**62, -1])
+    assert import_graph(edges).graph.ids.tolist() == ["007", "8"]
+    assert import_graph(floats).graph.ids.tolist() == [-1]
+
+
+def test_nested_columns_are_left_out_with_a_note(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    for suffix in (".parquet", ".jsonl"):
+        nodes = write(tmp_path / f"n{suffix}", {"id": ["a", "b"], "x": [1, 2], "tags": [["u"], ["v", "w"]]})
+        read = read_tables(nodes, edges)
+        assert "columns of lists or objects are not read: tags" in read.notes
+        assert read.graph.features.tolist() == [[1], [2]]
+
+
+def test_parquet_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, edges = write(tmp_path / "n.parquet", NODES), write(tmp_path / "e.csv", EDGES)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"adar-deploy\[parquet\]"):
+        read_tables(nodes, edges, CHOICE)
