@@ -47,9 +47,9 @@ class _ExportOptions:
     opset: int
     precision: str
     plain: bool
-    name: str | None
-    version: str
-    description: str | None
+    name: str | None = None
+    version: str = "1.0.0"
+    description: str | None = None
 
     def check(self) -> None:
         """Raise a UsageError for options that cannot be exported, before any work is done."""
