@@ -120,9 +120,12 @@ def main() -> None:
             report_error(message)
         sys.exit(EXIT_USER_ERROR)
     except Exception as error:
-        from adar_runtime.errors import AdarError
+        from adar_runtime.errors import AdarError, short
 
-        if not isinstance(error, AdarError):
+        if isinstance(error, OSError) and error.filename is not None:  # such as a name that is too long
+            report_error(f"{short(error.filename)}: {error.strerror}")
+        elif isinstance(error, AdarError):
+            report_error(str(error))
+        else:
             raise
-        report_error(str(error))
         sys.exit(EXIT_USER_ERROR)

@@ -131,7 +131,7 @@ def print_checks(title: str, rows: Iterable[tuple[str, str, str, str, str]]) -> 
 
 def print_note(message: str, to: Console = out) -> None:
     """Print a note; to stderr while the command is still working."""
-    to.print(f"[yellow]note:[/] {escape(message)}", soft_wrap=True)
+    to.print(f"[yellow]note:[/] {escape(printable(message))}", soft_wrap=True)
 
 
 def print_warning(message: str) -> None:

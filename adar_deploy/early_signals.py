@@ -1,4 +1,4 @@
-"""The handler of Ctrl-C and SIGTERM outside a command: it prints one line and ends the process.
+"""The handler of Ctrl-C, SIGTERM and SIGHUP outside a command: it prints one line and ends the process.
 
 The program installs it before it imports anything else. `signal` and `contextlib` would take some
 hundredths of a second, in which a signal ends Python with a traceback or without a message.
@@ -8,7 +8,7 @@ import _signal
 import os
 
 EXIT_SIGNAL = 128  # plus the number of the signal
-SIGNALS: tuple[int, ...] = (_signal.SIGINT, _signal.SIGTERM)
+SIGNALS: tuple[int, ...] = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 
 def exit_at_once(number: int, _frame: object) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.console import print_facts, print_note, print_rows, print_warning, printable
+from adar_deploy.console import print_facts, print_note, print_rows, print_warning
 from adar_deploy.formatting import metric_title, outputs_of, with_interval
 from adar_deploy.paths import output_paths
 
@@ -217,7 +217,7 @@ def show_results(results: Sequence[Success | Failure], *, several: bool) -> None
     print_facts("", facts)
     for one in successes:
         for note in one.notes:
-            print_note(printable(f"{one.path}: {note}"))
+            print_note(f"{one.path}: {note}")
         for warning in one.unlike:
             print_warning(f"{one.path}: {warning}")
 
@@ -245,7 +245,7 @@ def _show_one(done: Success) -> None:
         facts["written"] = ", ".join(map(str, done.written))
     print_facts("predicted", facts)
     for note in done.notes:
-        print_note(printable(note))
+        print_note(note)
     for warning in done.unlike:
         print_warning(warning)
 

@@ -87,12 +87,24 @@ def _expand(name: str) -> list[str]:
     return [str(file) for file in graph_files([Path(name)])]
 
 
+def check_output(path: Path) -> None:
+    """Raise a UsageError if a file cannot be written, or if it would replace a file of a bundle or run."""
+    from adar_runtime.bundle import manifest, run_files
+    from adar_runtime.errors import UsageError
+    from adar_runtime.files import check_writable
+
+    check_writable(path)
+    of_bundle = path.name == manifest.FILE_NAME
+    of_run = path.name in run_files.NAMES and (path.parent / run_files.WEIGHTS).is_file()
+    if path.exists() and (of_bundle or of_run):
+        raise UsageError(f"{path} is a file of a bundle or training run: choose another path")
+
+
 def output_paths(
     option: str, pattern: Path | None, graphs: Sequence[Path], *, several: bool
 ) -> list[Path | None]:
     """The output path of each graph. No path overwrites an input or the output of another graph."""
     from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable
 
     if pattern is None:
         return [None] * len(graphs)
@@ -112,5 +124,5 @@ def output_paths(
             raise UsageError(f"two graphs would be written to {path}: give their files different names")
         if path.exists() and any(graph.exists() and path.samefile(graph) for graph in graphs):
             raise UsageError(f"{path} is the input graph: choose another path for {option}")
-        check_writable(path)
+        check_output(path)
     return list(paths)

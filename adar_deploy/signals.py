@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: one line on stderr, the usual exit code, and no half-written files.
+"""Ctrl-C, SIGTERM and SIGHUP: one line on stderr, the usual exit code, and no half-written files.
 
 Outside a command there is nothing to clean up: the program prints the line and ends at once. Inside a
-command both signals arrive as a KeyboardInterrupt, so every `finally` block runs: temporary files are
+command the signals arrive as a KeyboardInterrupt, so every `finally` block runs: temporary files are
 deleted and training writes its checkpoint.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import typer
 
-from adar_deploy.console import print_error
 from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS
+from adar_deploy.streams import report_error
 
 EXIT_USER_ERROR = 2
 EXIT_GATE = 3  # a measured value is beyond the limit that the user gave; nothing failed
@@ -30,7 +30,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def install(handler: Handler) -> dict[int, Any]:
-    """Set the handler of both signals and return the old ones. A signal that is ignored stays ignored."""
+    """Set the handler of these signals and return the old ones. A signal that is ignored stays ignored."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         return {}
     before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
@@ -71,7 +71,7 @@ class Interrupts:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Inside the block both signals are raised as exceptions."""
+        """Inside the block the signals are raised as exceptions."""
         hook, sys.unraisablehook = sys.unraisablehook, self._on_ignored_exception
         try:
             with handled_by(self):
@@ -129,5 +129,5 @@ def _number(interrupt: KeyboardInterrupt) -> int:
 
 
 def _exit_interrupted(number: int, notes: list[str]) -> None:
-    print_error("; ".join(["interrupted", *notes]))
+    report_error("; ".join(["interrupted", *notes]))
     raise typer.Exit(EXIT_SIGNAL + number)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from adar_deploy.console import err, print_error, print_note, printable
+from adar_deploy.console import err, print_error, print_note
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE, errno.EBADF)
 """Errors of a stream that cannot be written. Errors of files are reported where the file is written."""
@@ -36,7 +36,7 @@ def warnings_as_lines() -> Iterator[None]:
             before(message, category, *where, **others)
         elif str(message) not in printed:
             printed.add(str(message))
-            print_note(printable(message), to=err)
+            print_note(str(message), to=err)
 
     with warnings.catch_warnings():
         before, warnings.showwarning = warnings.showwarning, show

@@ -126,14 +126,16 @@ class TableOptions:
         )
         return read_tables(path, self.edges, choice, encoding)
 
-    def reader(self, load: "Callable[[str], Graph]", note: Callable[[str], None]) -> "Callable[[str], Graph]":
-        """How train makes a graph from its name: `load`, or from the two tables."""
+    def reader(
+        self, load: "Callable[[str], list[Graph]]", note: Callable[[str], None]
+    ) -> "Callable[[str], list[Graph]]":
+        """How train makes graphs from a name: `load`, or one graph from the two tables."""
 
-        def read(name: str) -> "Graph":
+        def read(name: str) -> "list[Graph]":
             imported = self.read(name)
             for line in imported.notes:
                 note(printable(f"{name}: {line}"))
-            return imported.graph
+            return [imported.graph]
 
         return load if self.edges is None else read
 

@@ -207,7 +207,7 @@ def run_training(
     from adar_train import distributed
     from adar_train.config import SEARCH
     from adar_train.config import preset as settings
-    from adar_train.data import load
+    from adar_train.data import load_all
     from adar_train.job import Job
     from adar_train.prepare import model_config, prepare
     from adar_train.runs import free_name
@@ -235,10 +235,10 @@ def run_training(
             print_note(text, to=err)
 
     tables.check(names)
-    given_graphs, read_file = in_memory or {}, tables.reader(load, note)
+    given_graphs, read_file = in_memory or {}, tables.reader(load_all, note)
 
-    def read(name: str) -> "Graph":
-        return given_graphs[name] if name in given_graphs else read_file(name)
+    def read(name: str) -> "list[Graph]":
+        return [given_graphs[name]] if name in given_graphs else read_file(name)
 
     graphs = prepare(names, task, seed, note, validating, read)
     learned = graphs[0].target_features is None

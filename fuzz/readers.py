@@ -26,6 +26,7 @@ with atheris.instrument_imports(include=["adar_runtime", "zipfile", "numpy.lib",
     from adar_runtime.errors import AdarError
     from adar_runtime.graph import Graph
     from adar_runtime.graph.formats._pickles import check_pickle
+    from adar_runtime.graph.limits import ByteBudget
 
 KEYS = (
     "x",
@@ -87,7 +88,7 @@ class Readers:
         check_archive(self._file("g.pt", data))
 
     def pickle(self, data: bytes) -> None:
-        check_pickle(data)
+        check_pickle(data, ByteBudget(len(data)))
 
     def manifest(self, data: bytes) -> None:
         manifest = Manifest.from_json(data.decode("utf-8", errors="replace"))

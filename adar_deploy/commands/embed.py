@@ -9,6 +9,7 @@ import typer
 
 from adar_deploy.console import Bar, print_facts, print_next, print_note
 from adar_deploy.options import Device, Json
+from adar_deploy.paths import check_output
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
@@ -59,13 +60,12 @@ def embed(
     from adar_deploy.text_embedding import Embedder
     from adar_runtime import write_graph
     from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable
     from adar_runtime.graph.formats import FORMATS
     from adar_runtime.graph.formats.texts import read_texts
 
     if output.suffix not in FORMATS:
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")
-    check_writable(output)
+    check_output(output)
     columns = [column.strip() for column in text.split(",")]
     tables = read_texts(nodes, edges, classes, columns, directed=directed)
     started = time.perf_counter()

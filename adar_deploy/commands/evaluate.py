@@ -56,7 +56,7 @@ def evaluate(
 ) -> None:
     """Score a model on labelled graphs at every step of every budget.
 
-    The model's own stop rule chooses the exit step; labels are used for the score only. If a graph has a
+    The model's own stop rule chooses the stop step; labels are used for the score only. If a graph has a
     test mask, the test part is scored. A training graph without masks is scored on the test part that
     train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
     matched by name. Brackets show 95 % intervals.
@@ -72,6 +72,7 @@ def evaluate(
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
+    from adar_runtime.graph.formats import read_graphs
 
     model, graphs = bundle_first(model, graphs)
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
@@ -83,12 +84,15 @@ def evaluate(
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
 
-    def read(path: Path) -> "Graph":
+    def read(path: Path) -> "list[Graph]":
+        if tables.edges is None:
+            return read_graphs(path)
         note = partial(print_note, to=err)
-        return tables.read_for_model(path, model, subject.feature_encoding, note)
+        return [tables.read_for_model(path, model, subject.feature_encoding, note)]
 
-    read_files = {str(path): read(path) for path in files}
-    loaded = evaluation.grouped(read_files, subject.level, ", ".join(map(str, graphs)))
+    loaded = evaluation.grouped(
+        {str(path): read(path) for path in files}, subject.level, ", ".join(map(str, graphs))
+    )
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0
@@ -140,7 +144,7 @@ def _show(done: "Evaluation") -> None:
         )
         for row in done.budgets()
     ]
-    columns = ["budget", "exit step", "exit t", "at exit", "at t = 1", "at best step", "alignment at exit"]
+    columns = ["budget", "stop step", "stop t", "at stop", "at t = 1", "at best step", "alignment at stop"]
     print_rows(columns, rows)
     if done.free:
         print_rows(["without a model", metric], [(name, percent(value)) for name, value in done.free.items()])

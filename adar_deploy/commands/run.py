@@ -97,7 +97,7 @@ def run(
 
     With several graphs, a graph that fails is reported and the others are still processed.
 
-    Exit codes: 0 success; 2 an error, or a graph that failed; 130 Ctrl-C; 143 SIGTERM.
+    Exit codes: 0 success; 2 an error, or a graph that failed; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
 
     Example: adar-deploy run bundle graph.npz --max-steps 300 --output predictions.csv
 

@@ -95,7 +95,7 @@ def _learning(facts: Facts) -> str:
 
 
 def budgets_section(facts: Facts) -> str:
-    """Every step of every budget, the exit step of each, and the gain of a larger budget."""
+    """Every step of every budget, the stop step of each, and the gain of a larger budget."""
     curves = facts.get("curves")
     if not curves:
         return ""
@@ -105,11 +105,11 @@ def budgets_section(facts: Facts) -> str:
     if scored:
         name = metric_title(facts["evaluation"]["metric"])
         drawn += figure(
-            f"{name} against time; ○ the exit step",
+            f"{name} against time; ○ the stop step",
             _over_time(curves, "metric", t, Axis(name, show=PERCENT.show)),
         )
     drawn += figure(
-        "Alignment against time; ○ the exit step", _over_time(curves, "alignment", t, Axis("alignment"))
+        "Alignment against time; ○ the stop step", _over_time(curves, "alignment", t, Axis("alignment"))
     )
     rows = ""
     if scored:
@@ -118,7 +118,7 @@ def budgets_section(facts: Facts) -> str:
             _over_budgets(facts["evaluation"]["budgets"], Axis(name, show=PERCENT.show)),
         )
         rows = table(
-            ["budget", "exit step", "at exit", "at t = 1", "at best step", "alignment at exit"],
+            ["budget", "stop step", "at stop", "at t = 1", "at best step", "alignment at stop"],
             [
                 (
                     f"{row['budget']:,}",
@@ -137,7 +137,7 @@ def budgets_section(facts: Facts) -> str:
     return section(
         "Accuracy and alignment against time and budget",
         "Every budget divides the time from t = 0 to t = 1 into its number of steps. The model's stop rule "
-        "chooses the exit step; labels are used for the score only. Brackets show 95 % intervals.",
+        "chooses the stop step; labels are used for the score only. Brackets show 95 % intervals.",
         f'<div class="pair">{drawn}</div>{rows}',
     )
 
@@ -157,7 +157,7 @@ def _over_time(curves: Sequence[Facts], what: str, t: Axis, y: Axis) -> str:
 
 
 def _over_budgets(rows: Sequence[Facts], y: Axis) -> str:
-    names = {"at_exit": "at exit", "at_end": "at t = 1", "best": "at best step"}
+    names = {"at_exit": "at stop", "at_end": "at t = 1", "best": "at best step"}
     found: dict[tuple[float, ...], list[str]] = {}  # identical lines share one entry
     for key, name in names.items():
         found.setdefault(tuple(row[key] for row in rows), []).append(name)
@@ -204,6 +204,6 @@ def predictions_section(facts: Facts) -> str:
     budget = max(row["budget"] for row in facts["evaluation"]["budgets"])
     return section(
         "Predictions",
-        f"Measured on {scored}, at the exit step of the budget of {budget} steps.",
+        f"Measured on {scored}, at the stop step of the budget of {budget} steps.",
         f'<div class="pair">{drawn}</div>',
     )

@@ -77,11 +77,11 @@ def _figures(facts: Facts) -> str:
         done = facts["evaluation"]
         row = max(done["budgets"], key=lambda row: row["budget"])
         what = f"{metric_title(done['metric'])}, {done['counted']}"
-        tiles.append((what, with_interval(row["at_exit"], row), f"at the exit step, budget {row['budget']}"))
+        tiles.append((what, with_interval(row["at_exit"], row), f"at the stop step, budget {row['budget']}"))
     if facts.get("curves"):
         last = max(facts["curves"], key=lambda curve: curve["budget"])
         step = last["exit_step"]
-        tiles.append(("exit step", f"{step:,}", f"of {last['budget']:,}, t = {last['t'][step]:.2f}"))
+        tiles.append(("stop step", f"{step:,}", f"of {last['budget']:,}, t = {last['t'][step]:.2f}"))
     if "latency" in facts:
         tiles.append(_fastest(facts["latency"]))
     if facts["parity"]:

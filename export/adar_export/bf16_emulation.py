@@ -44,7 +44,9 @@ def opened(
     with TemporaryDirectory() as temporary:
         emulated = Path(temporary)
         files = {name: write_onnx_model(emulated, name, proto) for name, proto in emulations.items()}
-        (emulated / manifests.FILE_NAME).write_text(replace(manifest, onnx_models=files).to_json())
+        (emulated / manifests.FILE_NAME).write_text(
+            replace(manifest, onnx_models=files, batched_cell=None).to_json()
+        )
         yield Bundle(emulated, backend, threads, made_here=True)
 
 

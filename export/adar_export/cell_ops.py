@@ -12,6 +12,9 @@ from adar_train.model import AdaR
 
 LEAKY_SLOPE = 0.01  # PyTorch's default
 
+Factor = str | tuple[str, ...]
+"""A factor of M = left @ right: one value, or the values of its blocks."""
+
 
 class CellOps:
     """Operations on values of one cell's ONNX model. Values and weights are referred to by name."""
@@ -51,6 +54,20 @@ class CellOps:
     def product(self, a: str, b: str, *bias: str, **attributes: Any) -> str:
         """Compute a @ b + bias in the precision of the products."""
         return self.low(self.builder.op("Gemm", *map(self.low, (a, b, *bias)), **attributes))
+
+    def left_factor(self, *blocks: str) -> Factor:
+        """Join the blocks of the left factor of M, [n, p + c + d]."""
+        return self.builder.op("Concat", *blocks, axis=1)
+
+    def right_factor(self, *blocks: str) -> Factor:
+        """Join the blocks of the right factor of M, multiplied with a layer: [p + c + d, out]."""
+        return self.builder.op("Concat", *blocks, axis=0)
+
+    def factored(self, left: Factor, right: Factor, *bias: str) -> str:
+        """Compute left @ right + bias."""
+        assert isinstance(left, str)
+        assert isinstance(right, str)
+        return self.product(left, right, *bias)
 
     def leaky(self, x: str) -> str:
         """Compute LeakyReLU(x)."""

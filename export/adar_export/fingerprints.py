@@ -12,10 +12,11 @@ from itertools import product
 
 import onnx
 
-from adar_export.onnx_models import build_onnx_models
+from adar_export.onnx_models import build_batched_cell, build_onnx_models
 from adar_export.opsets import OLDEST
 from adar_export.precision import PRECISIONS
 from adar_runtime.bundle.known_models import FILE, OPERATORS
+from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS
 from adar_runtime.bundle.topology import Topology, Weight, read_topology
 from adar_runtime.errors import ExportError
 from adar_runtime.graph import LEVELS, NODE
@@ -30,7 +31,9 @@ Entries = dict[str, list[dict[str, str]]]
 
 def entries() -> Entries:
     """The content of `known_models.json`."""
-    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {"encoder": {}, "cell": {}, "head": {}}
+    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {
+        name: {} for name in (*ONNX_MODELS, BATCHED_CELL)
+    }
     for model, title, topology in fused_topologies():
         _add(found[model], title, topology)
     return {model: list(known.values()) for model, known in found.items()}
@@ -49,13 +52,15 @@ def _add(known: dict[tuple[str, str], dict[str, str]], title: str, topology: Top
 
 
 def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]:
-    """Every encoder, cell and head of the fused export: the model, a title, and the topology."""
+    """Every model of the fused export: its name, a title, and its topology."""
     for config, is_silent in configurations():
         model, cells = build(config, silent=is_silent), config.level == NODE and not config.regression
         title = title_of(config, silent=is_silent)
         for precision in PRECISIONS if cells else ("fp32",):
-            for name, proto in build_onnx_models(model, opset, PRECISIONS[precision]).items():
-                suffix = f", {precision}" if name == "cell" else ""
+            protos = build_onnx_models(model, opset, PRECISIONS[precision])
+            protos[BATCHED_CELL] = build_batched_cell(model, opset, PRECISIONS[precision])
+            for name, proto in protos.items():
+                suffix = f", {precision}" if name in ("cell", BATCHED_CELL) else ""
                 yield name, title + suffix, topology_of(proto)
 
 

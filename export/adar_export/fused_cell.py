@@ -34,25 +34,36 @@ from adar_train.model import AdaR
 class FusedCell:
     """The five lines of the appendix's "Velocity Computing", in `builder` when constructed."""
 
-    def __init__(self, model: AdaR, opset: int, precision: Precision) -> None:
-        config = model.config
-        self.builder = OnnxBuilder("adar_cell", opset, precision.real)
-        sizes = ("n", config.targets or "c", config.proxies, config.proxies)
-        self._shapes = {name: [size, config.hidden] for name, size in zip(STATE, sizes, strict=True)}
-        self._declare_inputs(config.hidden)
-        self._ops = CellOps(model, self.builder, precision, self._step)
-        self._local_messages = emitter_for(type(model.cell.message))
-        self._alignment = emitter_for(ALIGNMENTS[config.alignment])
-        self._declare_outputs(self._velocities())
+    NAME = "adar_cell"
 
-    def _declare_inputs(self, d: int) -> None:
-        """Declare the inputs in the order of the signature."""
-        builder = self.builder
+    def __init__(self, model: AdaR, opset: int, precision: Precision) -> None:
+        self.builder = OnnxBuilder(self.NAME, opset, precision.real)
+        self._shapes = self._shapes_of(model)
         for name in STATE:
-            builder.input(name, self._shapes[name])
+            self.builder.input(name, self._shapes[name])
         self._before = {
-            name: builder.input(f"previous_{name}_velocity", self._shapes[name]) for name in STATE
+            name: self.builder.input(f"previous_{name}_velocity", self._shapes[name]) for name in STATE
         }
+        self._declare_graph()
+        self._declare_step(model.config.hidden)
+        self._ops = self._make_ops(model, precision)
+        self._local_messages = emitter_for(type(model.cell.message))
+        self._declare_outputs(model, self._velocities())
+
+    def _shapes_of(self, model: AdaR) -> dict[str, list[int | str]]:
+        """The shape of each state."""
+        config = model.config
+        sizes = ("n", config.targets or "c", config.proxies, config.proxies)
+        return {name: [size, config.hidden] for name, size in zip(STATE, sizes, strict=True)}
+
+    def _declare_graph(self) -> None:
+        """Declare the inputs that describe the edges."""
+        self._declare_tables("n")
+        self._share = self.builder.input("share", ["n", 1])
+        self._sample = self.builder.input("sample", ["s"], "int32")
+
+    def _declare_tables(self, rows: str) -> None:
+        builder = self.builder
         self._leaves, self._joins = (
             [
                 builder.input(f"{kind}_{i}", [f"{kind}_rows_{i}", f"{kind}_width_{i}"], "int32")
@@ -60,10 +71,15 @@ class FusedCell:
             ]
             for kind, count in (("leaf", LEAVES), ("join", JOINS))
         )
-        self._place, self._share = builder.input("place", ["n"], "int32"), builder.input("share", ["n", 1])
-        self._sample = builder.input("sample", ["s"], "int32")
-        self._step = builder.input("step_code", [d])
-        self._weight, self._previous_weight, self._lead = (builder.input(name, []) for name in STEP)
+        self._place = builder.input("place", [rows], "int32")
+
+    def _declare_step(self, d: int) -> None:
+        """Declare the inputs that change before each call."""
+        self._step = self.builder.input("step_code", [d])
+        self._weight, self._previous_weight, self._lead = (self.builder.input(name, []) for name in STEP)
+
+    def _make_ops(self, model: AdaR, precision: Precision) -> CellOps:
+        return CellOps(model, self.builder, precision, self._step)
 
     def _velocities(self) -> dict[str, str]:
         """Emit the five lines up to the velocity of each state."""
@@ -78,7 +94,7 @@ class FusedCell:
 
         # Eq. local of M = left @ right
         weights = (ops.low(ops.attend(h, surrogates)) for surrogates in (pn_led, targets_led))
-        left = self.builder.op("Concat", *weights, ops.low(h), axis=1)  # [n, p + c + d]
+        left = ops.left_factor(*weights, ops.low(h))  # [n, p + c + d]
         values_pn = self._nonlinear("node_abstraction.refined", g_pn)  # [p, d]
         values_cn = self._nonlinear("target_update.refined", g_cn)  # [c, d]
         own, sent = self._local_messages(ops, left, (values_pn, values_cn))  # [n, d], [n, d]
@@ -88,20 +104,28 @@ class FusedCell:
         v_h = self._velocity("velocity", h, local, lambda: self._node_relation(h, self._led(pc, v_pc)))
         return dict(zip(STATE, (v_h, v_c, v_pn, v_pc), strict=True))
 
-    def _declare_outputs(self, velocities: dict[str, str]) -> None:
+    def _declare_outputs(self, model: AdaR, velocities: dict[str, str]) -> None:
         """Emit the next states and the scalars, and declare the outputs."""
-        builder, v_h = self.builder, velocities["nodes"]
+        builder = self.builder
         after = {name: self._advanced(name, velocity) for name, velocity in velocities.items()}
-        alignment = self._alignment(builder, after["nodes"], after["targets"])
-        now, before = (builder.op("Gather", v, self._sample, axis=0) for v in (v_h, self._before["nodes"]))
-        speed = root_mean_square(builder, now)
-        turn = root_mean_square(builder, builder.op("Sub", now, before))
+        scalars = self._scalars(model, velocities["nodes"], after["nodes"], after["targets"])
         for name, value in after.items():
             builder.output(f"next_{name}", value, self._shapes[name])
         for name, value in velocities.items():
             builder.output(f"{name}_velocity", value, self._shapes[name])
-        for name, value in zip(SCALARS, (alignment, speed, turn), strict=True):
-            builder.output(name, value, [])
+        for name, value in scalars.items():
+            builder.output(name, value, self._shapes["nodes"][:-2])  # [], or one per graph of a batch
+
+    def _scalars(self, model: AdaR, velocity: str, nodes: str, targets: str) -> dict[str, str]:
+        """Emit the alignment of the next state and the motion of the nodes in this call."""
+        builder = self.builder
+        alignment = emitter_for(ALIGNMENTS[model.config.alignment])(builder, nodes, targets)
+        now, before = (
+            builder.op("Gather", v, self._sample, axis=0) for v in (velocity, self._before["nodes"])
+        )
+        speed = root_mean_square(builder, now)
+        turn = root_mean_square(builder, builder.op("Sub", now, before))
+        return dict(zip(SCALARS, (alignment, speed, turn), strict=True))
 
     def _absorb(self, name: str, x_in: str, x_sur: str, x_cond: str) -> tuple[str, str]:
         """Emit GlobMP's diffuse and refine. Return Ĝ [k, d] and the velocity of the surrogates [k, d]."""

@@ -8,6 +8,7 @@ speed. `validate` compares the result with PyTorch after every export.
 import numpy as np
 import onnx
 
+from adar_export.batched_cell import BatchedCell
 from adar_export.builder import OnnxBuilder
 from adar_export.emitters import emitter_for
 from adar_export.fused_cell import FusedCell
@@ -25,18 +26,26 @@ def build_onnx_models(
 
     Encoder and head run once, so only the cell uses the precision of the products.
     """
-    config, real = model.config, precision.real
+    real = precision.real
     builders = {
         "encoder": _encoder(model, opset, real),
         "cell": FusedCell(model, opset, precision).builder,
         "head": _head(model, opset, real),
     }
-    metadata = {
-        "adar.hidden": str(config.hidden),
-        "adar.proxies": str(config.proxies),
+    return {name: builder.build(_metadata(model)) for name, builder in builders.items()}
+
+
+def build_batched_cell(model: AdaR, opset: int, precision: Precision = PRECISIONS["fp32"]) -> onnx.ModelProto:
+    """Build the cell for batches of small graphs."""
+    return BatchedCell(model, opset, precision).builder.build(_metadata(model))
+
+
+def _metadata(model: AdaR) -> dict[str, str]:
+    return {
+        "adar.hidden": str(model.config.hidden),
+        "adar.proxies": str(model.config.proxies),
         "adar.by_row": "yes" if model.input.by_row else "no",  # whether nodes can be encoded in blocks
     }
-    return {name: builder.build(metadata) for name, builder in builders.items()}
 
 
 def _encoder(model: AdaR, opset: int, real: str) -> OnnxBuilder:

@@ -15,7 +15,12 @@ def mean_row(builder: OnnxBuilder, rows: str) -> str:
 
 def row_count(builder: OnnxBuilder, rows: str) -> str:
     """Emit the number of rows as a floating-point value."""
-    return builder.cast(builder.op("Shape", rows, start=0, end=1, type="int64"), builder.real)
+    return side(builder, rows, 0)
+
+
+def side(builder: OnnxBuilder, value: str, axis: int) -> str:
+    """Emit the size of one dimension as a floating-point value, [1]."""
+    return builder.cast(builder.op("Shape", value, start=axis, end=axis + 1, type="int64"), builder.real)
 
 
 def unit_rows(builder: OnnxBuilder, rows: str) -> str:
@@ -23,9 +28,9 @@ def unit_rows(builder: OnnxBuilder, rows: str) -> str:
     return builder.op("Div", rows, row_lengths(builder, rows))
 
 
-def row_lengths(builder: OnnxBuilder, rows: str) -> str:
-    """Emit the length of every row, [n, 1], at least SHORTEST."""
-    length = builder.reduce("ReduceL2", rows, 1, keepdims=True)
+def row_lengths(builder: OnnxBuilder, rows: str, axis: int = 1) -> str:
+    """Emit the length of every row along `axis`, at least SHORTEST: [n, 1] for rows [n, d]."""
+    length = builder.reduce("ReduceL2", rows, axis, keepdims=True)
     return builder.op("Clip", length, builder.weight("shortest", np.array(SHORTEST)))
 
 
@@ -34,3 +39,17 @@ def root_mean_square(builder: OnnxBuilder, rows: str) -> str:
     total = builder.op("ReduceSumSquare", rows, keepdims=0)
     count = builder.cast(builder.op("Size", rows, type="int64"), builder.real)
     return builder.op("Sqrt", builder.op("Div", total, count))
+
+
+def mean_of_present(builder: OnnxBuilder, rows: str, present: str) -> str:
+    """Emit the mean node of each graph of a batch, [b, 1, d]; `present` [b, n, 1] is 0 for padding."""
+    return builder.reduce("ReduceSum", builder.op("Mul", rows, present), 1, keepdims=True)
+
+
+def root_mean_squares(builder: OnnxBuilder, rows: str, present: str, d: int) -> str:
+    """Emit the root mean square over all entries of each graph of a batch, [b]."""
+    squares = builder.op(
+        "Mul", builder.reduce("ReduceSumSquare", rows, 2, keepdims=True), present
+    )  # [b, n, 1]
+    total = builder.reduce("ReduceSum", builder.reduce("ReduceSum", squares, 2), 1)
+    return builder.op("Sqrt", builder.op("Mul", total, builder.weight("inverse_d", np.array(1 / d))))

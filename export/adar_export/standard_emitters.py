@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_export.builder import OnnxBuilder
-from adar_export.cell_ops import CellOps
+from adar_export.cell_ops import CellOps, Factor
 from adar_export.onnx_ops import mean_row, row_lengths, unit_rows
 from adar_train.model import AdaR
 
@@ -36,22 +36,22 @@ def velocity(ops: CellOps, name: str, current: str, projected: str, related: Cal
     return ops.full(ops.layer(hidden, f"{name}.out.weight"))
 
 
-def local_messages(ops: CellOps, left: str, values: tuple[str, str]) -> tuple[str, str]:
+def local_messages(ops: CellOps, left: Factor, values: tuple[str, str]) -> tuple[str, str]:
     """Emit M Wᵀ and NL(M) Wᵀ, both [n, d], for M = left @ right and the velocity's first layer W."""
     return own_messages(ops, left, values), sent_messages(ops, left, values)
 
 
 def own_messages(
-    ops: CellOps, left: str, values: tuple[str, str], parts: NDArray[np.float32] = EQUAL_PARTS
+    ops: CellOps, left: Factor, values: tuple[str, str], parts: NDArray[np.float32] = EQUAL_PARTS
 ) -> str:
     """Emit M Wᵀ [n, d]."""
     project = ops.weights["velocity.representation.weight"]
-    return ops.product(left, _right_factor(ops, "own", project, values, parts))
+    return ops.factored(left, _right_factor(ops, "own", project, values, parts))
 
 
 def sent_messages(
     ops: CellOps,
-    left: str,
+    left: Factor,
     values: tuple[str, str],
     parts: NDArray[np.float32] = EQUAL_PARTS,
     added_to: str | None = None,
@@ -67,7 +67,7 @@ def sent_messages(
         columns, name = slice(block * d, (block + 1) * d), f"message.{block}"
         factor = _right_factor(ops, f"{name}.weight", layer[columns], values, parts)
         block_bias = ops.builder.weight(f"{name}.bias", bias[columns], ops.small)
-        message = ops.leaky(ops.product(left, factor, block_bias))  # [n, d]
+        message = ops.leaky(ops.factored(left, factor, block_bias))  # [n, d]
         kernel = ops.kernel(f"velocity.representation.{block}.T", project[columns])
         sent = ops.product(message, kernel, *([sent] if sent else []))
     assert sent is not None
@@ -80,14 +80,14 @@ def _right_factor(
     layer: NDArray[np.float32],
     values: tuple[str, str],
     parts: NDArray[np.float32],
-) -> str:
+) -> Factor:
     """Emit right @ layerᵀ [p + c + d, out] for right = diag(parts) · diag(V_pn, V_cn, 1)."""
     d, weight = ops.d, layer.T
     pn, cn, own = (
         ops.kernel(f"{name}.{part}", parts[i] * weight[i * d : (i + 1) * d])
         for i, part in enumerate(("pn", "cn", "h"))
     )
-    return ops.builder.op("Concat", ops.product(values[0], pn), ops.product(values[1], cn), own, axis=0)
+    return ops.right_factor(ops.product(values[0], pn), ops.product(values[1], cn), own)
 
 
 def mean_inner_product(builder: OnnxBuilder, nodes: str, targets: str) -> str:

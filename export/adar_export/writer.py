@@ -12,11 +12,12 @@ import onnxruntime
 import torch
 
 from adar_export import convergence, validate
+from adar_export.batch_proof import compare_batch
 from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
 from adar_export.model_card import describe_model, model_card
 from adar_export.onnx_files import write_onnx_model
-from adar_export.onnx_models import build_onnx_models
+from adar_export.onnx_models import build_batched_cell, build_onnx_models
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
@@ -26,7 +27,7 @@ from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata, run_files
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
+from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.evaluation.training_data import KEY, STATISTICS
@@ -120,7 +121,8 @@ def export_bundle(
         with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
-            manifest = replace(manifest, parity=report.to_dict())
+            batched = compare_batch(bundle, model.config)
+            manifest = replace(manifest, parity=report.to_dict() | {"batched": batched})
             if (
                 not manifest.unit_step
             ):  # with unit steps, the total time grows with the budget: no limit exists
@@ -170,6 +172,9 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         protos["cell"] = export_plain_cell(model, options.opset)
     for proto in protos.values():
         check_exact(proto, options.opset)
+    batched = (
+        None if options.plain else build_batched_cell(model, options.opset, precision_of(options.precision))
+    )
     config = model.config
     manifest = Manifest(
         features=config.features,
@@ -186,6 +191,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         alignment=config.alignment,
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
+        batched_cell=None if batched is None else write_onnx_model(folder, BATCHED_CELL, batched),
         class_names=graph.class_names if config.targets else None,
         feature_encoding=graph.feature_encoding,
         training={

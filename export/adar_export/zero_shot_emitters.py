@@ -10,7 +10,7 @@ import numpy as np
 
 from adar_export import standard_emitters as standard
 from adar_export.builder import OnnxBuilder
-from adar_export.cell_ops import CellOps
+from adar_export.cell_ops import CellOps, Factor
 from adar_export.onnx_ops import mean_row
 from adar_train.model import AdaR
 from adar_train.zero_shot import (
@@ -44,7 +44,7 @@ def velocity(ops: CellOps, name: str, current: str, projected: str, related: Cal
     return smoothing if nonlinear_part is None else builder.op("Add", nonlinear_part, smoothing)
 
 
-def local_messages(ops: CellOps, left: str, values: tuple[str, str]) -> tuple[str, str]:
+def local_messages(ops: CellOps, left: Factor, values: tuple[str, str]) -> tuple[str, str]:
     """Emit M Wᵀ and NL(M) Wᵀ, both [n, d], for the residual NL and M = [a M_pn ‖ b M_cn ‖ c H]."""
     parts = ops.weights["parts"]
     own = standard.own_messages(ops, left, values, parts)

@@ -1,4 +1,4 @@
-"""Deferred signals: Ctrl-C and SIGTERM are handled at the end of a block, not in the middle of it."""
+"""Deferred signals: Ctrl-C, SIGTERM and SIGHUP are handled at the end of a block, not in the middle of it."""
 
 import signal
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-DEFERRED = (signal.SIGINT, signal.SIGTERM)
+DEFERRED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DeferredSignals:
@@ -23,6 +23,8 @@ class DeferredSignals:
 def deferred_signals() -> Iterator[DeferredSignals]:
     """Record signals inside the block, and run their own handlers when the block ends.
 
+    A signal that is ignored stays ignored, for example SIGHUP under nohup.
+
     Two uses: no Python exception may pass through C++ code that calls back into Python, and a checkpoint is
     only written after a whole epoch.
     """
@@ -30,7 +32,8 @@ def deferred_signals() -> Iterator[DeferredSignals]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield deferred
         return
-    before = {number: signal.signal(number, deferred) for number in DEFERRED}
+    heeded = [number for number in DEFERRED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, deferred) for number in heeded}
     try:
         yield deferred
     finally:

@@ -93,6 +93,11 @@ def function_attribute(model: onnx.ModelProto) -> None:
     model.graph.node[0].attribute.add(name="a", ref_attr_name="b", type=1)
 
 
+def session_settings(model: onnx.ModelProto) -> None:
+    """ONNX Runtime reads them if the variable ORT_LOAD_CONFIG_FROM_MODEL is 1."""
+    model.metadata_props.add(key="ort_config", value='{"session_options": {"enable_profiling": 1}}')
+
+
 ATTACKS = {
     "weights by an absolute path": (external("/etc/passwd"), "another file"),
     "weights in the folder above": (external("../../secret"), "another file"),
@@ -106,6 +111,7 @@ ATTACKS = {
     "attributes of sparse weights": (sparse_attributes, "sparse weights"),
     "sparse weights": (sparse_initializer, "sparse weights"),
     "training steps": (training, "training steps"),
+    "settings of ONNX Runtime": (session_settings, "settings for ONNX Runtime"),
     "attributes of a function": (function_attribute, "function attributes"),
 }
 

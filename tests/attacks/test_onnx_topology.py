@@ -216,6 +216,21 @@ def test_a_fixed_size_of_an_input_is_refused_before_loading(
         adar_runtime.load(copy)
 
 
+def test_a_size_beside_the_name_of_a_size_is_refused_before_loading(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protobuf takes the last of the two: here the size, 10^6."""
+    model = onnx.load(copy / "head.onnx")
+    unknown, size = b"\xfa\xff\x0f\x02??", b"\x08\xc0\x84\xbd\x80\x00"  # of six bytes each
+    model.graph.input[0].type.tensor_type.shape.dim[0].MergeFromString(unknown)  # kept, after the name
+    written = model.SerializeToString().replace(unknown, size)
+    assert onnx.ModelProto.FromString(written).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 10**6
+    replace_model(copy, "head", written)
+    monkeypatch.setattr("adar_runtime.bundle.bundle.open_backend", None)
+    with pytest.raises(BundleError, match="with two sizes"):
+        adar_runtime.load(copy)
+
+
 def test_dimensions_of_the_manifest_are_those_of_the_weights(copy: Path) -> None:
     def widen(manifest: dict) -> None:
         manifest["hidden"] = 10**6

@@ -59,7 +59,8 @@ def test_engines_and_hidden_files_are_left_out_and_others_refused(
     (bundle / "engines" / "cell.engine").write_bytes(b"program")
     (bundle / ".gitattributes").write_text("")
     names = pack_bundle(bundle, tmp_path / "a.adar")
-    assert names == ["manifest.json", "encoder.onnx", "cell.onnx", "head.onnx", "README.md"]
+    models = ["encoder.onnx", "cell.onnx", "head.onnx", "batched_cell.onnx"]
+    assert names == ["manifest.json", *models, "README.md"]
     (bundle / "notes.txt").write_text("")
     with pytest.raises(UsageError, match=r"notes\.txt is not part of a bundle"):
         pack_bundle(bundle, tmp_path / "b.adar")
@@ -196,7 +197,7 @@ PATCHED = {
     "an offset outside": lambda c: patched(c, first_entry(c) + 42, "<L", 2**32 - 2),
     "another disk": lambda c: patched(c, len(c) - 18, "<H", 1),
     "zip64 markers at the end": lambda c: patched(c, len(c) - 12, "<H", 0xFFFF),
-    "more entries than there are": lambda c: patched(patched(c, len(c) - 14, "<H", 6), len(c) - 12, "<H", 6),
+    "more entries than there are": lambda c: patched(patched(c, len(c) - 14, "<H", 7), len(c) - 12, "<H", 7),
     "fewer entries than there are": lambda c: patched(patched(c, len(c) - 14, "<H", 4), len(c) - 12, "<H", 4),
     "no entries": lambda c: patched(patched(c, len(c) - 14, "<H", 0), len(c) - 12, "<H", 0),
     "bytes before it": lambda c: b"#!/bin/sh\n" + c,

@@ -1,8 +1,10 @@
 """Hostile `.pt` files and the error of each, and unusual `.pt` files that are read."""
 
 import pickle
+import subprocess
 import warnings
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.loader import ClusterData
 
 from adar_runtime import read_graph
 from adar_runtime.errors import GraphError
@@ -52,6 +55,36 @@ def call(name: str, *arguments: object) -> bytes:
     module, _, function = name.rpartition(".")
     given = pickle.dumps(arguments, 2)[2:-1]
     return b"\x80\x02c" + f"{module}\n{function}\n".encode() + given + b"R."
+
+
+class Partition:
+    """A call of PyG's ClusterData, which PyG declares safe. It reads part_2/metis.pt without restrictions."""
+
+    def __reduce__(self) -> tuple:
+        return ClusterData, (Data(x=X, edge_index=EDGES), 2, False, ".", None, False)
+
+
+def another_file(path: Path) -> None:
+    """A valid graph with an attribute that makes PyG read another file, which runs code."""
+    torch.save(Data(x=X, edge_index=EDGES, note=Partition()), path)
+    (path.parent / "part_2").mkdir()
+    torch.save(Touch(subprocess.getoutput, TOUCH), path.parent / "part_2" / "metis.pt")
+
+
+def repeated(entries: int) -> torch.Tensor:
+    """A sparse matrix that repeats one entry."""
+    columns, values = torch.zeros(2, 1, dtype=torch.long).expand(2, entries), torch.ones(1).expand(entries)
+    return torch.sparse_coo_tensor(columns, values, (4, 10), check_invariants=False)
+
+
+def with_state(path: Path) -> None:
+    """A tensor that gets another size after it was made, by an operation for old files."""
+    save(path, note=Resized())
+
+
+class Resized:
+    def __reduce__(self) -> tuple:
+        return torch._utils._rebuild_parameter, (X, False, OrderedDict()), {"a": 1}
 
 
 def inside_a_graph(path: Path) -> None:
@@ -150,6 +183,15 @@ FILES = {
     "torch.load": (with_pickle(call("torch.load", "g.pt", "cpu", None, False)), RUNS_CODE),
     "bytearray(10^11), which PyTorch allows": (with_pickle(call("builtins.bytearray", 10**11)), RUNS_CODE),
     "code among a graph's attributes": (inside_a_graph, RUNS_CODE),
+    "code in another file, which PyG reads": (another_file, RUNS_CODE),
+    "a storage of 10^11 bytes": (with_pickle(call("torch.storage.UntypedStorage", 10**11)), RUNS_CODE),
+    "a call of a call": (with_pickle(call("torch.Size", (1, 2))[:-1] + b")R."), "damaged"),
+    "a call of a number": (with_pickle(b"\x80\x02K\x01)R."), "damaged"),
+    "attributes of a tensor": (with_state, "damaged"),
+    "a tensor with a size that is a text": (
+        with_pickle(call("torch._utils._rebuild_tensor_v2", 0, 0, ("x",), (1,))),
+        "damaged",
+    ),
     "code by another opcode": (disguised, RUNS_CODE),
     "a pickle of an extension": (with_pickle(b"\x80\x02\x82\x01."), RUNS_CODE),
     "a list of 600,000": (with_pickle(b"\x80\x02](" + b"N" * 600_000 + b"e."), "far more objects"),
@@ -202,6 +244,16 @@ ATTACKS = {
     "a name with half a character": ({"class_names": ["a", "\ud800"]}, "class_names[1]"),
     "a view of one number, 4 TB large": ({"x": torch.ones(1, 1).expand(10**8, 10**4)}, "ADAR_MAX_BYTES"),
     "labels that are one number": ({"y": torch.ones(1, dtype=torch.long).expand(10**11)}, "ADAR_MAX_BYTES"),
+    "a negative view of one number, 4 GB": (
+        {"x": torch._neg_view(torch.ones(1, 1).expand(10**9, 1))},
+        "would unpack",
+    ),
+    "a conjugate view of one number, 8 GB": (
+        {"x": torch.ones(1, 1, dtype=torch.complex64).expand(10**9, 1).conj()},
+        "would unpack",
+    ),
+    "sparse, with one entry 3 * 10^9 times": ({"x": repeated(3 * 10**9)}, "ADAR_MAX_BYTES"),
+    "an unknown key, sparse, with one entry 3 * 10^9 times": ({"a": repeated(3 * 10**9)}, "ADAR_MAX_BYTES"),
     "sparse, with 10^13 rows": ({"x": tall(10**13)}, "ADAR_MAX_BYTES"),
     "sparse, of three dimensions": ({"x": torch.ones(2, 2, 2).to_sparse()}, "not [rows, columns]"),
     "sparse target_x": ({"target_x": torch.eye(10).to_sparse()}, "only x may be sparse"),

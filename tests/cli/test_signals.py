@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, as a shell or a scheduler sends them, to commands in processes of their own."""
+"""Ctrl-C, SIGTERM and SIGHUP, as a shell or a scheduler sends them, to commands in processes of their own."""
 
 import os
 import random
@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from adar_runtime import Graph, write_graph
+from adar_runtime.interrupts import deferred_signals
 
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 PATIENCE = 60  # seconds, for a busy machine
 
 
@@ -148,3 +149,14 @@ def test_a_signal_during_an_import_or_a_finaliser_ends_the_command(tmp_path: Pat
             assert "ZeroDivisionError" in done.stderr
         else:
             assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what
+
+
+def test_a_signal_that_is_ignored_does_not_end_a_block_of_deferred_signals() -> None:
+    """A shell lets background jobs ignore Ctrl-C, and nohup lets a program ignore SIGHUP."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with deferred_signals() as deferred:
+            signal.raise_signal(signal.SIGINT)
+        assert deferred.arrived == []
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,8 +1,12 @@
 """A command that was typed wrongly: one line that says what is wrong with it, and where to look."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from adar_deploy.options import ExitRule
+from adar_runtime import Graph, write_graph
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,39 @@ def test_no_command_at_all_is_the_help_and_nothing_more(adar, words: list[str]) 
 
 def test_no_escape_sequence_of_a_mistyped_word_reaches_the_terminal(adar) -> None:
     assert adar("run", "--\x1b[2J")[2].strip().isprintable()
+
+
+@pytest.mark.parametrize("command", ["data show", "run", "inspect"])
+def test_a_name_that_is_too_long_is_one_line(adar, command: str) -> None:
+    code, _, err = adar(*command.split(), f"{'x' * 5000}.npz")
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert "File name too long" in err
+
+
+def test_no_control_character_of_a_file_reaches_the_terminal(adar, tmp_path: Path) -> None:
+    """U+009B begins a terminal sequence, and XML allows it in the name of an attribute."""
+    (tmp_path / "g.graphml").write_text(
+        '<graphml><key id="k" for="edge" attr.name="w&#x9b;2J" attr.type="int"/>'
+        '<graph edgedefault="directed"><node id="a"/><node id="b"/>'
+        '<edge source="a" target="b"><data key="k">1</data></edge></graph></graphml>'
+    )
+    code, out, err = adar("data", "convert", tmp_path / "g.graphml", tmp_path / "g.npz")
+    assert code == 0, err
+    assert r"w\x9b2J" in out
+    assert all(line.isprintable() for line in (out + err).splitlines())
+
+
+def test_an_output_does_not_replace_a_file_of_a_bundle(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    copy = shutil.copytree(bundle_folder, tmp_path / "bundle")
+    before = (copy / "manifest.json").read_bytes()
+    words = ("run", tmp_path / "board.npz", "--bundle", copy, "--max-steps", 2, "--output")
+    code, _, err = adar(*words, copy / "manifest.json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a file of a bundle or training run: choose another path" in err
+    assert (copy / "manifest.json").read_bytes() == before
+    for _ in range(2):  # other files in the folder are the user's, and may be replaced
+        assert adar(*words, copy / "predictions.json")[0] == 0

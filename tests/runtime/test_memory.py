@@ -64,6 +64,24 @@ def test_what_is_free_is_the_least_of_machine_and_container(
     assert memory.limit_bytes() == 4000
 
 
+def test_attention_between_many_proxies_is_counted(bundle: Bundle, board: Graph) -> None:
+    """A bundle of one megabyte can have 40,000 proxies, if they have one number each."""
+    many = replace(bundle.manifest, hidden=1, proxies=40_000)
+    assert memory.needed_bytes(board, many) > 2 * 4 * 40_000**2
+
+
+def test_sparse_features_that_become_dense_are_counted(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing forces a bundle to say that its encoder takes nodes in blocks."""
+    graph = empty(10**6, bundle.manifest.features)
+    monkeypatch.setenv("ADAR_MAX_BYTES", str(memory.needed_bytes(graph, bundle.manifest)))
+    memory.check(graph, bundle.manifest, by_row=True)
+    monkeypatch.setattr(bundle, "by_row", False)
+    with pytest.raises(GraphError, match="would need about"):
+        bundle.loop(graph)
+
+
 def test_more_of_anything_needs_more(bundle: Bundle, board: Graph) -> None:
     small = memory.needed_bytes(board, bundle.manifest)
     doubled = replace(board, edge_index=np.tile(board.edge_index, 2))

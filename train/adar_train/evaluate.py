@@ -1,7 +1,6 @@
 """Evaluate PyTorch models: every step of every budget, model selection, and the calibration of the exit."""
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,10 @@ from adar_runtime.evaluation.calibration import calibrate
 from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
 from adar_runtime.evaluation.metrics import metric_name, pooled_metrics, split_metrics
 from adar_runtime.evaluation.uncertainty import mean_estimate
-from adar_runtime.graph import GRAPH, PARTS, Graph
+from adar_runtime.graph import GRAPH, PARTS, Floats, Graph
 from adar_runtime.loop.schedule import times
 from adar_runtime.loop.stopping import StopRule, make_rule
+from adar_train.graph_batch import members_of
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
@@ -75,18 +75,37 @@ def curves(
     sample: str | None = None,
 ) -> list[Curve]:
     """One curve per graph; if each graph has one label, one curve for all graphs together."""
-    runs = [moments(model, tensor, budget) for tensor in tensors]
     if graphs[0].level == GRAPH:
+        runs = _moments_by_graph(model, tensors, budget, len(graphs))
         return [measure_together(runs, graphs, budget, split, intervals=intervals, sample=sample)]
     return [
-        measure(run, graph, budget, split, intervals=intervals, sample=sample)
-        for run, graph in zip(runs, graphs, strict=True)
+        measure(moments(model, tensor, budget), graph, budget, split, intervals=intervals, sample=sample)
+        for tensor, graph in zip(tensors, graphs, strict=True)
     ]
 
 
-@torch.no_grad()
+def _moments_by_graph(
+    model: Model, tensors: Sequence[GraphTensors], budget: int, count: int
+) -> list[list[Moment]]:
+    """The moments of each graph, also of graphs that are in a batch."""
+    found: list[list[Moment]] = [[] for _ in range(count)]
+    for tensor, members in zip(tensors, members_of(tensors), strict=True):
+        for time, alignment, scores in _answers(model, tensor, budget):
+            each = zip(members, np.reshape(alignment, -1), np.split(scores, len(members)), strict=True)
+            for member, of_graph, answer in each:
+                found[member].append(Moment(time, float(of_graph), answer))
+    return found
+
+
 def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment]:
     """Time, alignment and scores at every step; for a model of fixed depth, at its input and its output."""
+    for time, alignment, scores in _answers(model, tensors, budget):
+        yield Moment(time, float(alignment), scores)
+
+
+@torch.no_grad()
+def _answers(model: Model, tensors: GraphTensors, budget: int) -> Iterator[tuple[float, Floats, Floats]]:
+    """Time, alignment and scores at every step; the alignment of a batch has one number for each graph."""
     model.eval()
     clock = times(budget, unit_step=model.config.unit_step)
     states = model.trajectory(tensors, clock)
@@ -94,7 +113,8 @@ def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment
         first, *_, last = states
         clock, states = times(1), iter([first, last])
     for time, state in zip(clock, states, strict=True):
-        yield Moment(float(time), float(model.alignment(state)), model.scores(state, tensors).cpu().numpy())
+        alignment = model.alignment(state, tensors.shares())
+        yield float(time), alignment.cpu().numpy(), model.scores(state, tensors).cpu().numpy()
 
 
 @torch.no_grad()
@@ -106,15 +126,18 @@ def final_metrics(
     Graphs without labels in `part`, or where the metric is undefined, are left out.
     """
     model.eval()
-    known = [graph.labelled(part, split) is not None for graph in graphs]
-    graphs, tensors = list(compress(graphs, known)), list(compress(tensors, known))
+    chosen: list[Graph] = []
     scores = []
-    for tensor in tensors:
+    for tensor, members in zip(tensors, members_of(tensors), strict=True):
+        if graphs[members[0]].labelled(part, split) is None:  # then no graph of a batch has such labels
+            continue
         *_, last = model.trajectory(tensor, times(budget, unit_step=model.config.unit_step))
-        scores.append(model.scores(last, tensor).cpu().numpy())
+        answers = model.scores(last, tensor).cpu().numpy()
+        chosen += [graphs[index] for index in members]
+        scores += np.split(answers, len(members)) if len(members) > 1 else [answers]
     if graphs[0].level == GRAPH:
-        return [pooled_metrics(graphs, scores, split, [part])[part]]
-    found = [split_metrics(g, s, split, [part]) for g, s in zip(graphs, scores, strict=True)]
+        return [pooled_metrics(chosen, scores, split, [part])[part]]
+    found = [split_metrics(g, s, split, [part]) for g, s in zip(chosen, scores, strict=True)]
     return [metrics[part] for metrics in found if part in metrics]
 
 

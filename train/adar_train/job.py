@@ -127,11 +127,13 @@ class Job:
             job = self._with(dict(*choices))
             return job, job._trainer(device)
         place = distributed.choose_device(device)
-        tensors = [GraphTensors.of(graph, place) for graph in self.graphs]
+        tensors: list[GraphTensors] = []  # made by the first trainer, shared by all
 
         def make(settings: Settings) -> Trainer:
             job = self._with(settings)
-            return Trainer(self.graphs, job._build(), job.training, place, tensors)
+            trainer = Trainer(self.graphs, job._build(), job.training, place, tensors)
+            tensors[:] = trainer.tensors
+            return trainer
 
         epochs = round_epochs(self.graphs[0])
         best, others = halve(choices, make, epochs, on_search, on_drop)

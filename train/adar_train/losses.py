@@ -28,7 +28,7 @@ def task_loss(
     """
     assert graph.labels is not None
     z, labels = graph.readout(state.nodes, chosen), graph.labels[chosen]
-    products = model.products(z, state.targets)
+    products = model.products(z, graph.targets_of(state.targets, chosen))
     if labels.is_floating_point():
         return functional.mse_loss(products, model.standardised(labels), reduction=reduction)
     return functional.cross_entropy(products, labels, reduction=reduction, label_smoothing=smoothing)
@@ -61,8 +61,11 @@ def _distance(model: Model, before: State, after: State, graph: GraphTensors, ch
         start = before.nodes[chosen]
         gradient = class_gradient(model, start.detach(), before.targets.detach(), graph, chosen)
         return functional.l1_loss(start - after.nodes[chosen], gradient)
-    gradient = task_gradient(model, before, graph, chosen)
-    return (gradient - (before.nodes - after.nodes))[graph.touched(chosen)].abs().mean()
+    distance = (task_gradient(model, before, graph, chosen) - (before.nodes - after.nodes)).abs()
+    shares = graph.shares()
+    if shares is not None:  # a batch: the mean over its graphs
+        return (distance * shares).sum(dim=1)[chosen].mean()
+    return distance[graph.touched(chosen)].mean()
 
 
 def class_gradient(

@@ -40,7 +40,7 @@ class Model(nn.Module, ABC):
 
     def scores(self, state: State, graph: GraphTensors) -> Tensor:
         """Compute Z Cᵀ of the problem setup, before softmax: [k, c] for k outputs."""
-        return self.score(graph.readout(state.nodes), state.targets)
+        return self.score(graph.readout(state.nodes), graph.targets_of(state.targets))
 
     def score(self, z: Tensor, targets: Tensor) -> Tensor:
         """Compute the inner products of Z [k, d] and C [c, d]; for regression, in the labels' units."""
@@ -48,16 +48,21 @@ class Model(nn.Module, ABC):
         return products * self.label_scale + self.label_offset if self.config.regression else products
 
     def products(self, z: Tensor, targets: Tensor) -> Tensor:
-        """Compute Z Cᵀ [k, c], divided by √d in variants whose rows grow with d."""
+        """Compute Z Cᵀ [k, c], divided by √d in variants whose rows grow with d.
+
+        Outputs of different graphs may have targets of their own, [k, c, d].
+        """
+        if targets.dim() == 3:
+            return (targets @ z[:, :, None]).squeeze(2)
         return inner(z, targets) if self.variant.scaled_scores else z @ targets.T
 
     def standardised(self, labels: Tensor) -> Tensor:
         """Return regression targets with mean 0 and spread 1, to compare with `products`."""
         return (labels - self.label_offset) / self.label_scale
 
-    def alignment(self, state: State) -> Tensor:
-        """Compute the scalar that the stop rules read."""
-        return ALIGNMENTS[self.config.alignment](state.nodes, state.targets)
+    def alignment(self, state: State, shares: Tensor | None = None) -> Tensor:
+        """Compute the scalar that the stop rules read; for a batch, one for each graph [b]."""
+        return ALIGNMENTS[self.config.alignment](state.nodes, state.targets, shares)
 
 
 class AdaR(Model):
@@ -129,7 +134,7 @@ class AdaR(Model):
             The state at t = 0.
         """
         state = self.encode(graph.features, graph.target_features)
-        return state._replace(nodes=graph.smoothed(state.nodes, self.config.smoothing))
+        return graph.shaped(state._replace(nodes=graph.smoothed(state.nodes, self.config.smoothing)))
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """Yield the state at each of `times`.
@@ -146,11 +151,11 @@ class AdaR(Model):
         yield state
         for now, then in pairwise(times):
             step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)  # S_{s-1} [d]
-            inputs = (state, graph.neighbours, graph.share, step, then - now)
+            inputs = (self.cell, state, step, then - now)
             if self.gradient_checkpoints and self.training:
-                state = checkpoint(self.cell, *inputs, use_reentrant=False)
+                state = checkpoint(graph.step, *inputs, use_reentrant=False)
             else:
-                state = self.cell(*inputs)
+                state = graph.step(*inputs)
             yield state
 
     def _drop(self, features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:

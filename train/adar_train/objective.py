@@ -9,9 +9,12 @@ from torch import Tensor, nn
 from adar_runtime.graph import Graph
 from adar_train.config import TrainConfig
 from adar_train.data.episodes import EpisodeSource
+from adar_train.graph_batch import GraphBatch, members_of
 from adar_train.losses import full_loss, step_loss, task_loss
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
+
+AT_ONCE = 4  # batches of small graphs for one optimiser step: each batch has graphs of one size
 
 Batch = tuple[GraphTensors, Tensor]
 """A graph, and the indices of its outputs whose labels are trained on."""
@@ -45,18 +48,24 @@ class Objective(nn.Module):
 
 
 class WholeGraphs:
-    """Every epoch trains on every graph with training labels."""
+    """Every epoch trains on every graph with training labels; of batches of small graphs, on a few."""
 
     def __init__(self, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], split: int) -> None:
-        self._batches = [
-            (tensor, torch.from_numpy(np.flatnonzero(mask)).to(tensor.share.device))
-            for graph, tensor in zip(graphs, tensors, strict=True)
-            if (mask := graph.labelled("train", split)) is not None
-        ]
+        self.all: list[Batch] = []
+        for tensor, members in zip(tensors, members_of(tensors), strict=True):
+            masks = [graphs[index].labelled("train", split) for index in members]
+            known = [mask for mask in masks if mask is not None]
+            if known:  # then all graphs of a batch are training graphs
+                chosen = torch.from_numpy(np.flatnonzero(np.concatenate(known)))
+                self.all.append((tensor, chosen.to(tensor.share.device)))
+        self._are_parts = any(isinstance(tensor, GraphBatch) for tensor in tensors)
 
-    def draw(self, count: int, random: np.random.Generator) -> list[Batch]:  # noqa: ARG002
-        """All graphs, in their order."""
-        return self._batches
+    def draw(self, count: int, random: np.random.Generator) -> list[Batch]:
+        """All graphs, in their order; or a few batches of random sizes, at least one for each process."""
+        if not self._are_parts:
+            return self.all
+        most = min(len(self.all), max(count, AT_ONCE))
+        return [self.all[index] for index in random.choice(len(self.all), most, replace=False)]
 
 
 class Episodes:

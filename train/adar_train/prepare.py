@@ -7,7 +7,7 @@ from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
 from adar_train.cell import ModelConfig
-from adar_train.data import load
+from adar_train.data import load_all
 from adar_train.data.checks import check_together
 from adar_train.data.classes import match_classes
 from adar_train.data.splits import leave_out, link_graph, node_splits, split_graphs
@@ -19,15 +19,18 @@ def prepare(
     seed: int = 0,
     on_note: Callable[[str], None] = lambda _: None,
     validate_on: int = 0,
-    read: Callable[[str], Graph] = load,
+    read: Callable[[str], Sequence[Graph]] = load_all,
 ) -> list[Graph]:
     """Load the graphs, draw missing splits and, for links, pairs to classify; check that they fit together.
 
     `on_note` receives a line about every change to the data: a split that was drawn, edges that were changed.
-    The last `validate_on` graphs are for validation only, with all their labels; the validation labels of the
-    other graphs are trained on. `read` makes a graph from its name.
+    The graphs of the last `validate_on` names are for validation only, with all their labels; the validation
+    labels of the other graphs are trained on. `read` makes graphs from a name.
     """
-    graphs = [read(name) for name in names]
+    of_names = [read(name) for name in names]
+    validate_on = sum(map(len, of_names[len(names) - validate_on :]))
+    names = [name for name, group in zip(names, of_names, strict=True) for _ in group]
+    graphs = [graph for group in of_names for graph in group]
     if task == EDGE:
         if validate_on and any(graph.pairs is None for graph in graphs):
             raise UsageError("--validate-on needs graphs with their own pairs: it does not draw links")

@@ -1,6 +1,7 @@
 """A graph as tensors on a device, with its edges as a sparse matrix: the input of every PyTorch model."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor
 from adar_runtime.graph import EDGE, GRAPH, Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train.sparse import SparseMatrix
+
+if TYPE_CHECKING:
+    from adar_train.cell import Cell, State
 
 Device = torch.device | str
 DENSE_FROM = 0.1  # share of non-zero entries from which a dense product is faster
@@ -84,6 +88,33 @@ class GraphTensors:
             one, other = self.pairs[:, chosen]
             return nodes[one] * nodes[other]
         return nodes.mean(dim=0, keepdim=True)[chosen] if self.level == GRAPH else nodes[chosen]
+
+    def targets_of(self, targets: Tensor, chosen: Tensor | slice = slice(None)) -> Tensor:  # noqa: ARG002
+        """The targets [c, d] that the chosen outputs are compared with: the same for all of them."""
+        return targets
+
+    def shaped(self, state: "State") -> "State":
+        """The first state in the shape of the recurrence: here, as it is."""
+        return state
+
+    def shares(self) -> Tensor | None:
+        """The weight of each node in the mean over its graph; None if all are equal."""
+        return None
+
+    def step(self, cell: "Cell", state: "State", code: Tensor, dt: float) -> "State":
+        """One step of the recurrence.
+
+        Args:
+            cell: The cell.
+            state: The state before the step.
+            code: Encoding of the time [d].
+            dt: Length of the step.
+
+        Returns:
+            The state after the step.
+        """
+        found: State = cell(state, self.neighbours, self.share, code, dt)
+        return found
 
     def smoothed(self, nodes: Tensor, rounds: int) -> Tensor:
         """Average nodes with their neighbours as GCN does, see `adar_runtime.graph.smoothing`.

@@ -22,6 +22,7 @@ from adar_train import checkpoints, distributed
 from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.evaluate import exit_metrics, worst_metric
+from adar_train.graph_batch import graph_tensors
 from adar_train.initialisation import scale_labels
 from adar_train.model import Model
 from adar_train.objective import Episodes, Objective, WholeGraphs
@@ -106,7 +107,7 @@ class Trainer:
         self.config = config
         self.model = model.to(device)
         self.device = torch.device(device)
-        self.tensors = tensors or [GraphTensors.of(graph, device) for graph in graphs]
+        self.tensors = tensors or graph_tensors(model, graphs, config.split, device)
         self._check_processes()
         if model.config.regression:
             scale_labels(model, self._training_labels())

@@ -10,6 +10,7 @@ import typer
 from adar_deploy.console import print_facts, print_next, print_note, printable
 from adar_deploy.formatting import predicted
 from adar_deploy.options import Json
+from adar_deploy.paths import check_output
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
@@ -53,10 +54,9 @@ def convert(
     from adar_runtime import write_graph
     from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable
     from adar_runtime.graph import ALL
 
-    check_writable(output)
+    check_output(output)
     for path in (graph, table, tables.edges):
         if path is not None and output.exists() and path.exists() and output.samefile(path):
             raise UsageError(f"{output} is the input graph: choose another output file")

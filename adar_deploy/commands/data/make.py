@@ -9,6 +9,7 @@ import typer
 
 from adar_deploy.console import print_facts, print_next
 from adar_deploy.options import Json, Seed
+from adar_deploy.paths import check_output
 
 FAMILY = "see data list"  # each family has its own default
 
@@ -58,11 +59,10 @@ def make(
     Example: adar-deploy data make chain --hops 32 -o far.npz
     """
     from adar_runtime import write_graph
-    from adar_runtime.files import check_writable
     from adar_runtime.graph import synthetic
 
     path = output or Path(f"{family.value}.npz")
-    check_writable(path)
+    check_output(path)
     chosen = {"nodes": nodes, "hops": hops, "classes": classes, "degree": degree, "homophily": homophily}
     chosen |= {"mines": mines, "seed": seed}
     settings: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}

@@ -59,14 +59,17 @@ class PreparedGraph:
         return [self.pairs[:, start : start + size] for start in range(0, self.outputs, size)]
 
 
-def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
-    """Build the inputs of a bundle's models from a graph that fits the bundle."""
+def prepare(graph: Graph, manifest: Manifest, *, by_row: bool, with_structure: bool = True) -> PreparedGraph:
+    """Build the inputs of a bundle's models from a graph that fits the bundle.
+
+    In a batch, graphs have no structure of their own: `PreparedBatch` builds that of all graphs together.
+    """
     is_edge_level = manifest.level == EDGE and graph.pairs is not None
     pairs = np.ascontiguousarray(graph.pairs, np.int64) if is_edge_level else None
     neighbours = Neighbours.of(graph.edge_index, graph.nodes)
     return PreparedGraph(
         graph=graph,
-        structure=LAYOUTS[manifest.aggregation](neighbours),
+        structure=LAYOUTS[manifest.aggregation](neighbours) if with_structure else {},
         pairs=pairs,
         target_features=graph.target_features if manifest.targets is None else None,
         targets=manifest.targets or graph.targets,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
-from adar_runtime.bundle import hub, known_models, memory, signature
+from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
 from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
-from adar_runtime.errors import GraphError, UsageError, short
+from adar_runtime.bundle.small_graphs import SmallGraphs
+from adar_runtime.errors import AdarError, GraphError, UsageError, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.in_memory import as_graph
@@ -108,7 +109,7 @@ class Bundle(Predictor):
             self.manifest, onnx_models, allow_others=allow_unknown_model
         )
         key, value = BY_ROW
-        self._by_row = metadata_of(onnx_models["encoder"]).get(key) == value
+        self.by_row = metadata_of(onnx_models["encoder"]).get(key) == value
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
         self.backend: Backend = open_models(
@@ -118,6 +119,7 @@ class Bundle(Predictor):
             Settings(threads, None if is_pack(path) else path, rebuild, trusted),
         )
         signature.check(self.manifest, self.backend.ports)
+        self.small_graphs = SmallGraphs.of(self, known=made_here)
 
     def run(
         self,
@@ -159,7 +161,7 @@ class Bundle(Predictor):
         stop: StopRule | str | None = None,
         solver: Solver | str = DEFAULT_SOLVER,
     ) -> Iterator[Result]:
-        """Run many graphs. The next graph is fetched in the background while the current one runs.
+        """Run many graphs. Small graphs share calls of the cell; the next graph is fetched in the background.
 
         Args:
             graphs: The graphs; a generator that reads files makes the most of the background thread.
@@ -177,8 +179,13 @@ class Bundle(Predictor):
             >>> for result in bundle.run_many(read_graph(path) for path in paths):  # doctest: +SKIP
             ...     print(result.predictions)
         """
-        for graph in prefetch(graphs):
-            yield self.run(graph, budget, stop, solver)
+        check_budget(budget)
+        stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
+        solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
+        for found in small_graphs.outcomes(self, map(as_graph, prefetch(graphs)), budget, stop, solver):
+            if isinstance(found, AdarError):
+                raise found
+            yield found
 
     def loop(
         self,
@@ -208,13 +215,13 @@ class Bundle(Predictor):
         started = time.perf_counter()
         check_budget(budget)
         graph = as_graph(graph)
-        self._check(graph)
-        memory.check(graph, self.manifest)
+        self.check(graph)
+        memory.check(graph, self.manifest, by_row=self.by_row)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
         solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
-        names, ids = self._class_names(graph), graph.output_ids
+        names, ids = self.class_names(graph), graph.output_ids
         return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
@@ -226,7 +233,7 @@ class Bundle(Predictor):
         Returns:
             The inputs, which every backend accepts.
         """
-        return prepare(graph, self.manifest, by_row=self._by_row)
+        return prepare(graph, self.manifest, by_row=self.by_row)
 
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
         """Make a stop rule with the bundle's calibrated settings.
@@ -292,13 +299,14 @@ class Bundle(Predictor):
         backend = self.backend.name
         return {"folder": repr(str(self.path)), **manifest_facts(self.manifest), "backend": backend}
 
-    def _class_names(self, graph: Graph) -> tuple[str, ...] | None:
+    def class_names(self, graph: Graph) -> tuple[str, ...] | None:
         """The model's class names; the graph's, where the graph describes the classes."""
         if self.manifest.regression:
             return None
         return graph.class_names if self.manifest.targets is None else self.manifest.class_names
 
-    def _check(self, graph: Graph) -> None:
+    def check(self, graph: Graph) -> None:
+        """Raise an AdarError if the graph does not fit the bundle."""
         if self.manifest.level == EDGE and graph.pairs is None:
             raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
         if graph.width != self.manifest.features:

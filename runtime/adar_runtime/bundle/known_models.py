@@ -27,6 +27,7 @@ OPERATORS: dict[str, frozenset[str]] = {
     "Concat": FLOATS,
     "DequantizeLinear": FLOATS,
     "Div": FLOATS,
+    "Flatten": FLOATS,
     "Gather": FLOATS | INDEX,
     "Gemm": FLOATS,
     "Identity": FLOATS,
@@ -38,12 +39,14 @@ OPERATORS: dict[str, frozenset[str]] = {
     "ReduceMax": FLOATS,
     "ReduceSum": FLOATS,
     "ReduceSumSquare": FLOATS,
+    "Reshape": FLOATS,
     "Shape": INDEX,
     "Size": INDEX,
     "Softmax": FLOATS,
     "Sqrt": FLOATS,
     "Squeeze": FLOATS,
     "Sub": FLOATS,
+    "Transpose": FLOATS,
     "Unsqueeze": FLOATS,
 }
 """The operators that a model may have, with the element types of each: no division of integers, for example.
@@ -88,13 +91,13 @@ def _topology(manifest: Manifest, name: str, content: bytes) -> Topology:
     except NoTopologyError as error:
         raise _unknown(manifest, name, f"it has {short(str(error))}") from error
     except (IndexError, ValueError) as error:
-        file = short(manifest.onnx_models[name].file)
+        file = short(manifest.onnx_file(name).file)
         raise BundleError(f"{file} is not a complete ONNX file") from error
 
 
 def _unknown(manifest: Manifest, name: str, problem: str) -> BundleError:
     return BundleError(
-        f"{short(manifest.onnx_models[name].file)} is not a model that this version of adar-deploy exports "
+        f"{short(manifest.onnx_file(name).file)} is not a model that this version of adar-deploy exports "
         f"({problem}): export the run again, or run the model anyway, in a process of its own, with "
         "--allow-unknown-model (in Python, allow_unknown_model=True)"
     )
@@ -123,7 +126,7 @@ def dimensions_of(manifest: Manifest) -> dict[str, int]:
 
 @lru_cache
 def known_models() -> dict[str, dict[str, list[str]]]:
-    """For each of encoder, cell and head: the possible sizes of the weights by fingerprint."""
+    """For each of encoder, cell, head and batched cell: the possible sizes of the weights by fingerprint."""
     found: dict[str, dict[str, list[str]]] = {}
     for model, entries in json.loads(FILE.read_text(encoding="utf-8")).items():
         known = found.setdefault(model, {})

@@ -22,6 +22,7 @@ SMOOTHING_SCHEMA = 3  # of bundles with smoothing: versions that know schema 2 o
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # enough for 100,000 class names
 ONNX_MODELS = ("encoder", "cell", "head")
+BATCHED_CELL = "batched_cell"
 FILE_KEY = "graphs"  # the key of the ONNX models in manifest.json; kept so that older bundles load
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
@@ -70,6 +71,7 @@ class Manifest:
     alignment: str  # the scalar that the cell returns and stop rules watch
     exit: dict[str, Any]  # the default stop rule and its settings
     onnx_models: dict[str, OnnxFile]
+    batched_cell: OnnxFile | None = None  # one step of many small graphs; plain exports have none
     smoothing: int = 0  # rounds of smoothing of the nodes before the first step
     class_names: tuple[str, ...] | None = None
     feature_encoding: FeatureEncoding | None = None  # how a table becomes the features
@@ -153,6 +155,9 @@ class Manifest:
             exit=_take(raw, "exit", dict),
             smoothing=_rounds(raw) if schema == SMOOTHING_SCHEMA else 0,
             onnx_models={name: _onnx_file(_take(files, name, dict)) for name in ONNX_MODELS},
+            batched_cell=None
+            if raw.get(BATCHED_CELL) is None
+            else _onnx_file(_take(raw, BATCHED_CELL, dict)),
             class_names=None
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
@@ -174,6 +179,18 @@ class Manifest:
         """
         order = self.convergence.get("order")
         return is_number(order) and not self.unit_step and LEAST_ORDER <= order < math.inf  # type: ignore
+
+    def file_names(self) -> list[str]:
+        """The names of all ONNX files, with the batched cell where there is one."""
+        files = [*self.onnx_models.values(), self.batched_cell]
+        return [file.file for file in files if file is not None]
+
+    def onnx_file(self, name: str) -> OnnxFile:
+        """The file of a model, or of the batched cell."""
+        if name == BATCHED_CELL:
+            assert self.batched_cell is not None
+            return self.batched_cell
+        return self.onnx_models[name]
 
     def calls_needed(self, solver: str) -> int | None:
         """The fewest cell calls with which a solver reproduced the reference; None if none were measured."""

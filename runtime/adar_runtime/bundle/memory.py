@@ -5,7 +5,7 @@ from pathlib import Path
 from adar_runtime.backends.prepared_graph import pairs_at_once
 from adar_runtime.bundle.manifest import EDGES, Manifest
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import EDGE, Graph
+from adar_runtime.graph import EDGE, Graph, SparseRows
 from adar_runtime.graph.limits import limit_is_given, max_bytes
 
 FLOAT, INDEX = 4, 8
@@ -15,9 +15,14 @@ MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def check(graph: Graph, manifest: Manifest) -> None:
-    """Refuse a graph that does not fit into the free memory."""
+def check(graph: Graph, manifest: Manifest, *, by_row: bool = True) -> None:
+    """Refuse a graph that does not fit into the free memory.
+
+    `by_row` says whether the encoder takes the nodes in blocks. Otherwise all sparse features become dense.
+    """
     needed, limit = needed_bytes(graph, manifest), limit_bytes()
+    if not by_row and isinstance(graph.features, SparseRows):
+        needed += FLOAT * graph.nodes * graph.width
     if limit is not None and needed > limit:
         raise GraphError(
             f"running this graph would need about {needed:,} bytes, and {limit:,} are free: run it on a "
@@ -37,7 +42,7 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
     gathered = FLOAT * d * PADDING * m  # the neighbours' rows
     if manifest.aggregation == EDGES:  # every edge has a row of 3d numbers, and an index for each number
         gathered = (3 * FLOAT + 2 * INDEX) * m * 3 * d
-    between = FLOAT * 2 * c * c  # attention between targets: logits and softmax
+    between = FLOAT * 2 * max(c, p) ** 2  # attention between targets or proxies: logits and softmax
     cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few intermediate results [n, d]
     pairs = _pairs(graph, d, c) if manifest.level == EDGE else 0
     edges = INDEX * (m + n) if manifest.smoothing else 0  # kept with the prepared graph

@@ -22,10 +22,12 @@ MAX_OPERATORS = 10_000  # a cell has about 200
 MAX_NUMBERS = 2**31  # in one weight: more do not fit into a file
 MAX_FIELDS = 200_000  # in all messages, so that the check takes a moment at most
 DOMAINS = ("", "ai.onnx")
+ORT_CONFIG = b"ort_config"  # metadata with settings of the session, such as a file to write
 ORT_FORMAT = b"ORTM"  # at byte 4: ONNX Runtime's own format, which it would load instead of ONNX
 
 # Field numbers of onnx.proto, by message: those that are checked further, and those that hold plain values.
-_MODEL_GRAPH, _MODEL_FACTS = 7, {1, 2, 3, 4, 5, 6, 8, 14}  # versions, producer, opsets, metadata
+_MODEL_GRAPH, _MODEL_METADATA = 7, 14
+_MODEL_FACTS = {1, 2, 3, 4, 5, 6, 8}  # versions, producer, opsets
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _GRAPH_FACTS = {2, 10, 11, 12, 13, 14, 16}  # name, doc, inputs, outputs, shapes, annotations, metadata
 _NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
@@ -111,10 +113,17 @@ class _Guard:
             if field == _MODEL_GRAPH:
                 graphs += 1
                 self._graph(value)
+            elif field == _MODEL_METADATA:
+                self._metadata(value)
             elif field not in _MODEL_FACTS:
                 self._refuse("model", field)
         if graphs != 1:
             raise BundleError(f"{self._name} holds {graphs} graphs, not one: refused")
+
+    def _metadata(self, message: memoryview) -> None:
+        """With ORT_LOAD_CONFIG_FROM_MODEL=1, ONNX Runtime takes its settings from here."""
+        if any(bytes(value) == ORT_CONFIG for _, value in self._fields(message)):
+            raise BundleError(f"{self._name} has settings for ONNX Runtime: refused")
 
     def _graph(self, message: memoryview) -> None:
         for field, value in self._fields(message):

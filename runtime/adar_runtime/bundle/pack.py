@@ -198,7 +198,7 @@ def files_of(bundle: Path, manifest: Manifest) -> dict[str, bytes]:
         UsageError: The folder contains something that is not part of a bundle.
         BundleError: A file is a link or too large.
     """
-    models = [file.file for file in manifest.onnx_models.values()]
+    models = manifest.file_names()
     names = (manifests.FILE_NAME, *models, *OTHER_FILES)
     for path in sorted(bundle.iterdir()):
         if path.name not in names and path.name != ENGINES and not path.name.startswith("."):

@@ -89,7 +89,7 @@ class Predictor(ABC):
         from adar_runtime.evaluation.evaluate import evaluate, grouped
 
         subject, graphs = self.subject(), as_graphs(data)
-        named = dict(zip(graphs.names, graphs.graphs, strict=True))
+        named = {name: [graph] for name, graph in zip(graphs.names, graphs.graphs, strict=True)}
         done: list[Evaluation] = []
         for name, group in grouped(named, subject.level, f"{len(named):,} graphs").items():
             chosen = split_trained_on(subject.training, group[0]) if split is None else split

@@ -86,7 +86,7 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
     if (out / manifests.FILE_NAME).is_file() and not overwrite:
         raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
     manifest, _ = read_bundle(path, allow_unknown_model=True)
-    known = {manifests.FILE_NAME, *pack.OTHER_FILES, *(file.file for file in manifest.onnx_models.values())}
+    known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
     try:
         files = pack.read_members(path)
     except (OSError, BundleError) as error:

@@ -16,6 +16,7 @@ GRAPH = "graph.pt"  # the first of the graphs that the model was trained on
 LEARNING_CURVE = "learning.png"
 TENSORBOARD = "tensorboard"  # a folder
 CHECKPOINT = "checkpoint.safetensors"  # of an unfinished run
+NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, LEARNING_CURVE, CHECKPOINT)
 MAX_CONFIG_BYTES = 2**20
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest, Port
+from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest, Port
 from adar_runtime.errors import BundleError, short
 from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_runtime.graph.neighbour_tables import JOINS, LEAVES
@@ -11,6 +11,7 @@ from adar_runtime.graph.neighbour_tables import JOINS, LEAVES
 STATE = ("nodes", "targets", "node_proxies", "target_proxies")
 STEP = ("weight", "previous_weight", "lead")  # the numbers of a Move that a cell takes
 SCALARS = ("alignment", "speed", "turn")  # a cell's outputs about the next state and the motion of the nodes
+BATCH = ("absent", "present")  # a batched cell's inputs that distinguish nodes from padding
 Side = int | str
 
 
@@ -23,7 +24,7 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
     """The ports of every model, for the dimensions in the manifest.
 
     Dynamic dimensions: n nodes, m edges, s sampled nodes, k outputs, the neighbour tables and, where graphs
-    describe their targets, c targets.
+    describe their targets, c targets. In a batched cell: b graphs, and all their rows together.
     """
     f, d, p = manifest.features, manifest.hidden, manifest.proxies
     c: Side = manifest.targets or "c"
@@ -42,6 +43,15 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
         "encoder": Ports((_floats("features", "n", f), *described), tuple(states)),
         "cell": Ports((*states, *before, *structure, *step), (*after, *velocities, *map(_floats, SCALARS))),
         "head": Ports((*states[:2], *pairs), (_floats("scores", outputs[manifest.level], c), alignment)),
+        BATCHED_CELL: Ports(
+            (
+                *map(_batched, (*states, *before)),
+                *_BATCHED_STRUCTURE,
+                *_BATCHED_STEP,
+                _floats("step_code", "b", 1, d),
+            ),
+            (*map(_batched, (*after, *velocities)), *(_floats(name, "b") for name in SCALARS)),
+        ),
     }
 
 
@@ -53,12 +63,13 @@ def check(manifest: Manifest, real: Mapping[str, Ports]) -> None:
 
 
 def problems(manifest: Manifest, real: Mapping[str, Ports]) -> list[str]:
-    """Every input or output, in the manifest or in the models, that differs from the expected one."""
+    """Every input or output, in the manifest or in these models, that differs from the expected one."""
     found = []
-    for name, ports in expected(manifest).items():
-        file = manifest.onnx_models[name]
+    ports_of = expected(manifest)
+    for name, has_really in real.items():
+        ports, file = ports_of[name], manifest.onnx_file(name)
         declared = Ports(file.inputs, file.outputs)
-        for whose, has in (("the manifest's", declared), ("the actual", real[name])):
+        for whose, has in (("the manifest's", declared), ("the actual", has_really)):
             found += _differences(f"{whose} inputs of {short(file.file)}", ports.inputs, has.inputs)
             found += _differences(f"{whose} outputs of {short(file.file)}", ports.outputs, has.outputs)
     return found
@@ -77,6 +88,10 @@ def _describe(port: Port) -> str:
     return f"{port.name} {port.type}[{', '.join(map(str, port.shape))}]"
 
 
+def _batched(port: Port) -> Port:
+    return Port(port.name, port.type, ("b", *port.shape))
+
+
 def _floats(name: str, *shape: Side) -> Port:
     return Port(name, "float32", shape)
 
@@ -89,10 +104,21 @@ def _table(kind: str, index: int) -> Port:
     return Port(f"{kind}_{index}", "int32", (f"{kind}_rows_{index}", f"{kind}_width_{index}"))
 
 
+_TABLES = (
+    *(_table("leaf", index) for index in range(LEAVES)),
+    *(_table("join", index) for index in range(JOINS)),
+)
+_BATCHED_STRUCTURE = (
+    *_TABLES,
+    Port("place", "int32", ("rows",)),
+    _floats("share", "b", "n", 1),
+    _floats(BATCH[0], "b", 1, "n"),
+    _floats(BATCH[1], "b", "n", 1),
+)
+_BATCHED_STEP = tuple(_floats(name, "b", 1, 1) for name in STEP)
 STRUCTURES: dict[str, tuple[Port, ...]] = {
     TABLES: (
-        *(_table("leaf", index) for index in range(LEAVES)),
-        *(_table("join", index) for index in range(JOINS)),
+        *_TABLES,
         Port("place", "int32", ("n",)),
         Port("sample", "int32", ("s",)),
         _floats("share", "n", 1),

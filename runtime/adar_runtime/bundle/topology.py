@@ -231,8 +231,14 @@ def _port(message: memoryview) -> Port:
     tensor = _read(_read(_first(fields, 2), _TYPE).get(1, [memoryview(b"")])[0], _TENSOR_TYPE)
     sides = (_read(side, _SIDE) for side in _read(_first(tensor, 2), _SHAPE).get(1, []))
     element, _ = TYPES.get(_number(tensor, 1), ("?", 0))
-    shape = tuple(_text(side, 2) if 2 in side else _number(side, 1) for side in sides)
-    return Port(_text(fields, 1), element, shape)
+    return Port(_text(fields, 1), element, tuple(map(_side, sides)))
+
+
+def _side(fields: Fields) -> int | str:
+    """A number or a name. Of both, other readers take the last."""
+    if 1 in fields and 2 in fields:
+        raise NoTopologyError("an input or output with two sizes")
+    return _text(fields, 2) if 2 in fields else _number(fields, 1)
 
 
 def _read(message: memoryview, allowed: Mapping[int, tuple[int | None, bool]]) -> Fields:

@@ -139,11 +139,11 @@ class Subject:
             raise LabelsError(f"{name}: {error}") from error
 
 
-def grouped(graphs: Mapping[str, Graph], level: str, title: str) -> dict[str, list[Graph]]:
+def grouped(graphs: Mapping[str, list[Graph]], level: str, title: str) -> dict[str, list[Graph]]:
     """The graphs that are scored together, by name. Graphs with one label each make one group, `title`."""
     if level == GRAPH:
-        return {title: list(graphs.values())}
-    return {name: [graph] for name, graph in graphs.items()}
+        return {title: [graph for group in graphs.values() for graph in group]}
+    return dict(graphs)
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from adar_runtime.errors import DivergedError, UsageError, short
 from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
 from adar_runtime.loop.result import Result
-from adar_runtime.loop.schedule import step_code, time_at
+from adar_runtime.loop.schedule import shared_step_code, time_at
 from adar_runtime.loop.solvers import Motion, Move, Moves, Solver
 from adar_runtime.loop.stopping import Observation, StopReason, StopRule
 
@@ -201,7 +201,7 @@ class Loop:
         moves = self.solver.moves(start, end, self._step_size)
         move: Move | None = next(moves)
         while move is not None:
-            yield step_code(move.time, self.manifest.hidden), move
+            yield shared_step_code(move.time, self.manifest.hidden), move
             try:
                 move = moves.send(Motion(0.0, 0.0))
             except StopIteration:
@@ -222,12 +222,25 @@ class Loop:
 
     def __next__(self) -> Step:
         with self._alone():
-            if self._reason is not StopReason.CANCELLED and self._back is None:
+            if self.ended:
                 raise StopIteration
             started = time.perf_counter()
             step = self._go_back(self._back) if self._back else self._go_on()
             self._seconds += time.perf_counter() - started
             return step
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loop has made its last step."""
+        return self._reason is not StopReason.CANCELLED and self._back is None
+
+    @property
+    def upcoming(self) -> tuple[Floats, Move, bool]:
+        """The next cell call: step encoding, move, and whether it starts from the kept state."""
+        move = self._back or self._next
+        if move is None:
+            raise UsageError(self._no_end())
+        return shared_step_code(move.time, self.manifest.hidden), move, self._back is not None
 
     def _go_on(self) -> Step:
         """Move to the next state and ask the rule about it. The first state is the untouched input."""
@@ -245,16 +258,17 @@ class Loop:
         """Make the next move, ask the solver for the following one, and return the new time."""
         move = self._next
         if move is None:
-            name = type(self.stop).__name__
-            raise UsageError(
-                f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
-            )
+            raise UsageError(self._no_end())
         self._call(move)
         try:
             self._next = self._moves.send(self.recurrence.motion)
         except StopIteration:
             self._next = None
         return move.time + move.size
+
+    def _no_end(self) -> str:
+        name = type(self.stop).__name__
+        return f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
 
     def _move_back(self, time: float | None) -> Move | None:
         """The move from the kept state to the time near it that the rule wants to answer from."""
@@ -274,7 +288,7 @@ class Loop:
 
     def _call(self, move: Move) -> None:
         self.calls += 1
-        self.recurrence.step(step_code(move.time, self.manifest.hidden), move)
+        self.recurrence.step(shared_step_code(move.time, self.manifest.hidden), move)
 
     def _record(self, now: float) -> Step:
         """Record the current state."""

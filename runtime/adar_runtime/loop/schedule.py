@@ -32,3 +32,9 @@ def step_code(time: float, width: int) -> NDArray[np.float32]:
 def _frequencies(width: int) -> NDArray[np.float64]:
     """ω of each column, [width]."""
     return 10000.0 ** (-2 * (np.arange(width) // 2) / width)
+
+
+@lru_cache(1024)
+def shared_step_code(time: float, width: int) -> NDArray[np.float32]:
+    """`step_code`, made once for the loops of a batch, which are at the same times. Do not change it."""
+    return step_code(time, width)

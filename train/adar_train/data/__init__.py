@@ -4,7 +4,7 @@ from pathlib import Path
 
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import Graph
-from adar_runtime.graph.formats import read_graph
+from adar_runtime.graph.formats import read_graphs
 from adar_runtime.graph.synthetic import FAMILIES, make
 from adar_train.data.pyg import PREFIX, load_pyg
 
@@ -27,13 +27,39 @@ def load(name: str) -> Graph:
         >>> load("minesweeper").nodes
         10000
     """
+    (graph,) = _one(name, load_all(name))
+    return graph
+
+
+def load_all(name: str) -> list[Graph]:
+    """Load the graphs of a name: those of a file that holds many graphs, or the one that `load` gives.
+
+    Args:
+        name: As for `load`.
+
+    Returns:
+        The graphs.
+
+    Raises:
+        GraphError: As for `load`.
+
+    Example:
+        >>> len(load_all("minesweeper"))
+        1
+    """
     if name in FAMILIES:
-        return make(name)
+        return [make(name)]
     if name.startswith(PREFIX):
-        return load_pyg(name)
+        return [load_pyg(name)]
     if not Path(name).suffix:
         raise GraphError(
             f"there is no data set {name!r}: choose {', '.join(FAMILIES)}, a data set of PyG "
             f"such as {PREFIX}Planetoid/Cora, a .npz or .pt file, or a folder of such files"
         )
-    return read_graph(name)
+    return read_graphs(name)
+
+
+def _one(name: str, graphs: list[Graph]) -> list[Graph]:
+    if len(graphs) != 1:
+        raise GraphError(f"{name} holds {len(graphs):,} graphs, and one is needed")
+    return graphs

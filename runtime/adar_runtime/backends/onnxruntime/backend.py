@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from adar_runtime.backends import CPU, CUDA, Settings
+from adar_runtime.backends.onnxruntime.batch import OnnxBatch
 from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
-from adar_runtime.backends.onnxruntime.sessions import backend_errors, open_sessions, ports_of
+from adar_runtime.backends.onnxruntime.sessions import backend_errors, open_sessions, ports_of, session_of
+from adar_runtime.backends.prepared_batch import PreparedBatch
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.backends.tensorrt.cuda import device_problem
-from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS, Manifest
 from adar_runtime.bundle.signature import Ports
 
 
@@ -20,11 +22,12 @@ class _OnnxBackend:
     provider: ClassVar[str]
 
     def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        self._threads = settings.threads
         self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads)
 
     @property
     def ports(self) -> dict[str, Ports]:
-        return {name: ports_of(session) for name, session in self._sessions.items()}
+        return {name: ports_of(self._sessions[name]) for name in ONNX_MODELS}
 
     def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
         with backend_errors():
@@ -42,6 +45,17 @@ class OnnxCpuBackend(_OnnxBackend):
     def problem() -> str | None:
         """None: ONNX Runtime is installed with this package."""
         return None
+
+    def open_batched_cell(self, content: bytes) -> Ports:
+        """Open the batched cell of the bundle, and return its actual inputs and outputs."""
+        session = session_of(content, self.provider, self._threads, spins=True)
+        self._sessions[BATCHED_CELL] = session
+        return ports_of(session)
+
+    def start_batch(self, prepared: PreparedBatch) -> OnnxBatch:
+        """Encode several graphs, after `open_batched_cell`."""
+        with backend_errors():
+            return OnnxBatch(self.name, self._sessions, prepared)
 
 
 class OnnxCudaBackend(_OnnxBackend):

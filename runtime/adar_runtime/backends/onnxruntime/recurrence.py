@@ -32,7 +32,7 @@ class OnnxRecurrence:
         self._device = device
         self._cell, self._head = sessions["cell"], sessions["head"]
         self._outputs = prepared.outputs
-        first = _encode(sessions["encoder"], prepared)
+        first = encode(sessions["encoder"], prepared)
         self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
         self._current = 0
         self._kept: int | None = None
@@ -171,7 +171,7 @@ class _StepInputs:
                 self.values[name].update_inplace(array)
 
 
-def _encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Floats]:
+def encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Floats]:
     """The four arrays of the state at t = 0."""
     graph, feeds = prepared.graph, {}
     if prepared.target_features is not None:

@@ -1,6 +1,7 @@
 """Read and write graph files. All bytes from outside become arrays in this folder, and only here.
 
-Public: `read_graph`, `write_graph`, `read_tables`, `import_graph`, and the modules without an underscore.
+Public: `read_graph`, `read_graphs`, `write_graph`, `read_tables`, `import_graph`, and the modules without an
+underscore.
 
 - `.npz` is read without pickle.
 - `.pt` is read by PyTorch's restricted unpickler with the classes that PyG declares safe. A file that needs
@@ -33,6 +34,7 @@ __all__ = [
     "TableChoice",
     "import_graph",
     "read_graph",
+    "read_graphs",
     "read_tables",
     "write_graph",
 ]
@@ -83,6 +85,30 @@ def read_graph(path: str | Path) -> Graph:
         raise GraphError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}{hint}")
     with reading(path):
         return FORMATS[path.suffix].read(path)
+
+
+def read_graphs(path: str | Path) -> list[Graph]:
+    """Read all graphs of a file: one, or many small ones in one `.npz` (see `formats.many_graphs`).
+
+    Args:
+        path: As for `read_graph`. A file of many graphs has `node_ptr` and `edge_ptr`.
+
+    Returns:
+        The checked graphs.
+
+    Raises:
+        GraphError: As for `read_graph`.
+        MissingExtraError: As for `read_graph`.
+
+    Examples:
+        >>> len(read_graphs("threads.npz"))  # doctest: +SKIP
+        10000
+    """
+    path = Path(path)
+    if path.suffix != ".npz":
+        return [read_graph(path)]
+    with reading(path):
+        return npz.read_many(path)
 
 
 def import_graph(

@@ -13,6 +13,7 @@ from adar_runtime.errors import AdarError, GraphError, reason
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.formats._archive import check_members, open_archive
 from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
+from adar_runtime.graph.formats.many_graphs import POINTERS, is_many, split_graphs
 from adar_runtime.graph.limits import SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -23,13 +24,35 @@ MAX_HEADER_BYTES = 10_000  # the header of a plain array has about 100
 
 
 def read(path: Path) -> Graph:
-    """Read the arrays of a graph after all headers were checked."""
+    """Read a graph.
+
+    Raises:
+        GraphError: The file is damaged or not a graph, or it holds many graphs.
+    """
+    arrays, found = _read_arrays(path)
+    if is_many(arrays):
+        raise GraphError("the file holds many graphs: train on it, or run it; other commands take one graph")
+    return graph_from_arrays(arrays, found, SPARSE_KEYS)
+
+
+def read_many(path: Path) -> list[Graph]:
+    """Read all graphs of a file, which may hold one."""
+    arrays, found = _read_arrays(path)
+    return split_graphs(arrays) if is_many(arrays) else [graph_from_arrays(arrays, found, SPARSE_KEYS)]
+
+
+def _read_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Read the arrays after all headers were checked. Return them, and all keys of the file."""
     try:
         with open_archive(path) as archive:
             members = {
                 name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")
             }
-            known = {key: archive.getinfo(members[key]) for key in (*KEYS, *SPARSE_KEYS) if key in members}
+            known = {
+                key: archive.getinfo(members[key])
+                for key in (*KEYS, *SPARSE_KEYS, *POINTERS)
+                if key in members
+            }
             budget = ByteBudget(path.stat().st_size)
             check_members(path, known.values())
             for key, member in known.items():
@@ -43,7 +66,7 @@ def read(path: Path) -> Graph:
         if "x" in arrays:
             raise GraphError("it has both x and x_data: save the features once, dense or sparse")
         arrays["x"] = _sparse_rows(arrays)
-    return graph_from_arrays(arrays, members, SPARSE_KEYS)
+    return arrays, list(members)
 
 
 def encode(graph: Graph) -> bytes:

@@ -68,7 +68,7 @@ def check_archive(path: Path) -> None:
         with open_archive(path) as archive:
             members = archive.infolist()
             check_members(path, members)
-            check_pickle(_read_pickle(archive))
+            check_pickle(_read_pickle(archive), ByteBudget(path.stat().st_size))
             if archive.testzip() is not None:  # PyTorch ignores checksums
                 raise ValueError("damaged")
     except (AdarError, OSError):
@@ -112,8 +112,8 @@ def _array(torch: Any, key: str, value: Any, budget: ByteBudget) -> Any:
         raise GraphError(f"{key} is a tensor without data (device 'meta')")
     if value.layout != torch.strided:
         return _sparse_rows(torch, key, value, budget)
-    if _is_narrow(torch, value):  # a view can be larger than its storage, and is then copied
-        budget.reserve(key, value.numel(), 4)
+    if _is_narrow(torch, value) or value.is_neg() or value.is_conj():  # then it is copied first
+        budget.reserve(key, value.numel(), max(4, value.element_size()))
     array = _to_numpy(torch, value)
     budget.reserve_array(key, value.numel(), array.dtype, copied=not array.flags.c_contiguous)
     return array.T if key in MASKS and array.ndim == 2 else array  # PyG stores several splits as columns

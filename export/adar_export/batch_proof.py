@@ -1,0 +1,54 @@
+"""The proof that a bundle answers a batch of small graphs as it answers them one by one."""
+
+import numpy as np
+
+from adar_export.samples import lone_node, random_graph
+from adar_export.validate import TOLERANCES
+from adar_runtime.bundle.bundle import Bundle
+from adar_runtime.errors import ExportError
+from adar_runtime.graph import Floats
+from adar_runtime.loop.stopping import Final, StopRule
+from adar_train.cell import ModelConfig
+
+STEPS = 20
+GRAPHS = 7
+
+
+def compare_batch(bundle: Bundle, config: ModelConfig) -> float | None:
+    """Run small graphs in one batch and one by one.
+
+    Args:
+        bundle: The bundle.
+        config: The settings of its model.
+
+    Returns:
+        The largest difference of a score, relative to the largest score of its graph. None if the bundle does
+        not run batches on this backend.
+
+    Raises:
+        ExportError: The difference is above the tolerance of the bundle's precision.
+    """
+    if bundle.small_graphs is None:
+        return None
+    graphs = [random_graph(config, seed) for seed in range(GRAPHS)] + [lone_node(config)]
+    rules: list[StopRule] = [Final(), bundle.stop_rule()]
+    found = [
+        _difference(alone, together)
+        for rule in rules
+        for alone, together in zip(
+            [bundle.run(graph, STEPS, rule, "euler").scores for graph in graphs],
+            [each.scores for each in bundle.run_many(graphs, STEPS, rule, "euler")],
+            strict=True,
+        )
+    ]
+    worst, tolerance = max(found), TOLERANCES[bundle.manifest.precision]
+    if not worst <= tolerance:  # true for NaN too
+        raise ExportError(
+            f"the batched cell and the cell disagree (allowed difference {tolerance:.0e}, largest difference "
+            f"{worst:.1e})"
+        )
+    return worst
+
+
+def _difference(alone: Floats, together: Floats) -> float:
+    return float(np.abs(alone - together).max() / max(float(np.abs(alone).max()), 1e-12))

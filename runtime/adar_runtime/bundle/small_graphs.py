@@ -1,0 +1,179 @@
+"""Run small graphs of a bundle in batches: one call of the batched cell moves many graphs."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from adar_runtime.backends.prepared_batch import AT_ONCE, LARGEST, PreparedBatch, batches
+from adar_runtime.backends.prepared_graph import prepare
+from adar_runtime.bundle import known_models, onnx_guard, signature
+from adar_runtime.bundle.manifest import BATCHED_CELL
+from adar_runtime.bundle.signature import Ports
+from adar_runtime.errors import AdarError
+from adar_runtime.graph import Graph
+from adar_runtime.loop.loop import Loop
+from adar_runtime.loop.result import Result
+from adar_runtime.loop.solvers import Solver
+from adar_runtime.loop.stopping import StopRule
+from adar_runtime.loop.together import Batch, run_together
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.bundle import Bundle
+
+Outcome = Result | AdarError
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """A backend that runs batches of small graphs."""
+
+    def open_batched_cell(self, content: bytes) -> Ports:
+        """Open the batched cell of the bundle, and return its actual inputs and outputs."""
+        ...
+
+    def start_batch(self, prepared: PreparedBatch) -> Batch:
+        """Encode the graphs of a batch: their states at t = 0."""
+        ...
+
+
+class SmallGraphs:
+    """The batched cell of a bundle. It is opened when it is first used. Threads can share it."""
+
+    def __init__(self, bundle: "Bundle", backend: Batching, *, known: bool) -> None:
+        self._bundle = bundle
+        self._known = known
+        self._backend = backend
+        self._opening, self._is_open = Lock(), False
+
+    @classmethod
+    def of(cls, bundle: "Bundle", *, known: bool) -> "SmallGraphs | None":
+        """None if the bundle has no batched cell, or its backend does not run batches.
+
+        `known`: this process made the models, so that the batched cell needs no check.
+        """
+        if bundle.manifest.batched_cell is None or not isinstance(bundle.backend, Batching):
+            return None
+        return cls(bundle, bundle.backend, known=known)
+
+    def run(self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver) -> list[Outcome]:
+        """Run graphs of at most LARGEST nodes that fit the bundle.
+
+        Args:
+            graphs: The graphs.
+            budget: Euler steps in the total time.
+            stop: The stop rule. Each graph uses a copy.
+            solver: The solver.
+
+        Returns:
+            For each graph its result, or the error that stopped it. Other graphs are not affected.
+        """
+        self._open()
+        found: dict[int, Outcome] = {}
+        for batch in batches(graphs):
+            chosen = [graphs[index] for index in batch]
+            found |= zip(batch, self._run_batch(chosen, budget, stop, solver), strict=True)
+        return [found[index] for index in range(len(graphs))]
+
+    def _run_batch(
+        self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver
+    ) -> list[Outcome]:
+        bundle, started = self._bundle, time.perf_counter()
+        prepared = [
+            prepare(graph, bundle.manifest, by_row=bundle.by_row, with_structure=False) for graph in graphs
+        ]
+        batch = self._backend.start_batch(PreparedBatch.of(prepared))
+        seconds = (time.perf_counter() - started) / len(graphs)
+        loops = [
+            Loop(
+                of_graph,
+                bundle.manifest,
+                budget,
+                stop,
+                solver,
+                seconds,
+                bundle.class_names(graph),
+                graph.output_ids,
+            )
+            for of_graph, graph in zip(batch.graphs, graphs, strict=True)
+        ]
+        return run_together(batch, loops)
+
+    def _open(self) -> None:
+        """Read, check and open the batched cell, once."""
+        with self._opening:
+            if self._is_open:
+                return
+            manifest = self._bundle.manifest
+            assert manifest.batched_cell is not None
+            content = onnx_guard.read_onnx_file(self._bundle.path, manifest.batched_cell)
+            if not self._known:
+                known_models.check(manifest, {BATCHED_CELL: content})
+            signature.check(manifest, {BATCHED_CELL: self._backend.open_batched_cell(content)})
+            self._is_open = True
+
+
+def outcomes(
+    bundle: "Bundle", graphs: Iterable[Graph], budget: int, stop: StopRule, solver: Solver
+) -> Iterator[Outcome]:
+    """Run graphs, small ones in batches. Yield for each graph its result, or the error that stopped it.
+
+    Args:
+        bundle: The bundle. Without a batched cell, graphs run one by one.
+        graphs: The graphs, which may come from a generator.
+        budget: Euler steps in the total time.
+        stop: The stop rule. Each graph uses a copy.
+        solver: The solver.
+    """
+    batched = bundle.small_graphs
+    for group in groups(graphs):
+        problems = [_problem(bundle, graph) for graph in group]
+        fitting = [graph for graph, problem in zip(group, problems, strict=True) if problem is None]
+        if batched is None or len(fitting) < 2:
+            found = iter([_alone(bundle, graph, budget, stop, solver) for graph in fitting])
+        else:
+            found = iter(batched.run(fitting, budget, stop, solver))
+        for problem in problems:
+            yield next(found) if problem is None else problem
+
+
+def _problem(bundle: "Bundle", graph: Graph) -> AdarError | None:
+    try:
+        bundle.check(graph)
+    except AdarError as error:
+        return error
+    return None
+
+
+def _alone(bundle: "Bundle", graph: Graph, budget: int, stop: StopRule, solver: Solver) -> Outcome:
+    try:
+        return bundle.run(graph, budget, stop, solver)
+    except AdarError as error:
+        return error
+
+
+def groups(graphs: Iterable[Graph]) -> Iterator[list[Graph]]:
+    """Collect small graphs that are run together. A larger graph is alone. The order stays the same.
+
+    If the iterable raises an exception, the graphs before it come first.
+    """
+    group: list[Graph] = []
+    nodes, source = 0, iter(graphs)
+    while True:
+        try:
+            graph = next(source, None)
+        except BaseException:
+            if group:
+                yield group
+            raise
+        is_small = isinstance(graph, Graph) and graph.nodes <= LARGEST
+        if group and (not is_small or nodes >= AT_ONCE):
+            yield group
+            group, nodes = [], 0
+        if graph is None:
+            return
+        if not is_small:
+            yield [graph]
+            continue
+        group.append(graph)
+        nodes += graph.nodes

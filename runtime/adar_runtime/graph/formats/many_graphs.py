@@ -1,0 +1,110 @@
+"""Many graphs in one `.npz`: the arrays of all graphs one after the other, and where each graph begins.
+
+| key | shape | meaning |
+|---|---|---|
+| `node_ptr` | [graphs + 1] | the first node of each graph, and the number of all nodes |
+| `edge_ptr` | [graphs + 1] | the same for edges |
+| `edge_index` | [2, all edges] | the edges, with the node numbers of each graph, from 0 |
+| `x` | [all nodes, f] | the features; without them, features are made from degrees |
+| `y`, masks | [graphs], [splits, graphs] | one label per graph |
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adar_runtime.errors import GraphError, warn
+from adar_runtime.graph import GRAPH, MASKS, Floats, Graph, Integers
+
+POINTERS = ("node_ptr", "edge_ptr")
+HIGHEST_DEGREE = 16  # degrees from 0 to this one have a column each
+
+
+def is_many(arrays: Mapping[str, Any]) -> bool:
+    """Whether the arrays are those of many graphs."""
+    return any(key in arrays for key in POINTERS)
+
+
+def split_graphs(arrays: Mapping[str, Any]) -> list[Graph]:
+    """Divide the arrays of a file into graphs.
+
+    Args:
+        arrays: The arrays by key.
+
+    Returns:
+        One graph of level "graph" for each entry of `node_ptr`.
+
+    Raises:
+        GraphError: An array is missing, or the arrays do not fit together.
+    """
+    edges = arrays.get("edge_index")
+    if edges is None or edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        raise GraphError("a file with node_ptr needs edge_index, integers of shape [2, edges]")
+    nodes = _pointer(arrays, "node_ptr", None)
+    count = len(nodes) - 1
+    starts = _pointer(arrays, "edge_ptr", edges.shape[1])
+    if len(starts) != len(nodes):
+        raise GraphError(f"edge_ptr is for {len(starts) - 1:,} graphs and node_ptr for {count:,}")
+    features = _features(arrays, nodes, edges, starts)
+    labels = arrays.get("y")
+    if labels is not None and len(labels) != count:
+        raise GraphError(f"y has {len(labels):,} labels for {count:,} graphs: give one label per graph")
+    masks = {name: _mask(name, arrays[name], count) for name in MASKS if arrays.get(name) is not None}
+    names = arrays.get("class_names")
+    return [
+        Graph(
+            features=features[nodes[i] : nodes[i + 1]],
+            edge_index=edges[:, starts[i] : starts[i + 1]],
+            labels=None if labels is None else labels[i : i + 1],
+            **{name: mask[:, i : i + 1] for name, mask in masks.items()},
+            class_names=names,
+            level=GRAPH,
+        )
+        for i in range(count)
+    ]
+
+
+def _pointer(arrays: Mapping[str, Any], name: str, end: int | None) -> Integers:
+    found = arrays.get(name)
+    if found is None:
+        raise GraphError(f"a file of many graphs needs {' and '.join(POINTERS)}; {name} is missing")
+    if found.ndim != 1 or len(found) < 2 or found.dtype.kind not in "iu":
+        raise GraphError(f"{name} must be a list of at least two integers")
+    found = found.astype(np.int64)
+    if found[0] != 0 or (np.diff(found) < (1 if end is None else 0)).any():
+        raise GraphError(f"{name} must begin with 0 and rise")
+    if end is not None and found[-1] != end:
+        raise GraphError(f"{name} ends with {found[-1]:,}, and there are {end:,} edges")
+    return found
+
+
+def _features(arrays: Mapping[str, Any], nodes: Integers, edges: Integers, starts: Integers) -> Floats:
+    x = arrays.get("x")
+    if x is None:
+        warn(f"the graphs have no features (x): {HIGHEST_DEGREE + 2} columns are made from degrees")
+        return degree_features(nodes, edges, starts)
+    if isinstance(x, np.ndarray) and x.ndim == 2 and len(x) == nodes[-1]:
+        return x
+    raise GraphError(f"x must have one row for each of the {nodes[-1]:,} nodes of all graphs, and be dense")
+
+
+def degree_features(nodes: Integers, edges: Integers, starts: Integers) -> Floats:
+    """One column for each degree, the last one for all high degrees, and log(1 + degree)."""
+    offsets = np.repeat(nodes[:-1], np.diff(starts))
+    targets = edges[1].astype(np.int64) + offsets
+    total = int(nodes[-1])
+    if len(targets) and not 0 <= targets.min() <= targets.max() < total:
+        raise GraphError("edge_index has node numbers outside their graphs")
+    degrees = np.bincount(targets, minlength=total)
+    found = np.zeros((total, HIGHEST_DEGREE + 2), np.float32)
+    found[np.arange(total), np.minimum(degrees, HIGHEST_DEGREE)] = 1
+    found[:, -1] = np.log1p(degrees)
+    return found
+
+
+def _mask(name: str, mask: Any, count: int) -> Any:
+    mask = mask[None] if mask.ndim == 1 else mask
+    if mask.ndim != 2 or mask.shape[1] != count:
+        raise GraphError(f"{name} has the shape {list(mask.shape)}: give [splits, {count}]")
+    return mask

@@ -1,0 +1,84 @@
+"""Files that hold many graphs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adar_runtime import read_graph
+from adar_runtime.errors import AdarWarning, GraphError
+from adar_runtime.graph import GRAPH
+from adar_runtime.graph.formats import read_graphs
+from adar_runtime.graph.formats.many_graphs import HIGHEST_DEGREE
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    found = {
+        "node_ptr": np.array([0, 2, 5]),
+        "edge_ptr": np.array([0, 2, 3]),
+        "edge_index": np.array([[0, 1, 2], [1, 0, 0]]),
+        "x": np.arange(10, dtype=np.float32).reshape(5, 2),
+        "y": np.array([1, 0]),
+        "train_mask": np.array([[True, False]]),
+    } | changes
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def saved(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "many.npz"
+    np.savez(path, **arrays(**changes))
+    return path
+
+
+def test_each_graph_has_its_part_of_the_arrays(tmp_path: Path) -> None:
+    first, second = read_graphs(saved(tmp_path))
+    assert (first.nodes, first.edges, second.nodes, second.edges) == (2, 2, 3, 1)
+    assert first.level == second.level == GRAPH
+    assert second.rows(0, 3).tolist() == [[4, 5], [6, 7], [8, 9]]
+    assert second.edge_index.tolist() == [[2], [0]]
+    assert [first.labels.tolist(), second.labels.tolist()] == [[1], [0]]  # type: ignore[union-attr]
+    assert [first.train_mask.tolist(), second.train_mask.tolist()] == [[[True]], [[False]]]  # type: ignore
+
+
+def test_degrees_replace_missing_features(tmp_path: Path) -> None:
+    with pytest.warns(AdarWarning, match="made from degrees"):
+        first, second = read_graphs(saved(tmp_path, x=None))
+    assert first.width == HIGHEST_DEGREE + 2
+    rows = second.rows(0, 3)  # node 0 has one neighbour, the others none
+    assert rows.argmax(axis=1).tolist() == [1, 0, 0]
+    assert rows[:, -1].tolist() == pytest.approx([np.log(2), 0, 0])
+
+
+def test_a_file_of_one_graph_is_one_graph(tmp_path: Path) -> None:
+    path = tmp_path / "one.npz"
+    np.savez(path, x=np.zeros((2, 1)), edge_index=np.zeros((2, 0), int))
+    assert [graph.nodes for graph in read_graphs(path)] == [2]
+
+
+def test_read_graph_refuses_many_graphs(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="holds many graphs"):
+        read_graph(saved(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"node_ptr": np.array([0, 2, 2])}, "must begin with 0 and rise"),
+        ({"node_ptr": np.array([1, 2, 5])}, "must begin with 0 and rise"),
+        ({"node_ptr": np.array([0.0, 2, 5])}, "at least two integers"),
+        ({"edge_ptr": np.array([0, 2, 9])}, "ends with 9"),
+        ({"edge_ptr": np.array([0, 3])}, "for 1 graphs and node_ptr for 2"),
+        ({"edge_ptr": None}, "edge_ptr is missing"),
+        ({"edge_index": None}, "needs edge_index"),
+        ({"edge_index": np.array([[0, 1, 7], [1, 0, 0]])}, "7|outside"),
+        ({"edge_index": np.array([[0, 1, 0], [1, 0, 7]]), "x": None}, "outside their graphs"),
+        ({"x": np.zeros((4, 2))}, "one row for each of the 5 nodes"),
+        ({"y": np.array([1, 0, 1])}, "one label per graph"),
+        ({"train_mask": np.array([[True]])}, r"give \[splits, 2\]"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the graphs have no features")
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        read_graphs(saved(tmp_path, **changes))
