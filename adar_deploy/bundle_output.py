@@ -38,8 +38,10 @@ def readable(bundle: Path) -> Iterator[None]:
 def build_with_bar(bundle: Path, options: "BuildOptions") -> "list[Sidecar]":
     """Build engines while a bar shows the phases that TensorRT reports."""
     from adar_runtime.backends.tensorrt.engines.build import build_engines
-    from adar_runtime.bundle.bundle import read_bundle
+    from adar_runtime.bundle.pack import require_folder
+    from adar_runtime.bundle.reading import read_bundle
 
+    require_folder(bundle, "building engines")
     manifest, onnx_models = read_bundle(bundle)
     started: list[str] = []
     with Bar("build engines", ENGINES, counted=False) as bar:

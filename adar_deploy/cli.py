@@ -15,10 +15,12 @@ from adar_deploy.commands.bench import bench
 from adar_deploy.commands.build import build
 from adar_deploy.commands.completion import completion, prepare_completion
 from adar_deploy.commands.doctor import doctor
+from adar_deploy.commands.drift import drift
 from adar_deploy.commands.embed import embed
 from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
+from adar_deploy.commands.pack import pack, unpack
 from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
 from adar_deploy.commands.sign import sign
@@ -35,8 +37,8 @@ Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, build, validate, inspect, sign, verify),
-    "Use a bundle": (run, bench, report),
+    "Make a bundle": (export, build, validate, inspect, pack, unpack, sign, verify),
+    "Use a bundle": (run, drift, bench, report),
     "This program": (doctor, completion),
 }
 """The commands by purpose, in the order of the help."""

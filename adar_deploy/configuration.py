@@ -29,7 +29,7 @@ FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one w
 NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature"),
     "what is replaced or installed": ("overwrite", "rebuild", "install"),
-    "which model is loaded": ("bundle", "run", "model", "allow-unknown-model"),
+    "which model is loaded": ("bundle", "pack", "run", "model", "allow-unknown-model"),
     "whose keys and signatures are used": (
         "private-key",
         "public-key",

@@ -30,6 +30,10 @@ def require(extra: str) -> None:
         from adar_runtime.errors import MissingExtraError
 
         raise MissingExtraError(f"adar-deploy {extra}", extra)
+    if extra == "export" and find_spec("onnxruntime") is None:  # the user chooses one of two packages
+        from adar_runtime.errors import MissingExtraError
+
+        raise MissingExtraError("adar-deploy export", "export,cpu")
 
 
 def available_cores() -> int:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.console import print_facts, print_note, print_rows
+from adar_deploy.console import print_facts, print_note, print_rows, print_warning
 from adar_deploy.formatting import metric_title, outputs_of, with_interval
 from adar_deploy.paths import output_paths
 
 if TYPE_CHECKING:
     from adar_runtime import AdarError, Bundle, Graph, Result, Solver, Step, StopRule
+    from adar_runtime.evaluation.drift import Drift
     from adar_runtime.evaluation.uncertainty import Estimate
     from adar_runtime.graph import Integers
     from adar_runtime.graph.formats.node_list import NodeList
@@ -32,6 +33,7 @@ class Success:
     warnings: tuple[str, ...] = ()  # about the metric
     unscored: str = ""  # why there is no metric although the graph has labels
     written: tuple[Path, ...] = ()
+    drift: "Drift | None" = None  # None where the bundle has no statistics of the training data
     chosen: "Integers | None" = None  # the nodes whose predictions are written; None for all
 
     def summary(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Success:
             "alignment": result.alignment,
             "times": result.times,
             "metrics": self._metrics() if self.metrics else {},
+            **({"drift": {"score": self.drift.score, "warnings": self.unlike}} if self.drift else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({"unscored": self.unscored} if self.unscored else {}),
         }
@@ -65,6 +68,11 @@ class Success:
             "intervals": {part: found.to_dict() for part, found in self.metrics.items()},
             "training_split": self.training_split,
         }
+
+    @property
+    def unlike(self) -> list[str]:
+        """How the graph differs from the training data; `adar-deploy drift` shows the details."""
+        return self.drift.warnings() if self.drift else []
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -123,6 +131,7 @@ class Inference:
             metric=metric_name(result.scores.shape[1], regression=result.regression),
             level=graph.level,
             result=result,
+            drift=result.drift,
             chosen=chosen,
             **self._score(graph, result),
         )
@@ -177,7 +186,7 @@ class OutputFiles:
         )
 
     def save(self, index: int, done: Success) -> Success:
-        """Write the files of a graph. The returned object no longer holds the scores, which can be large."""
+        """Write the files of a graph. The returned object has no scores and no graph, which can be large."""
         from adar_runtime.files import write_file
 
         result, predictions, plot = done.result, self.predictions[index], self.plots[index]
@@ -186,7 +195,7 @@ class OutputFiles:
             write_file(predictions, self.write(chosen))
         if plot:
             result.plot(plot)
-        without_scores = replace(result, scores=result.scores[:0].copy(), ids=None)
+        without_scores = replace(result, scores=result.scores[:0].copy(), ids=None, compared=None)
         return replace(
             done, result=without_scores, written=tuple(path for path in (predictions, plot) if path)
         )
@@ -209,6 +218,8 @@ def show_results(results: Sequence[Success | Failure], *, several: bool) -> None
     for one in successes:
         for note in one.notes:
             print_note(f"{one.path}: {note}")
+        for warning in one.unlike:
+            print_warning(f"{one.path}: {warning}")
 
 
 def _show_one(done: Success) -> None:
@@ -235,6 +246,8 @@ def _show_one(done: Success) -> None:
     print_facts("predicted", facts)
     for note in done.notes:
         print_note(note)
+    for warning in done.unlike:
+        print_warning(warning)
 
 
 def _metric_label(part: str, metric: str) -> str:

@@ -29,7 +29,7 @@ class ModelFolders:
         return found
 
     def manifest(self) -> "Manifest | None":
-        from adar_runtime.bundle.bundle import read_manifest
+        from adar_runtime.bundle.reading import read_manifest
 
         return read_manifest(self.bundle) if self.bundle else None
 
@@ -50,10 +50,10 @@ class ModelFolders:
 
 def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
     """The run or bundle in `path`, and the bundle or run with the same weights where there is one."""
-    from adar_runtime.bundle.manifest import FILE_NAME
+    from adar_runtime.bundle.reading import is_bundle
     from adar_runtime.errors import RunFolderError
 
-    if (path / FILE_NAME).is_file():
+    if is_bundle(path):
         return ModelFolders(_run_of_bundle(path, run), path)
     if not (path / CONFIG).is_file():
         raise RunFolderError(f"{path} holds neither a training run nor a bundle: give the folder of one")
@@ -61,7 +61,7 @@ def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
 
 
 def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
-    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import RunFolderError
 
     weights = weights_of(read_manifest(bundle))
@@ -88,7 +88,7 @@ def name_of_run(manifest: "Manifest") -> str:
 
 
 def _same_weights(run: Path, bundle: Path) -> bool:
-    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import AdarError
 
     weights = run / WEIGHTS
@@ -120,10 +120,9 @@ def find_run(bundle: Path, manifest: "Manifest", given: Path | None, notes: list
 
 def open_subject(path: Path, *, allow_unknown_model: bool = False) -> "Subject":
     """The model in this folder, ready to evaluate. A bundle needs no PyTorch."""
-    from adar_runtime.bundle.manifest import FILE_NAME
+    from adar_runtime.bundle.reading import is_bundle
 
-    is_bundle = (path / FILE_NAME).is_file()
-    return _open_bundle(path, allow_unknown_model) if is_bundle else _open_run(path)
+    return _open_bundle(path, allow_unknown_model) if is_bundle(path) else _open_run(path)
 
 
 def _open_bundle(path: Path, allow_unknown_model: bool) -> "Subject":

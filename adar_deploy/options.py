@@ -57,7 +57,9 @@ AllowUnknownModel = Annotated[
         "limits of memory and time.",
     ),
 ]
-BundleArgument = Annotated[Path, typer.Argument(help="Folder of an exported bundle.")]
+BundleArgument = Annotated[
+    Path, typer.Argument(help="Folder of an exported bundle, or a file of adar-deploy pack.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 MaxSteps = Annotated[
     int,

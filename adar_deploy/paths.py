@@ -31,6 +31,33 @@ def graph_files(given: Sequence[Path]) -> list[Path]:
     return found
 
 
+def bundle_first(model: Path, graphs: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """The model and the graphs, in this order, whichever came first: graph files can be told from models.
+
+    The order is certain if the first is a graph file, and exactly one of the others is a model.
+    """
+    others = [path for path in graphs if is_model(path)]
+    if is_graph_file(model) and len(others) == 1:
+        return others[0], [model, *(path for path in graphs if path != others[0])]
+    return model, list(graphs)
+
+
+def is_model(path: Path) -> bool:
+    """Whether this is a bundle (a folder or a pack) or a training run."""
+    from adar_runtime.bundle import manifest, pack, run_files
+
+    if path.is_file():
+        return path.suffix == pack.SUFFIX
+    return any((path / name).is_file() for name in (manifest.FILE_NAME, run_files.CONFIG))
+
+
+def is_graph_file(path: Path) -> bool:
+    """Whether the name of this file is that of a graph."""
+    from adar_runtime.graph.formats import FORMATS
+
+    return path.suffix in FORMATS
+
+
 def training_names(
     given: list[str], validate_on: list[str], in_memory: Container[str]
 ) -> tuple[list[str], int]:

@@ -20,6 +20,7 @@ from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS
 from adar_deploy.streams import report_error
 
 EXIT_USER_ERROR = 2
+EXIT_GATE = 3  # a measured value is beyond the limit that the user gave; nothing failed
 RETRY = 0.02  # seconds until a signal is delivered again
 Handler = Callable[[int, FrameType | None], None]
 

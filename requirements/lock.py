@@ -27,9 +27,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 NOT_LOCKED = {"torch", "triton"}
 ALTERNATIVES = ("onnxruntime", "onnxruntime-gpu")
-LOCKS: dict[str, tuple[str, ...]] = {"runtime": (), "export": ("export",), "dev": ("dev",)}
-"""The extras in each lock file. `runtime` is for the Dockerfile, the others are for the Makefile. One more
-lock file, `build`, contains what builds this package."""
+LOCKS: dict[str, tuple[str, ...]] = {"runtime": ("gpu",), "export": ("export", "gpu"), "dev": ("dev", "gpu")}
+"""The extras in each lock file; gpu, because both packages of ONNX Runtime need the same others. `runtime` is
+for the Dockerfile, the others are for the Makefile. One more lock file, `build`, contains what builds this
+package."""
 
 HEADER = "# Made by `make lock` from pyproject.toml and constraints.txt: do not edit.\n"
 

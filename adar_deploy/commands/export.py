@@ -34,6 +34,13 @@ def export(
         bool,
         typer.Option("--tensorrt", help="Also build TensorRT engines, like adar-deploy build."),
     ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model.", show_default="that of the run's folder")
+    ] = None,
+    version: Annotated[str, typer.Option("--version", help="Version of the model.")] = "1.0.0",
+    description: Annotated[
+        str | None, typer.Option(help="What the model is for.", show_default="one generated sentence")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON object.")] = False,
 ) -> None:
@@ -43,7 +50,11 @@ def export(
     written only if both agree. The export also measures the fewest cell calls that reproduce the result of
     300 steps. A bundle of the same run is replaced; a bundle of another model only with --overwrite.
 
+    The bundle's README.md is a model card in the format of the Hugging Face hub.
+
     Example: adar-deploy export runs/minesweeper --opset 17 --out bundle
+
+    Example: adar-deploy export --name board-reader --version 2.1.0 --description "Finds mines."
     """
     require("export")
     from adar_runtime.bundle.run_files import GRAPH
@@ -53,7 +64,15 @@ def export(
         _check_engines(plain=plain)
     loaded = load_run(run or newest_run(RUNS))
     manifest = export_with_bar(
-        loaded, out, opset=opset, precision=precision.value, plain=plain, overwrite=overwrite
+        loaded,
+        out,
+        opset=opset,
+        precision=precision.value,
+        plain=plain,
+        overwrite=overwrite,
+        name=name,
+        version=version,
+        description=description,
     )
     engines = _build(out) if tensorrt else []
     _note_unknown(out)
@@ -64,6 +83,7 @@ def export(
     facts = {
         "run": loaded.path,
         "bundle": out,
+        "name, version": f"{manifest.name}, {manifest.version}",
         "opset": manifest.opset,
         "precision": manifest.precision,
         "size": megabytes(manifest),
@@ -78,7 +98,7 @@ def export(
 def _note_unknown(bundle: Path) -> None:
     """Say if the bundle needs --allow-unknown-model: a plain export, or a new variant."""
     from adar_runtime.bundle import known_models
-    from adar_runtime.bundle.bundle import read_bundle
+    from adar_runtime.bundle.reading import read_bundle
 
     if not known_models.are_known(*read_bundle(bundle, allow_unknown_model=True), allow_others=True):
         print_note(

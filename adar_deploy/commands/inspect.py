@@ -32,8 +32,8 @@ def inspect(
     Example: adar-deploy inspect bundle
     """
     from adar_runtime.backends.tensorrt.engines.sidecar import sidecars, summary
-    from adar_runtime.bundle.bundle import read_bundle
     from adar_runtime.bundle.onnx_facts import facts_of
+    from adar_runtime.bundle.reading import read_bundle
 
     manifest, contents = read_bundle(bundle, allow_unknown_model=True)
     with readable(bundle):
@@ -87,6 +87,7 @@ def _overview(
     scores = [f"{part} {percent(training[part])}" for part in ("val", "test") if part in training]
     return {
         "folder": path,
+        **_metadata(manifest),
         "predicts": predicted(manifest.targets, manifest.level, regression=manifest.regression),
         "features, hidden, proxies": f"{manifest.features}, {manifest.hidden}, {manifest.proxies}",
         "targets": manifest.targets or "as many as the graph describes",
@@ -102,6 +103,16 @@ def _overview(
         "engines": _engine_targets(manifest, engines) or "none",
         "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
     }
+
+
+def _metadata(manifest: "Manifest") -> dict[str, Any]:
+    """What the author says about the model; nothing in a bundle of an older version."""
+    facts = {
+        "name, version": ", ".join(filter(None, (manifest.name, manifest.version))),
+        "created": manifest.created_at,
+        "description": manifest.description,
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _engine_targets(manifest: "Manifest", engines: "Sequence[Sidecar]") -> str:

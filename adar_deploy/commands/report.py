@@ -10,6 +10,7 @@ from adar_deploy.bundle_output import readable
 from adar_deploy.console import Bar, print_facts, print_note
 from adar_deploy.model_folders import find_folders
 from adar_deploy.options import RunOption, parse_budgets
+from adar_deploy.paths import bundle_first
 
 
 def report(
@@ -49,6 +50,8 @@ def report(
     if output.suffix not in (".html", ".htm"):
         raise UsageError(f"{output}: a report is written as .html, not {output.suffix or 'nothing'!r}")
     check_writable(output)
+    if graph is not None:
+        model, (graph,) = bundle_first(model, [graph])
     sizes = sorted(set(parse_budgets("budgets", budgets)))
     folders = find_folders(model, run, bundle)
     with Bar("report", estimated_calls(folders, sizes), counted=False) as bar:

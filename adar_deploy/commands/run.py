@@ -22,7 +22,7 @@ from adar_deploy.options import (
     is_typed,
     with_settings,
 )
-from adar_deploy.paths import graph_files
+from adar_deploy.paths import graph_files, is_model
 from adar_deploy.signals import EXIT_USER_ERROR
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
@@ -39,12 +39,17 @@ def run(
     graphs: Annotated[
         list[Path],
         typer.Argument(
-            help="Graph files (.npz or .pt), folders of them, or a table of nodes.", readable=False
+            help="Graph files (.npz or .pt), folders of them, or a table of nodes. A bundle may come first.",
+            readable=False,
         ),
     ],
-    bundle: Annotated[Path, typer.Option(help="Folder of an exported bundle.", readable=False)] = Path(
-        "bundle"
-    ),
+    bundle: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of an exported bundle, a file of adar-deploy pack, or hf://OWNER/NAME.",
+            readable=False,
+        ),
+    ] = Path("bundle"),
     max_steps: MaxSteps = 300,
     exit: Annotated[
         ExitRule | None,
@@ -94,7 +99,7 @@ def run(
 
     Exit codes: 0 success; 2 an error, or a graph that failed; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
 
-    Example: adar-deploy run graph.npz --max-steps 300 --output predictions.csv
+    Example: adar-deploy run bundle graph.npz --max-steps 300 --output predictions.csv
 
     Example: adar-deploy run nodes.csv --edges edges.csv --output predictions.csv
 
@@ -109,6 +114,7 @@ def run(
         raise UsageError("--nodes chooses the rows of the file of predictions: add --output")
     chosen = None if nodes is None else NodeList.read(nodes)
     for_solver = SOLVER_OPTIONS.settings(str(solver), settings)
+    bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs)
     files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
     tables.check(files)
     outputs = OutputFiles.plan(files, output, plot, several=several)
@@ -153,6 +159,21 @@ def run(
     _show(results, several=several, quiet=quiet, as_json=as_json)
     if any(isinstance(one, Failure) for one in results):
         raise typer.Exit(EXIT_USER_ERROR)
+
+
+def _bundle_and_graphs(ctx: typer.Context, bundle: Path, graphs: list[Path]) -> tuple[Path, list[Path]]:
+    """The bundle and the graphs: a bundle among the graphs counts if no other is named."""
+    from adar_runtime.errors import UsageError
+
+    models = [path for path in graphs if is_model(path)]
+    if not models:
+        return bundle, graphs
+    if len(models) > 1 or is_typed(ctx, "bundle"):
+        raise UsageError(f"{models[-1]} is a model, not a graph: name one bundle, and then graphs")
+    rest = [path for path in graphs if path != models[0]]
+    if not rest:
+        raise UsageError(f"{models[0]} is a model: name a graph to run it on")
+    return models[0], rest
 
 
 def _prefetch(files: "list[Path]", read: "Callable[[Path], Graph]") -> "Iterator[Graph | AdarError]":

@@ -34,12 +34,14 @@ def sign(
     Example: adar-deploy sign bundle --private-key key.pem
     """
     require("sign")
-    from adar_runtime.bundle.bundle import read_bundle
+    from adar_runtime.bundle.pack import require_folder
+    from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
 
     if (private_key is None) == (not sigstore):
         raise UsageError("choose how to sign: --private-key FILE, or --sigstore")
+    require_folder(bundle, "signing")
     target = signature or bundle_signatures.default_signature(bundle)
     read_bundle(bundle)  # sign nothing that cannot be loaded
     check_writable(target)

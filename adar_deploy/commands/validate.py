@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from adar_deploy.bundle_output import show_checks
-from adar_deploy.console import Bar, err, print_facts, print_note
+from adar_deploy.console import Bar, err, print_error, print_facts, print_note
 from adar_deploy.environment import require
 from adar_deploy.model_folders import name_of_run, weights_of
 from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
-from adar_deploy.paths import graph_files, run_folders
+from adar_deploy.paths import bundle_first, graph_files, run_folders
+from adar_deploy.signals import EXIT_GATE
 
 
 def validate(
@@ -30,7 +31,8 @@ def validate(
 ) -> None:
     """Compare a bundle with PyTorch on every available backend: names, shapes and values.
 
-    Exit code 2: the values differ by more than rounding explains; the message says where.
+    Exit codes: 0 they agree; 3 they differ by more than rounding explains, and the message says where; 2 an
+    error, such as a run that was not found.
 
     Example: adar-deploy validate bundle graph.npz --run runs/minesweeper
     """
@@ -41,10 +43,11 @@ def validate(
     from adar_export.writer import adar_of
     from adar_runtime import read_graph
     from adar_runtime.backends import available
-    from adar_runtime.bundle.bundle import read_manifest
-    from adar_runtime.errors import BackendError, BundleError
+    from adar_runtime.bundle.reading import read_manifest
+    from adar_runtime.errors import BackendError, BundleError, ExportError
     from adar_train.runs import find_run
 
+    bundle, graphs = bundle_first(bundle, graphs or [])
     budgets = parse_budgets("steps", steps)
     manifest = read_manifest(bundle)
     weights = weights_of(manifest)
@@ -54,7 +57,7 @@ def validate(
         )
     model = adar_of(find_run(run_folders(bundle), weights, run, name_of_run(manifest)))
     check_ports(bundle)
-    files = graph_files(graphs or [])
+    files = graph_files(graphs)
     compared = {str(path): read_graph(path) for path in files} or shapes_for(model.config)
     whole = len(compared) * len(budgets)
     reports, problems = [], dict[str, str]()
@@ -85,7 +88,11 @@ def validate(
     else:
         for name, why in problems.items():
             print_note(f"{name} was not compared: {why}")
-    refuse(*reports)
+    try:
+        refuse(*reports)
+    except ExportError as error:
+        print_error(str(error))
+        raise typer.Exit(EXIT_GATE) from error
     if as_json:
         return
     needed = max(report.needed for report in reports)

@@ -34,11 +34,13 @@ def verify(
     Example: adar-deploy verify bundle --public-key public.pem
     """
     require("sign")
+    from adar_runtime.bundle.pack import require_folder
     from adar_runtime.errors import UsageError
 
     by_identity = identity is not None and issuer is not None
     if (public_key is not None) == by_identity or (identity is None) != (issuer is None):
         raise UsageError("name the signer: --public-key FILE, or --identity NAME and --issuer ADDRESS")
+    require_folder(bundle, "the check of a signature")
     source = signature or bundle_signatures.default_signature(bundle)
     if not source.is_file():
         raise UsageError(f"{source} not found: the bundle is not signed, or give the file with --signature")

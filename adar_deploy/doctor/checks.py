@@ -67,7 +67,9 @@ def _providers() -> list[Finding]:
     try:
         import onnxruntime
     except Exception as error:  # a broken installation fails in many ways
-        return [Finding("ONNX Runtime", "import", State.broken, str(error), "pip install -U onnxruntime-gpu")]
+        return [
+            Finding("ONNX Runtime", "import", State.broken, str(error), "pip install -U 'adar-deploy[cpu]'")
+        ]
     return [_provider(name) for name in onnxruntime.get_available_providers()]
 
 
@@ -78,7 +80,7 @@ def _provider(name: str) -> Finding:
     needs_gpu = name.startswith(("CUDA", "Tensorrt", "NvTensorRTRTX"))
     if needs_gpu and not _gpus():
         return Finding("ONNX Runtime", name, State.absent, "installed, but there is no CUDA device")
-    fix = "pip install 'onnxruntime-gpu[cuda,cudnn]'" if needs_gpu else "pip install -U onnxruntime-gpu"
+    fix = "pip install 'onnxruntime-gpu[cuda,cudnn]'" if needs_gpu else "pip install -U 'adar-deploy[cpu]'"
     return Finding("ONNX Runtime", name, State.broken, f"does not work: {found['error']}", fix)
 
 

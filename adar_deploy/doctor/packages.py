@@ -10,7 +10,7 @@ from adar_deploy.doctor.findings import Finding, State
 from adar_deploy.environment import ONNXRUNTIMES, package_version
 
 DISTRIBUTION = "adar-deploy"
-DEVELOPMENT = "dev"  # the extra for developers: users do not need it
+NOT_LISTED = ("", "dev", "cpu", "gpu")  # the base, an extra for developers, and the two of ONNX Runtime
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)[^;>]*(?:>=(?P<minimum>[\w.]+))?[^;]*(?:;(?P<marker>.*))?")
 
 
@@ -37,7 +37,7 @@ class Requirement:
 def check() -> list[Finding]:
     """One finding per base package, one for ONNX Runtime, and one per extra."""
     required = list(requirements())
-    extras = dict.fromkeys(one.extra for one in required if one.extra not in ("", DEVELOPMENT))
+    extras = dict.fromkeys(one.extra for one in required if one.extra not in NOT_LISTED)
     base = [_base(one) for one in required if not one.extra]
     more = [_extra(name, [one for one in required if one.extra == name]) for name in extras]
     return [*base, _single_onnxruntime(), *more]
@@ -73,8 +73,8 @@ def _single_onnxruntime() -> Finding:
     found = [name for name in ONNXRUNTIMES if package_version(name)]
     if len(found) == 1:
         return Finding("packages", "one onnxruntime", State.works, found[0])
-    required = next(one for one in requirements() if one.name.startswith("onnxruntime"))
-    detail, fix = "none", f"pip install '{required}'"
+    wanted = "gpu" if "onnxruntime-gpu" in found else "cpu"
+    detail, fix = "none", f"pip install '{DISTRIBUTION}[{wanted}]'"
     if found:
         detail = f"{' and '.join(found)} overwrite each other's files"
         fix = f"pip uninstall -y {' '.join(found)}; {fix}"

@@ -4,7 +4,7 @@ Colours are CSS classes, so that the same drawing works in the light, dark and p
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -12,6 +12,7 @@ SIZE, WIDE = (500, 290), (760, 330)
 RIGHT, TOP, BOTTOM = 16, 14, 42
 LEGEND_ROW = 20  # height
 MOST_POINTS = 400  # per line: a screen cannot show more
+BAR = 14  # height of a bar
 LETTER = 6.6  # average width of a character
 
 Point = tuple[float, float]
@@ -123,6 +124,35 @@ def scatter(points: Sequence[Point], x: Axis, y: Axis, *, title: str, side: int 
     diagonal = plot.line(Line("", [(v, v) for v in bounds], dotted=True))
     dots = [f'<circle class="dot" cx="{plot.x(a):.1f}" cy="{plot.y(b):.1f}" r="2"/>' for a, b in points]
     return svg([*plot.grid(), diagonal, *dots], side, side, title)
+
+
+def bars(
+    series: Mapping[str, Sequence[float]],
+    names: Sequence[str],
+    *,
+    title: str,
+    show: Callable[[float], str],
+    width: int = SIZE[0],
+) -> str:
+    """Horizontal bars: for each name, one bar of each series, with its value."""
+    legend, rows = _legend([Line(name, [], tone=i) for i, name in enumerate(series)], width)
+    left = 16 + LETTER * min(26, max(map(len, names)))
+    high = max((value for values in series.values() for value in values), default=0) or 1
+    longest = max(len(show(value)) for values in series.values() for value in values)
+    room = width - left - 12 - LETTER * longest
+    parts, y = list(legend), 10.0 + rows * LEGEND_ROW
+    for i, name in enumerate(names):
+        parts.append(_label(left - 8, y + BAR * len(series) / 2 + 4, _cut(name, 26), "end"))
+        for tone, values in enumerate(series.values()):
+            length = room * values[i] / high
+            parts.append(
+                f'<rect class="tone-{tone} bar" x="{left:.1f}" y="{y:.1f}" width="{length:.1f}" '
+                f'height="{BAR - 2}"/>'
+            )
+            parts.append(_label(left + length + 6, y + BAR - 4, show(values[i]), "start"))
+            y += BAR
+        y += 8
+    return svg(parts, width, y + 4, title)
 
 
 @dataclass(frozen=True)

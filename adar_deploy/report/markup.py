@@ -1,5 +1,6 @@
 """The HTML parts of a page. Text from files is escaped here."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,7 +11,19 @@ SHORT = 12  # a table with at most this many rows is not split over two printed 
 def section(title: str, lead: str, content: str) -> str:
     """A heading, an introduction and the content."""
     introduction = f'<p class="lead">{escape(lead)}</p>' if lead else ""
-    return f"<section><h2>{escape(title)}</h2>{introduction}{content}</section>"
+    return f'<section id="{anchor(title)}"><h2>{escape(title)}</h2>{introduction}{content}</section>'
+
+
+def anchor(title: str) -> str:
+    """The id of the section with this title."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def contents(page: str) -> str:
+    """Links to the sections of a page."""
+    titles = re.findall(r"<section id=\"([^\"]+)\"><h2>(.*?)</h2>", page)
+    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles)
+    return f'<nav aria-label="Contents"><ol>{links}</ol></nav>' if titles else ""
 
 
 def figure(caption: str, drawing: str) -> str:

@@ -117,13 +117,27 @@ def _scored(
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},
         "answers": _predictions(done.graphs[0], names, scores, done.part, split),
+        "baseline": _baseline(done.graphs[0], done.part, split),
     }
+
+
+def _baseline(graph: "Graph", part: str, split: int) -> dict[str, Any] | None:
+    """The metric of a simple model on the same outputs; None where it cannot be trained on the graph."""
+    from adar_runtime.evaluation.linear_baseline import NAME, linear_baseline
+
+    started = time.perf_counter()
+    found = linear_baseline(graph, part, split)
+    if found is None:
+        return None
+    seconds = time.perf_counter() - started
+    return {"name": NAME, "value": found.value, "seconds": seconds, **found.to_dict()}
 
 
 def _predictions(graph: "Graph", names: list[str], scores: Any, part: str, split: int) -> dict[str, Any]:
     """Confusion matrix and, for two classes, ROC curve; for regression, pairs of label and prediction."""
     import numpy as np
 
+    from adar_runtime.evaluation.class_report import class_report, reliability
     from adar_runtime.evaluation.metrics import confusion, roc_points
 
     mask = graph.labelled(part, split)
@@ -133,9 +147,14 @@ def _predictions(graph: "Graph", names: list[str], scores: Any, part: str, split
     if graph.regression:
         return {"numbers": [[float(a), float(b)] for a, b in zip(labels[:, 0], scores[:, 0], strict=True)]}
     classes = scores.shape[1]
-    facts: dict[str, Any] = {"classes": names}
+    known = labels.astype(np.int64)
+    facts: dict[str, Any] = {
+        "classes": names,
+        "by_class": class_report(scores, known),
+        "reliability": reliability(scores, known),
+    }
     if classes <= MOST_CLASSES:
-        facts["confusion"] = confusion(scores.argmax(axis=1), labels.astype(np.int64), classes).tolist()
+        facts["confusion"] = confusion(scores.argmax(axis=1), known, classes).tolist()
     if classes == 2:
         misses, hits = roc_points(scores[:, 1] - scores[:, 0], labels == 1)
         every = max(1, len(hits) // 400)

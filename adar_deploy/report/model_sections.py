@@ -14,11 +14,8 @@ PERCENT = Axis("", show=lambda value: f"{100 * value:g} %")
 
 def training_section(facts: Facts) -> str:
     """The data, the settings and the learning curve."""
-    model, training, metrics = facts["model"] or {}, facts["training"] or {}, facts["metrics"]
+    metrics = facts["metrics"]
     rows = {"trained on": ", ".join(facts["data"]) or "unknown"} | _graph_rows(facts)
-    rows["model"] = _settings(model)
-    if training:
-        rows["training"] = _settings(training)
     if "seconds" in metrics:
         rows["training time"] = f"{metrics.get('epochs', '?')} epochs, {metrics['seconds']:.0f} s"
     intervals = metrics.get("intervals", {})
@@ -31,16 +28,32 @@ def training_section(facts: Facts) -> str:
         rows["stop rule"] = exit_rule(facts["exit"])
     if "exit_reason" in metrics:
         rows["reason"] = str(metrics["exit_reason"])
-    if "exit_regret" in metrics:
-        rows["loss of each stop rule"] = ", ".join(
-            f"{name} {percent(value)}" for name, value in metrics["exit_regret"].items()
-        )
     return section(
         "Training",
         "The stop rule was chosen on validation labels. The loss of a rule is its distance from the best "
         "step there.",
-        fact_table(rows) + _learning(facts),
+        fact_table(rows) + _stop_rules(facts) + _learning(facts),
     )
+
+
+def _stop_rules(facts: Facts) -> str:
+    """The loss of each stop rule on validation labels; the rule that is used is marked."""
+    losses = facts["metrics"].get("exit_regret")
+    if not losses:
+        return ""
+    used = (facts["exit"] or {}).get("rule")
+    rows = [(name, percent(value), "● used" if name == used else "") for name, value in losses.items()]
+    return table(["stop rule", "loss", ""], rows)
+
+
+def configuration_section(facts: Facts) -> str:
+    """The settings of the model and of the training, one row each."""
+    tables = ""
+    for title, settings in (("Model", facts["model"]), ("Training", facts["training"])):
+        known = {name: plain(value) for name, value in (settings or {}).items() if value is not None}
+        if known:
+            tables += f"<div><h3>{title}</h3>{fact_table(known)}</div>"
+    return section("Configuration", "", f'<div class="pair">{tables}</div>') if tables else ""
 
 
 def _graph_rows(facts: Facts) -> dict[str, str]:
@@ -56,10 +69,6 @@ def _graph_rows(facts: Facts) -> dict[str, str]:
     if graph["labelled"]:
         rows["labels"] = ", ".join(f"{part} {count:,}" for part, count in graph["labelled"].items())
     return rows
-
-
-def _settings(settings: Facts) -> str:
-    return ", ".join(f"{name} {plain(value)}" for name, value in settings.items() if value is not None)
 
 
 def _learning(facts: Facts) -> str:
@@ -113,7 +122,7 @@ def budgets_section(facts: Facts) -> str:
             [
                 (
                     f"{row['budget']:,}",
-                    f"{row['exit_step']:,}",
+                    f"○ {row['exit_step']:,}",
                     with_interval(row["at_exit"], row),
                     percent(row["at_end"]),
                     percent(row["best"]),

@@ -12,7 +12,14 @@ from adar_deploy.report.bundle_sections import (
     latency_section,
     parity_section,
 )
-from adar_deploy.report.model_sections import budgets_section, predictions_section, training_section
+from adar_deploy.report.class_sections import baseline_section, classes_section, reliability_section
+from adar_deploy.report.markup import contents
+from adar_deploy.report.model_sections import (
+    budgets_section,
+    configuration_section,
+    predictions_section,
+    training_section,
+)
 
 Facts = Mapping[str, Any]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # untrusted text in the page cannot run anything
@@ -24,8 +31,12 @@ def page(facts: Facts) -> str:
     title = f"{kind} on {', '.join(facts['data']) or 'an unknown graph'}"
     sections = (
         training_section,
+        configuration_section,
         budgets_section,
         predictions_section,
+        classes_section,
+        reliability_section,
+        baseline_section,
         parity_section,
         convergence_section,
         latency_section,
@@ -40,7 +51,7 @@ def page(facts: Facts) -> str:
         f"<title>{escape(title)}</title>"
         f"<style>{style('charts.css')}{style('page.css')}</style>"
         f"</head><body><main><h1>{escape(title)}</h1>"
-        f'<p class="lead">{escape(_subject(facts))}</p>{_figures(facts)}{notes}{body}'
+        f'<p class="lead">{escape(_subject(facts))}</p>{_figures(facts)}{contents(body)}{notes}{body}'
         "<footer>Made by adar-deploy report. All numbers were read from the run and the bundle, or measured "
         "when this page was made.</footer></main></body></html>\n"
     )

@@ -17,8 +17,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
 from adar_export.onnx_files import parsed, write_onnx_model
 from adar_runtime.backends import CPU
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle.bundle import Bundle, read_bundle, read_manifest
+from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_runtime.errors import BundleError, reason
 
 

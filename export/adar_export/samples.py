@@ -52,11 +52,14 @@ def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: 
     )
 
 
-def part_of(graph: Graph, size: int = PART) -> Graph:
-    """Return the graph or, if it is larger, `size` connected nodes with all edges between them."""
+def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
+    """Return the graph or, if it is larger, `size` connected nodes with all edges between them.
+
+    The part is around the node `start`; for link prediction, around some of the pairs.
+    """
     if graph.nodes <= size:
         return graph
-    nodes = _around(graph, size)
+    nodes = _around(graph, size, start)
     number = np.full(graph.nodes, -1)
     number[nodes] = np.arange(len(nodes))
     pairs, outputs = None, np.zeros(1, np.int64) if graph.level == GRAPH else nodes
@@ -76,7 +79,7 @@ def part_of(graph: Graph, size: int = PART) -> Graph:
     )
 
 
-def _around(graph: Graph, size: int) -> Integers:
+def _around(graph: Graph, size: int, start: int) -> Integers:
     """Return the first `size` nodes of a breadth-first search that ignores the direction of edges.
 
     When the search has visited a whole component, it continues with another one.
@@ -85,7 +88,7 @@ def _around(graph: Graph, size: int) -> Integers:
     neighbours = Neighbours.of(both, graph.nodes)
     visited = np.zeros(graph.nodes, np.bool_)
     # For link prediction, the search starts at pairs, so that the part contains some.
-    front = np.zeros(1, np.int64) if graph.pairs is None else np.unique(graph.pairs[:, : size // 4])
+    front = np.array([start]) if graph.pairs is None else np.unique(graph.pairs[:, : size // 4])
     found = [front]
     while sum(map(len, found)) < size:
         visited[front] = True

@@ -10,8 +10,9 @@ import torch
 
 from adar_export.onnx_files import parsed, ports_of
 from adar_runtime.bundle import signature
-from adar_runtime.bundle.bundle import Bundle, read_bundle
+from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import DivergedError, ExportError, LabelsError
 from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.graph import ALL, Floats, Graph

@@ -3,8 +3,9 @@
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -14,17 +15,22 @@ from adar_export import convergence, validate
 from adar_export.batch_proof import compare_batch
 from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
+from adar_export.model_card import describe_model, model_card
 from adar_export.onnx_files import write_onnx_model
 from adar_export.onnx_models import build_batched_cell, build_onnx_models
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for
+from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle.bundle import Bundle, read_manifest
+from adar_runtime.bundle import metadata, run_files
+from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
+from adar_runtime.evaluation.training_data import KEY, STATISTICS
 from adar_runtime.files import new_folder
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
@@ -42,11 +48,15 @@ class _ExportOptions:
     opset: int
     precision: str
     plain: bool
+    name: str | None = None
+    version: str = "1.0.0"
+    description: str | None = None
 
     def check(self) -> None:
         """Raise a UsageError for options that cannot be exported, before any work is done."""
         check_opset(self.opset)
         precision_of(self.precision)
+        metadata.check_texts(self.name, self.version, self.description)
         if self.plain and self.precision != "fp32":
             raise UsageError("a plain export is always fp32: remove --precision or --plain")
 
@@ -60,6 +70,9 @@ def export_bundle(
     steps: Sequence[int] = validate.STEPS,
     on_progress: Callable[[Check | Trial], None] = lambda _: None,
     overwrite: bool = False,
+    name: str | None = None,
+    version: str = "1.0.0",
+    description: str | None = None,
 ) -> Manifest:
     """Export a run as a bundle, compare it with PyTorch, and keep it only if both agree.
 
@@ -75,13 +88,16 @@ def export_bundle(
         steps: Numbers of steps after which bundle and PyTorch are compared.
         on_progress: Receives each `Check` and each `Trial` as soon as it is done.
         overwrite: True also replaces a bundle of another run.
+        name: Name of the model; the name of the run's folder by default.
+        version: Version of the model.
+        description: What the model is for, in a few sentences; a generated one by default.
 
     Returns:
         The manifest of the bundle. `manifest.parity` and `manifest.convergence` hold the measurements.
 
     Raises:
         UsageError: If the opset or precision is not supported, if `plain` has a precision besides fp32, or if
-            the folder contains a bundle of another run.
+            the folder contains a bundle of another run. Also if name, version or description are not valid.
         ExportError: If the run is a baseline, if the bundle and PyTorch disagree, or if states overflow.
         AdarError: If the folder cannot be written, or it contains something other than a bundle.
 
@@ -91,7 +107,7 @@ def export_bundle(
         >>> manifest.parity["needed"]  # the largest relative difference  # doctest: +SKIP
         0.0004
     """
-    out, options = Path(out), _ExportOptions(opset, precision, plain)
+    out, options = Path(out), _ExportOptions(opset, precision, plain, name, version, description)
     options.check()
     model = adar_of(run)
     if not overwrite:
@@ -112,7 +128,9 @@ def export_bundle(
             ):  # with unit steps, the total time grows with the budget: no limit exists
                 found = convergence.measure(bundle, own, part, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
+            manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
+        (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")
     return manifest
 
 
@@ -180,14 +198,27 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
             "data": [*map(public_name, run.config["data"])],
             "run": run.path.resolve().name,
             "weights": run.fingerprint(),
-            **run.training(),
+            **_training(run),
         },
         versions=_versions(),
+        name=options.name or metadata.name_from(run.path.resolve().name),
+        version=options.version,
+        created_at=metadata.creation_date((run.path / run_files.WEIGHTS).stat().st_mtime),
+        feature_schema=metadata.feature_schema(graph),
     )
+    manifest = replace(manifest, description=options.description or describe_model(manifest))
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())
     return manifest
 
 
+def _training(run: Run) -> dict[str, Any]:
+    """Return the metrics and the fingerprint of the run. The statistics have a field of their own."""
+    training = run.training()
+    if KEY in training:
+        training[KEY] = {name: value for name, value in training[KEY].items() if name != STATISTICS}
+    return training
+
+
 def _versions() -> dict[str, str]:
     modules = {module.__name__: str(module.__version__) for module in (torch, onnx, onnxruntime)}
-    return {"adar-deploy": version("adar-deploy"), "python": platform.python_version()} | modules
+    return {"adar-deploy": version_of("adar-deploy"), "python": platform.python_version()} | modules

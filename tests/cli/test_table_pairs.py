@@ -13,8 +13,8 @@ import adar_export
 import adar_train.config
 from adar_deploy.cli import main
 from adar_runtime import read_graph
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import FILE_NAME, checksum_of
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.bundle.run_files import GRAPH
 from adar_runtime.errors import BundleError
 

@@ -15,7 +15,7 @@ from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import OLDEST, newest
 from adar_export.plain_cell import export_plain_cell
 from adar_runtime import Final, load
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BundleError, UsageError
 from adar_train import ModelConfig, load_run
 from tests.export.cells import assert_close, by_onnxruntime, random_call

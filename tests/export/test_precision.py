@@ -13,8 +13,8 @@ from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import PRECISIONS, precision_of
 from adar_export.validate import TOLERANCES
 from adar_runtime import Final, load
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import PRECISIONS as NAMES
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
 from adar_train import AdaR, ModelConfig, load_run
 from tests.export.cells import assert_close, by_onnxruntime, random_call

@@ -10,7 +10,7 @@ import torch
 from adar_export.samples import part_of, shapes_for
 from adar_export.validate import DRIFT, STEPS, Check, Report, _distance, check_ports, compare, refuse
 from adar_runtime import Graph, SparseRows, load
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import ExportError, GraphError
 from adar_train import ModelConfig, load_run
 from adar_train.cell import State

@@ -9,7 +9,8 @@ import torch
 from adar_export import Check, Trial, export_bundle, writer
 from adar_export.validate import STEPS
 from adar_runtime import Graph
-from adar_runtime.bundle.bundle import load, read_manifest
+from adar_runtime.bundle.bundle import load
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BundleError, ExportError, UsageError
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.bundles import edit
@@ -23,7 +24,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_bundle_has_its_files_and_manifest(bundle_folder: Path) -> None:
-    assert {*contents(bundle_folder)} == {"manifest.json", "encoder.onnx", "cell.onnx", "head.onnx"}
+    models = {"encoder.onnx", "cell.onnx", "head.onnx", "batched_cell.onnx"}
+    assert {*contents(bundle_folder)} == {"manifest.json", "README.md", *models}
     manifest = read_manifest(bundle_folder)
     assert (manifest.opset, manifest.targets, manifest.features) == (17, 2, 10)
     assert manifest.class_names == ("safe", "mine")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime.bundle.bundle import read_bundle, read_manifest
+from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_train import load_run
 from tests.faults.conftest import Server, left_behind
 

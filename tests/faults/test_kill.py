@@ -11,7 +11,7 @@ import pytest
 import adar_runtime
 from adar_runtime import read_graph
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run

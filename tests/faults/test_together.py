@@ -10,7 +10,7 @@ import pytest
 
 from adar_export import export_bundle
 from adar_runtime import load, read_graph
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BundleError
 from adar_train import load_run
 from tests.faults.conftest import Server, left_behind

@@ -14,7 +14,7 @@ from adar_runtime.backends.tensorrt.engines.build import BuildOptions, _Target, 
 from adar_runtime.backends.tensorrt.engines.clock import clock_model
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import sidecars
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from tests.runtime.standins import Device, TensorRt
 
 QUICK = BuildOptions(package="rtx", profiles=(Profile.parse("small"),), level=0)

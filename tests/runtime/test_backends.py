@@ -17,7 +17,7 @@ from adar_runtime.backends.onnxruntime.backend import OnnxCpuBackend, OnnxCudaBa
 from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle import bundle as bundles
-from adar_runtime.errors import BackendError, ProfileError, UsageError
+from adar_runtime.errors import BackendError, MissingExtraError, ProfileError, UsageError
 from adar_train import load_run
 from tests.bundles import edit, replace_model
 
@@ -121,3 +121,12 @@ def test_a_bf16_bundle_needs_a_gpu(bundle_folder: Path, run_folder: Path, tmp_pa
 def test_threads_that_cannot_be(bundle_folder: Path, threads: int) -> None:
     with pytest.raises(UsageError, match="threads"):
         adar_runtime.load(bundle_folder, threads=threads)
+
+
+def test_without_onnxruntime_the_error_names_both_extras(
+    bundle_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "find_spec", lambda _: None)
+    for call in (lambda: adar_runtime.load(bundle_folder), backends.available):
+        with pytest.raises(MissingExtraError, match=r"extra gpu.*pip install 'adar-deploy\[cpu\]'"):
+            call()

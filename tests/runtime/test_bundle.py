@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 import adar_runtime
 from adar_export import export_bundle
 from adar_runtime import AdamsBashforth2, Adaptive, AtTime, Final, Graph, Peak, StopReason
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.loop.schedule import times
 from adar_runtime.loop.stopping import Observation, Verdict

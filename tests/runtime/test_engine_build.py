@@ -18,8 +18,8 @@ from adar_runtime.backends.tensorrt.engines.callbacks import Phases
 from adar_runtime.backends.tensorrt.engines.clock import clock_model
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
-from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.bundle.manifest import TABLES
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.signature import STRUCTURES, expected
 from adar_train import AdaR, ModelConfig
 from tests.helpers import awake

@@ -23,7 +23,7 @@ from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_eng
 from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
 from tests.bundles import change_model, change_weight
 from tests.helpers import random_graph

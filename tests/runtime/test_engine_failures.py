@@ -17,7 +17,7 @@ from adar_runtime.backends.tensorrt.engines import FOLDER
 from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engine, build_engines
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Shapes
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import EngineError, UsageError
 from adar_runtime.interrupts import deferred_signals
 from tests.runtime.simulated_gpu import QUICK, TARGET

@@ -13,8 +13,8 @@ from adar_runtime import Graph
 from adar_runtime.backends.prepared_graph import LAYOUTS
 from adar_runtime.backends.tensorrt.engines.build import build_engine
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile, Range
-from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.bundle.manifest import TABLES
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.signature import STRUCTURES
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import neighbour_tables as tables

@@ -11,7 +11,7 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 from adar_runtime.backends.tensorrt.engines import FOLDER
 from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.sidecar import SUFFIX, read_engine, sidecars
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import BackendError, UsageError
 from tests.runtime.simulated_gpu import QUICK
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from adar_runtime.benchmarking.sides import Case, Side, Timing
+from adar_runtime.evaluation import plots
 from adar_runtime.evaluation.plots import plot_speed
 
 
@@ -33,3 +34,13 @@ def test_speed_has_an_axis_of_sizes_only_for_several_sizes(
     assert ("500 nodes, 2,000 edges" in text) == (not axis)
     for words in ("milliseconds per inference", "milliseconds per step", "euler fp32", "ab2 fp32"):
         assert words in text
+
+
+def test_pictures_have_the_colours_of_the_report() -> None:
+    from adar_deploy.report.page import style
+
+    light = style("charts.css").split("@media")[0]
+    named = {f"tone-{i}": tone for i, tone in enumerate(plots.TONES)}
+    named |= {"near": plots.NEAR, "far": plots.FAR, "ink": plots.INK, "soft": plots.SOFT, "rule": plots.RULE}
+    for name, colour in named.items():
+        assert f"--{name}: {colour};" in light

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph, Result, StopReason, load
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import MissingPackageError, UsageError
 from adar_runtime.prediction_files import OUTPUT_FORMATS, prediction_writer
 from tests.helpers import random_graph

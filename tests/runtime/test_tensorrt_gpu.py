@@ -10,7 +10,7 @@ from adar_runtime import Bundle, Final, Peak
 from adar_runtime.backends.tensorrt.cuda import runtime_api
 from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from tests.helpers import random_graph
 
 pytestmark = pytest.mark.gpu

@@ -52,7 +52,7 @@ def convert(
     Example: adar-deploy data convert tomorrow.csv tomorrow.npz --edges edges.csv --bundle bundle
     """
     from adar_runtime import write_graph
-    from adar_runtime.bundle.bundle import read_manifest
+    from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import UsageError
     from adar_runtime.graph import ALL
 

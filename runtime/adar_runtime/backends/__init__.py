@@ -8,11 +8,12 @@ Importing this module loads neither numpy nor a backend: the command line takes 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.errors import BackendError, MissingExtraError, ProfileError
 from adar_runtime.loop.solvers import Motion, Move
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ BACKENDS = {
 
 def available() -> list[str]:
     """The backends that work on this machine, the fastest first."""
+    _require_onnxruntime()
     return [name for name in BACKENDS if _class(name).problem() is None]
 
 
@@ -127,6 +129,7 @@ def open_backend(
         *most, last = AUTO, *BACKENDS
         raise BackendError(f"there is no backend {name!r}: choose {', '.join(most)} or {last}")
     settings = settings or Settings()
+    _require_onnxruntime()
 
     def open_one(candidate: str) -> Backend:
         return _open(candidate, onnx_models, manifest, settings)
@@ -140,11 +143,18 @@ def open_isolated(
     """A child process on the CPU, for models that are not known."""
     if name not in (AUTO, CPU):
         raise BackendError(f"unknown models run on {CPU} only: choose {CPU} or {AUTO}")
+    _require_onnxruntime()
     isolated = import_module("adar_runtime.backends.isolated.backend").IsolatedBackend
     problem = isolated.problem()
     if problem is not None:
         raise BackendError(problem)
     return cast("Backend", isolated(onnx_models, manifest, settings))
+
+
+def _require_onnxruntime() -> None:
+    """All backends use it. The base installation has none: users choose one of its two packages."""
+    if find_spec("onnxruntime") is None:
+        raise MissingExtraError("running a bundle (on a GPU: the extra gpu)", "cpu")
 
 
 def _first(names: Iterable[str], open_one: Callable[[str], Backend]) -> Backend:

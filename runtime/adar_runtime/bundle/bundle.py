@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
-from adar_runtime.bundle import known_models, memory, onnx_guard, signature, small_graphs
-from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
 from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
 from adar_runtime.bundle.onnx_facts import metadata_of
+from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
-from adar_runtime.errors import AdarError, BundleError, GraphError, UsageError, reason, short
-from adar_runtime.files import read_bundle_file
+from adar_runtime.errors import AdarError, GraphError, UsageError, short
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.in_memory import as_graph
@@ -47,7 +46,8 @@ def load(
     """Open an exported bundle.
 
     Args:
-        path: Folder of the bundle.
+        path: Folder of the bundle, a file of `adar-deploy pack`, or "hf://owner/name", which is downloaded
+            from the Hugging Face hub.
         backend: A name from `adar_runtime.backends.BACKENDS`, or "auto" for the fastest one that works.
         threads: Threads of ONNX Runtime; one per core by default.
         rebuild: Rebuild TensorRT engines that do not fit, instead of raising an error.
@@ -68,7 +68,7 @@ def load(
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
     """
     return Bundle(
-        Path(path),
+        hub.fetch(path) if hub.is_address(path) else Path(path),
         backend,
         threads,
         rebuild=rebuild,
@@ -81,7 +81,7 @@ class Bundle(Predictor):
     """An exported model that runs any graph for any budget. `load` makes one and explains the arguments.
 
     Attributes:
-        path: Folder of the bundle.
+        path: Folder or packed file of the bundle.
         manifest: The bundle's description of itself.
         backend: What runs the models.
 
@@ -113,7 +113,10 @@ class Bundle(Predictor):
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
         self.backend: Backend = open_models(
-            backend, onnx_models, self.manifest, Settings(threads, path, rebuild, trusted)
+            backend,
+            onnx_models,
+            self.manifest,
+            Settings(threads, None if is_pack(path) else path, rebuild, trusted),
         )
         signature.check(self.manifest, self.backend.ports)
         self.small_graphs = SmallGraphs.of(self, known=made_here)
@@ -219,7 +222,7 @@ class Bundle(Predictor):
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
         names, ids = self.class_names(graph), graph.output_ids
-        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids)
+        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
         """Build the inputs of this bundle's models from a graph, for `backend.start`.
@@ -313,27 +316,3 @@ class Bundle(Predictor):
         check_same_encoding(self.manifest.feature_encoding, graph.feature_encoding)
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
-
-
-def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest and the ONNX files that it names, checked and not yet loaded."""
-    manifest = read_manifest(path)
-    models = {name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
-    if not allow_unknown_model:
-        known_models.check(manifest, models)
-    return manifest, models
-
-
-def read_manifest(path: Path) -> Manifest:
-    """The manifest of the bundle in this folder."""
-    file = path / manifests.FILE_NAME
-    try:
-        if not file.is_file():
-            raise BundleError(
-                f"not a bundle ({manifests.FILE_NAME} not found): make one with adar-deploy export"
-            )
-        manifest = Manifest.from_json(read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8"))
-        make_rule(manifest.exit)  # refuse an invalid rule before any work is done
-    except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
-        raise BundleError(f"{path}: {reason(error)}") from error
-    return manifest

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from adar_runtime import summaries
+from adar_runtime.bundle import metadata
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS, FeatureEncoding
 from adar_runtime.graph.smoothing import MAX_ROUNDS
@@ -29,6 +30,7 @@ CHECKSUM = "checksum"  # the key of the checksum in manifest.json
 LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
 LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
 LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
+OPTIONAL = (*metadata.FIELDS, "statistics")  # left out of manifest.json where a bundle has none
 LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
@@ -81,11 +83,20 @@ class Manifest:
     )  # order of convergence, and trials of the solvers
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    name: str | None = None  # this field and those below are None in bundles of older versions
+    version: str | None = None  # of the model, chosen by its author
+    created_at: str | None = None  # when the model was trained, in UTC
+    description: str | None = None
+    feature_schema: list[dict[str, Any]] | None = None  # kinds of the feature columns
+    statistics: dict[str, Any] | None = None  # of the training data; `evaluation.drift` checks and uses them
     sealed: bool = True  # the manifest has a checksum of itself; older ones have none
 
     def to_dict(self) -> dict[str, Any]:
         """The content of manifest.json."""
         fields = {"schema": SMOOTHING_SCHEMA if self.smoothing else SCHEMA} | asdict(self)
+        for name in OPTIONAL:
+            if fields[name] is None:
+                del fields[name]
         del fields["sealed"]
         if not self.smoothing:
             del fields["smoothing"]  # so that older versions read the bundle
@@ -100,7 +111,13 @@ class Manifest:
         return summaries.table("Manifest", summaries.manifest_facts(self))
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2) + "\n"
+        """The text of manifest.json. The statistics are one line: they are thousands of numbers."""
+        fields = self.to_dict()
+        statistics = fields.pop("statistics", None)
+        text = json.dumps(fields, indent=2)
+        if statistics is not None:
+            text = f'{text.removesuffix("}").rstrip()},\n  "statistics": {json.dumps(statistics)}\n}}'
+        return text + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
@@ -150,6 +167,8 @@ class Manifest:
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
             sealed=sealed,
+            statistics=None if raw.get("statistics") is None else _take(raw, "statistics", dict),
+            **metadata.read_metadata(raw),
         )
 
     @property
@@ -160,6 +179,11 @@ class Manifest:
         """
         order = self.convergence.get("order")
         return is_number(order) and not self.unit_step and LEAST_ORDER <= order < math.inf  # type: ignore
+
+    def file_names(self) -> list[str]:
+        """The names of all ONNX files, with the batched cell where there is one."""
+        files = [*self.onnx_models.values(), self.batched_cell]
+        return [file.file for file in files if file is not None]
 
     def onnx_file(self, name: str) -> OnnxFile:
         """The file of a model, or of the batched cell."""

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from adar_runtime.bundle import pack
 from adar_runtime.bundle.manifest import OnnxFile
 from adar_runtime.bundle.protobuf import fields, integers
 from adar_runtime.errors import BundleError, short
@@ -51,15 +52,12 @@ _REFUSED = {
 
 def read_onnx_file(folder: Path, expected: OnnxFile) -> bytes:
     """The content of an ONNX file, if it is the one that the manifest describes and safe to load."""
-    path = folder / expected.file
     name = str(folder / short(expected.file))
+    limit = min(expected.bytes, MAX_BYTES)
     try:
-        if not path.is_file():
-            raise BundleError("the bundle has no such file; export it again")
-        size = path.stat().st_size
-        if size != expected.bytes or size > MAX_BYTES:
-            raise BundleError(f"{size} bytes where the manifest says {short(expected.bytes)}")
-        content = read_bundle_file(path, expected.bytes)
+        content = (pack.read_member if pack.is_pack(folder) else _read)(folder, expected.file, limit)
+        if len(content) != expected.bytes:
+            raise BundleError(_sizes(len(content), expected.bytes))
     except BundleError as error:
         raise BundleError(f"{name}: {error}") from error
     except OSError as error:
@@ -68,6 +66,20 @@ def read_onnx_file(folder: Path, expected: OnnxFile) -> bytes:
         raise BundleError(f"{name} was changed after it was exported: its sha256 is not the manifest's")
     check(name, content)
     return content
+
+
+def _read(folder: Path, file: str, limit: int) -> bytes:
+    path = folder / file
+    if not path.is_file():
+        raise BundleError("the bundle has no such file; export it again")
+    size = path.stat().st_size
+    if size > limit:
+        raise BundleError(_sizes(size, limit))
+    return read_bundle_file(path, limit)
+
+
+def _sizes(found: int, expected: int) -> str:
+    return f"{found} bytes where the manifest says {short(expected)}"
 
 
 def check(name: str, content: bytes) -> None:

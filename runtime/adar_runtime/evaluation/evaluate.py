@@ -64,8 +64,12 @@ class Evaluation:
 
     def better_for_free(self) -> dict[str, float]:
         """The training-free baselines that score no worse than the model at its largest budget's exit."""
-        reached = max(self.budgets(), key=lambda row: row["budget"])["at_exit"]
-        return {name: value for name, value in self.free.items() if value >= reached}
+        return {name: value for name, value in self.free.items() if value >= self.reached}
+
+    @property
+    def reached(self) -> float:
+        """The metric at the exit of the largest budget."""
+        return float(max(self.budgets(), key=lambda row: row["budget"])["at_exit"])
 
     def __repr__(self) -> str:
         return summaries.line("Evaluation", summaries.evaluation_facts(self))

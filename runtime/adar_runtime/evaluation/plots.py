@@ -14,26 +14,31 @@ from adar_runtime.evaluation.curves import Curve
 from adar_runtime.files import write_file
 from adar_runtime.loop.result import Result
 
+# The colours of adar_deploy/report/charts.css; a test compares them.
+TONES = ("#2a6fd0", "#d9622b", "#1a9a6c", "#8a56c9", "#b58900")
+NEAR, FAR = "#0d3f8f", "#9cc3f5"  # of ordered lines, such as budgets: the largest and the smallest
+INK, SOFT, RULE = "#16191d", "#5b6470", "#dfe3e8"
 SHIFT = 0.02  # horizontal shift from one side of a comparison to the next, as a fraction of the size
 
 
 def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
     """Training loss by epoch, and the validation metric for the epochs that measured it."""
     figure, axes = _axes("epoch", "training loss (log scale)")
-    axes.plot([row["epoch"] for row in history], [row["loss"] for row in history], color="tab:gray", lw=1)
+    axes.plot([row["epoch"] for row in history], [row["loss"] for row in history], color=TONES[1], lw=1.5)
     axes.set_yscale("log")
     measured = [row for row in history if row.get("val") is not None]
     right = axes.twinx()
-    right.plot([row["epoch"] for row in measured], [100 * row["val"] for row in measured], color="tab:blue")
-    right.set_ylabel(f"validation {metric} (%)", color="tab:blue")
+    _style(right, grid=False)
+    right.plot([row["epoch"] for row in measured], [100 * row["val"] for row in measured], color=TONES[0])
+    right.set_ylabel(f"validation {metric} (%)", color=TONES[0])
     save_figure(figure, path)
 
 
-def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> None:
-    """Metric and alignment against t: one line per budget, with a mark at the peak of the alignment."""
+def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric: str, path: Path) -> None:
+    """Metric and alignment against t: one line per budget, with a ring at the exit step."""
     figure, (top, bottom) = _stacked()
-    for index, curve in enumerate(curves):
-        colour = f"C{index % 10}"
+    for index, (curve, step) in enumerate(zip(curves, exits, strict=True)):
+        colour = _shade(index / max(1, len(curves) - 1))
         top.plot(
             curve.times,
             [100 * value for value in curve.metric(part)],
@@ -41,12 +46,11 @@ def plot_curves(curves: Sequence[Curve], part: str, metric: str, path: Path) -> 
             label=f"budget {curve.budget}",
         )
         bottom.plot(curve.times, curve.alignment, color=colour)
-        peak = curve.alignment.index(max(curve.alignment))
-        bottom.plot(curve.times[peak], curve.alignment[peak], "o", color=colour, ms=4)
-        top.plot(curve.times[peak], 100 * curve.metric(part)[peak], "o", color=colour, ms=4)
+        _ring(bottom, curve.times[step], curve.alignment[step], colour)
+        _ring(top, curve.times[step], 100 * curve.metric(part)[step], colour)
     top.set_ylabel(f"{part} {metric} (%)")
-    top.legend(fontsize=8, ncols=2)
-    bottom.set_ylabel("alignment (● = peak)")
+    top.legend(fontsize=8, ncols=2, frameon=False, labelcolor=SOFT)
+    bottom.set_ylabel("alignment (○ = exit step)")
     bottom.set_xlabel("time t = step / budget")
     save_figure(figure, path)
 
@@ -55,14 +59,15 @@ def draw_run(result: Result) -> Any:
     """Alignment against t, with a mark at the time of the predictions."""
     figure, axes = _axes("time t", "alignment")
     points = sorted(zip(result.times, result.alignment, strict=True))
-    axes.plot(*zip(*points, strict=True), color="tab:blue", lw=1.5, marker="." if len(points) < 64 else None)
-    axes.axvline(result.best_time, color="tab:orange", ls="--", lw=1)
-    axes.plot(result.best_time, result.alignment[result.best_step], "o", color="tab:orange")
+    axes.plot(*zip(*points, strict=True), color=TONES[0], lw=2, marker="." if len(points) < 64 else None)
+    axes.axvline(result.best_time, color=SOFT, ls=(0, (3, 4)), lw=1)
+    _ring(axes, result.best_time, result.alignment[result.best_step], TONES[0])
     calls = f"{result.cell_calls} cell calls, budget {result.budget}"
     axes.set_title(
         f"predictions from t = {result.best_time:.3g} ({calls})\nstop reason: {result.stop_reason.value}",
         fontsize=9,
         loc="left",
+        color=INK,
     )
     return figure
 
@@ -100,8 +105,8 @@ def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
     ):
         spreads = [np.quantile(getattr(one, seconds), [0.1, 0.5, 0.9]) * 1e3 for one in timings]
         for index, (low, middle, high) in enumerate(spreads):
-            axes.barh(index, middle, color=f"C{index % 10}", height=0.6)
-            axes.plot([low, high], [index, index], color="black", lw=1)
+            axes.barh(index, middle, color=TONES[index % len(TONES)], height=0.6)
+            axes.plot([low, high], [index, index], color=INK, lw=1)
             axes.annotate(f" {middle:.3g}", (high, index), va="center", fontsize=8)
         axes.set_xlabel(f"milliseconds per {what} (median, 10th to 90th percentile)", fontsize=8)
         axes.margins(x=0.15)
@@ -116,7 +121,7 @@ def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
 def _draw_side(
     axes: Any, timings: Sequence[Timing], size: str, seconds: str, index: int, shift: float
 ) -> None:
-    colour, marker = f"C{index % 10}", "s" if timings[0].side.backend == PYTORCH else "o"
+    colour, marker = TONES[index % len(TONES)], "s" if timings[0].side.backend == PYTORCH else "o"
     degrees = sorted({round(one.case.edges / one.case.nodes) for one in timings})
     for degree in degrees:
         line = [one for one in timings if round(one.case.edges / one.case.nodes) == degree]
@@ -138,7 +143,7 @@ def _log_axes(axes: Any, sizes: Sequence[int]) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.grid(alpha=0.3, lw=0.5)
+    _style(axes)
 
 
 def check_drawable(path: Path) -> None:
@@ -158,12 +163,40 @@ def _axes(x: str, y: str) -> tuple[Any, Any]:
     axes = figure.subplots()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    _style(axes)
     return figure, axes
 
 
 def _stacked() -> tuple[Any, Any]:
     figure = _figure(6.4, 5.6)
-    return figure, figure.subplots(2, 1, sharex=True)
+    both = figure.subplots(2, 1, sharex=True)
+    for axes in both:
+        _style(axes)
+    return figure, both
+
+
+def _style(axes: Any, *, grid: bool = True) -> None:
+    """The style of the report: horizontal grid lines, no frame, soft labels."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(SOFT)
+    axes.tick_params(colors=SOFT, labelsize=8, left=False, right=False)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=SOFT, fontsize=9)
+    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(axis="y", color=RULE, lw=0.8)
+
+
+def _ring(axes: Any, x: float, y: float, colour: Any) -> None:
+    """A mark at the exit, as in the report."""
+    axes.plot(x, y, "o", mfc="white", mec=colour, mew=2, ms=7, zorder=3, clip_on=False)
+
+
+def _shade(share: float) -> tuple[float, ...]:
+    """A colour between FAR (0) and NEAR (1)."""
+    ends = [[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in (FAR, NEAR)]
+    return tuple(far + share * (near - far) for far, near in zip(*ends, strict=True))
 
 
 def _figure(width: float, height: float) -> Any:

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import BundleError
+from adar_runtime.evaluation.graph_profile import profile
 from adar_runtime.graph import GRAPH, PARTS, Graph, Mask, SparseRows
 from adar_runtime.loop.registry import is_count
 
 KEY = "fingerprint"  # of the record in the manifest's `training`, and in a run's config.json
+STATISTICS = "statistics"  # in the record of a run; a bundle keeps them beside the fingerprint
 VERSION = 1
 SAMPLED = 1024  # hashes of trained outputs in the sample
 DISTINCT = 0.95  # least share of distinct hashes for a sample: of others, new graphs would match by chance
@@ -35,7 +37,12 @@ def describe(graphs: Sequence[Graph], split: int) -> dict[str, Any]:
     entries = [_entry(graph, split) for graph in graphs]
     if sum(len(entry["split"]) + 64 for entry in entries) > MAX_TEXT:
         entries = []
-    return {"version": VERSION, "graphs": entries, "sample": _sample(graphs, split)}
+    return {
+        "version": VERSION,
+        "graphs": entries,
+        "sample": _sample(graphs, split),
+        STATISTICS: profile(graphs, split),
+    }
 
 
 def _entry(graph: Graph, split: int) -> dict[str, Any]:

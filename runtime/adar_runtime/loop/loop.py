@@ -15,7 +15,7 @@ import numpy as np
 from adar_runtime.backends import Lookahead, Recurrence
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, UsageError, short
-from adar_runtime.graph import Floats, Ids
+from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.schedule import shared_step_code, time_at
@@ -111,6 +111,7 @@ class Loop:
         prepared: Seconds spent on preparing the graph.
         class_names: Names of the classes, as far as they are known.
         ids: Ids of the outputs, if the graph has ids.
+        graph: The graph, which the result compares with the training data.
         calls: Cell calls made so far.
 
     Examples:
@@ -130,6 +131,7 @@ class Loop:
     prepared: float = 0.0
     class_names: Sequence[str] | None = None
     ids: Ids | None = None
+    graph: Graph | None = None
     _trace: "array[float]" = field(default_factory=lambda: array("d"), init=False)  # alignment of each state
     _times: "array[float]" = field(default_factory=lambda: array("d"), init=False)
     _best: int | None = field(default=None, init=False)  # index of the kept state
@@ -345,4 +347,5 @@ class Loop:
             regression=self.manifest.regression,
             class_names=tuple(fill_names(self.class_names, scores.shape[1])) if self.class_names else None,
             ids=self.ids,
+            compared=None if self.graph is None else (self.manifest, self.graph),
         )

@@ -1,16 +1,21 @@
 """The answer for one graph."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adar_runtime import summaries
 from adar_runtime.errors import UsageError, import_package
-from adar_runtime.graph import Floats, Ids, Integers
+from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.loop.stopping import StopReason
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.drift import Drift
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +37,7 @@ class Result:
         class_names: Name of each class [c], from the model or from a graph that describes its classes.
         ids: Ids of the nodes [k] or of the pairs [2, k], from the graph; None if it has no ids.
         outputs: Which outputs of the graph the scores are for [k]; None for all of them, in order.
+        compared: The manifest and the graph that `drift` compares; None for a result without them.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -51,6 +57,20 @@ class Result:
     class_names: tuple[str, ...] | None = None
     ids: Ids | None = None
     outputs: Integers | None = None
+    compared: "tuple[Manifest, Graph] | None" = field(default=None, repr=False)
+
+    @cached_property
+    def drift(self) -> "Drift | None":
+        """How the graph differs from the training data; None if the bundle has no statistics of them.
+
+        Computed when it is first read: reading 10,000 nodes takes milliseconds.
+
+        Raises:
+            BundleError: The statistics in the bundle are damaged.
+        """
+        from adar_runtime.evaluation.drift import compare
+
+        return None if self.compared is None else compare(*self.compared, self)
 
     @property
     def seconds(self) -> float:

@@ -1,0 +1,224 @@
+"""`README.md` of a bundle: a model card in the format of the Hugging Face hub, made from the manifest."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.errors import ExportError, reason
+from adar_runtime.graph import NODE, PARTS
+
+TITLES = {"roc_auc": "ROC-AUC", "accuracy": "accuracy", "r2": "R²"}
+MOST_NAMES = 50  # class names and groups of columns that the card lists
+
+
+def model_card(manifest: Manifest) -> str:
+    """Return the text of the card: a YAML header for the hub, and sections for people.
+
+    Args:
+        manifest: The complete manifest, with the measurements of the export.
+
+    Returns:
+        Markdown text. The same manifest gives the same text.
+
+    Raises:
+        ExportError: If the run's metrics are damaged: the manifest contains them as they are.
+    """
+    try:
+        return _card(manifest)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ExportError(
+            f"the run's metrics cannot be shown in a model card ({reason(error)}): train again"
+        ) from error
+
+
+def _card(manifest: Manifest) -> str:
+    sections = [
+        f"# {_plain(manifest.name)}",
+        _plain(manifest.description, lines=True),
+        _facts(manifest),
+        _metrics(manifest),
+        _exit(manifest),
+        _inputs(manifest),
+        _limits(manifest),
+        _how_to_run(manifest),
+    ]
+    return f"---\n{_header(manifest)}---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
+
+
+def task_of(manifest: Manifest) -> str:
+    """Return the task in the words of the hub, such as "node-classification"."""
+    unit = {"node": "node", "edge": "link", "graph": "graph"}[manifest.level]
+    return f"{unit}-{'regression' if manifest.regression else 'classification'}"
+
+
+def describe_model(manifest: Manifest) -> str:
+    """Return the description of a model whose author gave none."""
+    what = "numbers" if manifest.regression else "classes"
+    count = "described" if manifest.targets is None else f"{manifest.targets:,}"
+    data = ", ".join(map(str, manifest.training.get("data", []))) or "unknown data"
+    return (
+        f"AdaR, a recurrent graph model that predicts {count} {what} for each {manifest.level}, "
+        f"trained on {data}."
+    )
+
+
+def _header(manifest: Manifest) -> str:
+    """Return the YAML header. A JSON text is valid YAML, so names need no other quotes."""
+    task = task_of(manifest)
+    lines = ["library_name: adar-deploy", "pipeline_tag: graph-ml", "tags:"]
+    lines += [f"- {tag}" for tag in ("adar", "graph-ml", "onnx", task)]
+    scores = _scores(manifest.training)
+    if scores:
+        data = ", ".join(map(str, manifest.training.get("data", []))) or "unknown"
+        kind = manifest.training.get("metric", "metric")
+        lines += ["model-index:", f"- name: {_quoted(manifest.name)}", "  results:"]
+        lines += ["  - task:", "      type: graph-ml", f"      name: {_quoted(task.replace('-', ' '))}"]
+        lines += [
+            "    dataset:",
+            f"      name: {_quoted(data)}",
+            f"      type: {_quoted(data)}",
+            "    metrics:",
+        ]
+        for part, value in scores.items():
+            lines += [f"    - type: {_quoted(kind)}", f"      value: {value:.6g}"]
+            lines += [f"      name: {_quoted(f'{TITLES.get(kind, kind)}, {part}')}"]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(manifest: Manifest) -> str:
+    size = sum(file.bytes for file in manifest.onnx_models.values()) / 1e6
+    rows = {
+        "version": manifest.version,
+        "created": manifest.created_at,
+        "task": task_of(manifest),
+        "opset, precision": f"{manifest.opset}, {manifest.precision}",
+        "size": f"{size:.1f} MB",
+        "width, proxies": f"{manifest.hidden}, {manifest.proxies}",
+        "trained on": ", ".join(map(str, manifest.training.get("data", []))) or "unknown data",
+        "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
+    }
+    return _table(["", ""], rows.items())
+
+
+def _metrics(manifest: Manifest) -> str:
+    training = manifest.training
+    scores = _scores(training)
+    if not scores:
+        return ""
+    kind = training.get("metric", "metric")
+    intervals = training.get("intervals", {})
+    rows = [(part, f"{value:.4f}", *_interval(intervals.get(part))) for part, value in scores.items()]
+    text = f"## Metrics\n\n{_table(['part', TITLES.get(kind, kind), '95 % interval', 'labels'], rows)}"
+    budgets = training.get("budgets", {})
+    if budgets:
+        parts = [part for part in PARTS if any(part in row for row in budgets.values())]
+        counted = [(budget, *(_number(row.get(part)) for part in parts)) for budget, row in budgets.items()]
+        text += (
+            "\n\nA budget is the number of Euler steps. The same model runs with every budget; the exit was "
+            f"the model's own.\n\n{_table(['budget', *parts], counted)}"
+        )
+    return text
+
+
+def _exit(manifest: Manifest) -> str:
+    settings = {name: value for name, value in manifest.exit.items() if name != "rule"}
+    rule = ", ".join(
+        [f"`{manifest.exit.get('rule')}`", *(f"{name} {value}" for name, value in settings.items())]
+    )
+    text = f"## Exit\n\nStop rule: {rule}."
+    if "exit_reason" in manifest.training:
+        text += f" Chosen on validation labels: {_plain(manifest.training['exit_reason'])}."
+    calls = manifest.convergence.get("calls", {})
+    if calls:
+        needed = ", ".join(f"{solver} {count}" for solver, count in calls.items())
+        text += f" Cell calls needed to match {manifest.convergence['reference']} Euler steps: {needed}."
+    return text
+
+
+def _inputs(manifest: Manifest) -> str:
+    lines = [f"A graph with {manifest.features:,} features per node."]
+    if manifest.level != NODE:
+        lines.append(
+            "Each prediction is for a pair of nodes."
+            if manifest.level == "edge"
+            else "One prediction per graph."
+        )
+    if manifest.targets is None:
+        lines.append("The graph describes its classes (`target_x`).")
+    text = f"## Inputs and outputs\n\n{' '.join(lines)}"
+    groups = manifest.feature_schema or []
+    rows = [(_columns(group["columns"]), group["type"]) for group in groups[:MOST_NAMES]]
+    if rows:
+        text += f"\n\n{_table(['feature columns', 'type'], rows)}{_more(len(groups))}"
+    names = manifest.class_names or ()
+    if names:
+        text += f"\n\nClasses: {', '.join(map(_plain, names[:MOST_NAMES]))}.{_more(len(names))}"
+    return text
+
+
+def _limits(manifest: Manifest) -> str:
+    parity = manifest.parity
+    lines = [
+        f"- The exported models agree with PyTorch to {parity['needed']:.1e} (allowed "
+        f"{parity['tolerance']:.0e}), relative to the largest entry of each state.",
+        "- The metrics hold for graphs like the training data. `adar-deploy drift` compares a graph with it.",
+        "- Nodes receive messages along incoming edges only: give both directions of an undirected graph.",
+    ]
+    if not manifest.behaves_like_ode:
+        lines.append("- Only Euler's method: the cell does not behave like an ODE.")
+    return "## Limits\n\n" + "\n".join(lines)
+
+
+def _how_to_run(manifest: Manifest) -> str:
+    unknown = ", allow_unknown_model=True" if manifest.aggregation == "edges" else ""
+    return (
+        "## How to run\n\n"
+        "```sh\npip install 'adar-deploy[cpu]'\n"
+        "adar-deploy run graph.npz --bundle . --output predictions.csv\n```\n\n"
+        "```python\nimport adar_runtime\n\n"
+        f'bundle = adar_runtime.load("."{unknown})\n'
+        'result = bundle.run(adar_runtime.read_graph("graph.npz"), budget=300)\n'
+        "result.predictions\n```"
+    )
+
+
+def _scores(training: Mapping[str, Any]) -> dict[str, float]:
+    return {part: training[part] for part in PARTS[::-1] if isinstance(training.get(part), float)}
+
+
+def _interval(found: Mapping[str, Any] | None) -> tuple[str, str]:
+    if not found:
+        return "", ""
+    low, high = found["interval"]
+    return f"{low:.4f} to {high:.4f}", f"{found['count']:,}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _columns(bounds: Sequence[int]) -> str:
+    first, last = bounds
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def _more(count: int) -> str:
+    return f" And {count - MOST_NAMES:,} more." if count > MOST_NAMES else ""
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [columns, ["---"] * len(columns), *([_plain(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _plain(value: object, *, lines: bool = False) -> str:
+    """Return text that Markdown does not read as markup: names come from the user's data."""
+    text = str(value) if lines else " ".join(str(value).split())
+    for letter in "\\`*[]<>|":
+        text = text.replace(letter, f"\\{letter}")
+    return text
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)

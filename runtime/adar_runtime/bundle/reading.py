@@ -1,0 +1,99 @@
+"""Read and check the files of a bundle, from its folder or from a pack."""
+
+from pathlib import Path
+
+from adar_runtime.bundle import known_models, onnx_guard, pack, run_files
+from adar_runtime.bundle import manifest as manifests
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.errors import BundleError, UsageError, reason
+from adar_runtime.files import new_folder, read_bundle_file, write_file
+from adar_runtime.loop.stopping import make_rule
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether this is meant as a bundle: a folder with a manifest, or a file."""
+    return pack.is_pack(path) or (path / manifests.FILE_NAME).is_file()
+
+
+def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest and the ONNX files that it names, checked and not yet loaded."""
+    manifest = read_manifest(path)
+    models = {name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
+    if not allow_unknown_model:
+        known_models.check(manifest, models)
+    return manifest, models
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the bundle in this folder or pack."""
+    try:
+        manifest = Manifest.from_json(_manifest_text(path))
+        make_rule(manifest.exit)  # refuse an invalid rule before any work is done
+    except (OSError, UnicodeDecodeError, BundleError, UsageError) as error:
+        raise BundleError(f"{path}: {reason(error)}") from error
+    return manifest
+
+
+def _manifest_text(path: Path) -> str:
+    if pack.is_pack(path):
+        return pack.read_member(path, manifests.FILE_NAME, manifests.MAX_BYTES).decode("utf-8")
+    file = path / manifests.FILE_NAME
+    if not file.is_file():
+        if (path / run_files.CONFIG).is_file() and (path / run_files.WEIGHTS).is_file():
+            raise BundleError(f"this is a training run; export it: adar-deploy export {path} --out bundle")
+        raise BundleError(f"not a bundle ({manifests.FILE_NAME} not found): make one with adar-deploy export")
+    return read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8")
+
+
+def pack_bundle(folder: Path, out: Path) -> list[str]:
+    """Write the bundle in a folder as one file. Equal bundles give equal files.
+
+    Args:
+        folder: The bundle. Its engines are left out.
+        out: The file to write.
+
+    Returns:
+        The names of the packed files.
+
+    Raises:
+        BundleError: The folder is not a bundle, or its files were changed or are unsafe.
+        UsageError: The folder contains other files, or the file cannot be written.
+    """
+    pack.require_folder(folder, "packing")
+    manifest, _ = read_bundle(folder, allow_unknown_model=True)  # pack nothing that cannot be loaded
+    files = pack.files_of(folder, manifest)
+    write_file(out, pack.encode(files))
+    return list(files)
+
+
+def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str]:
+    """Write the files of a pack into a folder, after all of them were checked.
+
+    Args:
+        path: A file of `pack_bundle`.
+        out: The folder to write.
+        overwrite: Replace the bundle in this folder.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        BundleError: The file is not a pack, or the bundle in it cannot be loaded.
+        UsageError: The folder exists, or cannot be written.
+    """
+    if not pack.is_pack(path):
+        raise BundleError(f"{path}: not a packed bundle: give a file of adar-deploy pack")
+    if (out / manifests.FILE_NAME).is_file() and not overwrite:
+        raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
+    manifest, _ = read_bundle(path, allow_unknown_model=True)
+    known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
+    try:
+        files = pack.read_members(path)
+    except (OSError, BundleError) as error:
+        raise BundleError(f"{path}: {reason(error)}") from error
+    for name in sorted(set(files) - known):
+        raise BundleError(f"{path}: the pack contains {name}, which its manifest does not name")
+    with new_folder(out, marker=manifests.FILE_NAME) as folder:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    return list(files)

@@ -1,0 +1,67 @@
+"""`pack` and `unpack`, and the commands that open a pack as it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adar_runtime import Graph, write_graph
+
+
+@pytest.fixture
+def packed(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> Path:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, err = adar("pack", bundle_folder, "-o", "board.adar", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["files"][0] == "manifest.json"
+    return tmp_path / "board.adar"
+
+
+def test_commands_open_a_pack(adar, packed: Path, bundle_folder: Path) -> None:
+    def steps(bundle: Path) -> object:
+        code, out, err = adar("run", "board.npz", "--bundle", bundle, "--max-steps", 5, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)["alignment"]
+
+    assert steps(packed) == steps(bundle_folder)
+    code, out, _ = adar("inspect", packed, "--json")
+    assert code == 0
+    assert json.loads(out)["manifest"] == json.loads((bundle_folder / "manifest.json").read_text())
+    assert adar("evaluate", packed, "board.npz", "--budgets", "3")[0] == 0
+    assert adar("report", packed, "board.npz", "--budgets", "3")[0] == 0
+
+
+def test_commands_that_write_into_a_bundle_need_a_folder(adar, packed: Path) -> None:
+    for command in (
+        ["build", packed],
+        ["sign", packed, "--private-key", "k"],
+        ["verify", packed, "--public-key", "k"],
+    ):
+        code, _, err = adar(*command)
+        assert code == 2
+        assert f"adar-deploy unpack {packed}" in " ".join(err.split())
+
+
+@pytest.mark.usefixtures("packed")
+def test_unpack(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    code, out, _ = adar("unpack", "board.adar")
+    assert code == 0
+    assert "next: adar-deploy run GRAPH --bundle board" in out
+    assert (tmp_path / "board" / "cell.onnx").read_bytes() == (bundle_folder / "cell.onnx").read_bytes()
+    assert adar("unpack", "board.adar")[0] == 2
+    assert adar("unpack", "board.adar", "--overwrite")[0] == 0
+
+
+def test_nothing_is_replaced_without_being_asked(adar, packed: Path, bundle_folder: Path) -> None:
+    code, _, err = adar("pack", bundle_folder, "-o", packed)
+    assert code == 2
+    assert "--overwrite" in err
+    assert adar("pack", bundle_folder, "-o", packed, "--overwrite")[0] == 0
+    assert "a .adar file" in adar("pack", bundle_folder, "-o", "board.zip")[2]
+
+
+@pytest.mark.usefixtures("packed")
+def test_a_run_in_place_of_a_bundle(adar, run_folder: Path) -> None:
+    code, _, err = adar("run", "board.npz", "--bundle", run_folder)
+    assert code == 2
+    assert f"this is a training run; export it: adar-deploy export {run_folder}" in err
