@@ -19,7 +19,8 @@ from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.in_memory import as_graph
 from adar_runtime.graph.labels import split_trained_on
-from adar_runtime.loop.loop import Loop, check_budget
+from adar_runtime.loop.checks import check_budget
+from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.prefetch import prefetch
 from adar_runtime.loop.registry import find, is_count
 from adar_runtime.loop.result import Result

@@ -5,7 +5,7 @@ from typing import Any
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import UsageError, short
-from adar_runtime.loop.loop import check_kind
+from adar_runtime.loop.checks import check_kind
 from adar_runtime.loop.registry import find, settings_of
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS, Solver, make_solver
 

@@ -14,15 +14,14 @@ import numpy as np
 
 from adar_runtime.backends import Lookahead, Recurrence
 from adar_runtime.bundle.manifest import Manifest
-from adar_runtime.errors import DivergedError, UsageError, short
+from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
+from adar_runtime.loop.checks import check_budget, check_kind
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.schedule import shared_step_code, time_at
 from adar_runtime.loop.solvers import Motion, Move, Moves, Solver
 from adar_runtime.loop.stopping import Observation, StopReason, StopRule
-
-MAX_BUDGET = 2**53  # above it, s / S and (s + 1) / S are the same float
 
 
 @dataclass(frozen=True)
@@ -76,22 +75,6 @@ class Step:
         if self._loop.calls != self._calls:
             raise UsageError(f"step {self.index} is past: read its scores or state before the loop continues")
         return self._loop.recurrence
-
-
-def check_budget(budget: int) -> None:
-    """Raise a UsageError for a budget that is not a whole number from 1 to MAX_BUDGET."""
-    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
-        raise UsageError(f"the budget is {short(repr(budget))}: choose a whole number of steps")
-    if budget < 1:
-        raise UsageError(f"the budget is {budget}: choose at least 1 step")
-    if budget > MAX_BUDGET:
-        raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
-
-
-def check_kind(name: str, value: object, kind: type, wanted: str) -> None:
-    """Refuse a name, a class or a number in place of an object: it would fail later, less clearly."""
-    if isinstance(value, type) or not isinstance(value, kind):
-        raise UsageError(f"{name} is {short(repr(value))}: give {wanted}")
 
 
 @dataclass

@@ -1,0 +1,23 @@
+"""Checks of what a caller gives to a run."""
+
+import numpy as np
+
+from adar_runtime.errors import UsageError, short
+
+MAX_BUDGET = 2**53  # above it, s / S and (s + 1) / S are the same float
+
+
+def check_budget(budget: int) -> None:
+    """Raise a UsageError for a budget that is not a whole number from 1 to MAX_BUDGET."""
+    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
+        raise UsageError(f"the budget is {short(repr(budget))}: choose a whole number of steps")
+    if budget < 1:
+        raise UsageError(f"the budget is {budget}: choose at least 1 step")
+    if budget > MAX_BUDGET:
+        raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
+
+
+def check_kind(name: str, value: object, kind: type, wanted: str) -> None:
+    """Refuse a name, a class or a number in place of an object: it would fail later, less clearly."""
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise UsageError(f"{name} is {short(repr(value))}: give {wanted}")
