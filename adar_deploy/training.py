@@ -213,10 +213,11 @@ def run_training(
     from adar_train.runs import free_name
     from adar_train.search import (
         FEWEST_EPOCHS,
+        ROUND,
         candidates,
         challenger,
         is_wide,
-        round_epochs,
+        last_round,
         search_epochs,
         settings_line,
     )
@@ -304,7 +305,7 @@ def run_training(
         search = False
     choices = choices[:1] if search is False else choices
     rival = challenger(graphs[0], given_settings) if len(choices) > 1 else {}
-    searching = search_epochs(len(choices), round_epochs(graphs[0]), challenged=bool(rival))
+    searching = search_epochs(len(choices), ROUND, last_round(graphs[0]) if rival else 0)
     with (
         distributed.process_group(distributed.choose_device(device)),
         Bar("train", searching + job.training.epochs, shown=first and not quiet) as bar,

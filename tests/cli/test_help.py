@@ -18,7 +18,7 @@ from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig, TrainConfig
 from adar_train.baselines import BASELINES
 from adar_train.config import PRESETS, preset
-from adar_train.search import NARROW, SLOWER, WIDE
+from adar_train.search import NARROW, SLOWER, STRONGER, WIDE
 from tests.bundles import edit
 
 GROUP = typer.main.get_command(app)
@@ -134,7 +134,7 @@ def test_train_shows_the_defaults_of_both_kinds_of_training() -> None:
     )
     assert shown["lr"] == f"{narrow.lr}, or {SLOWER['lr']} if the search prefers it"
     assert narrow.lr == wide.lr == zero_shot.lr
-    searched = {name for one in NARROW + WIDE for name in one}
+    searched = {name for one in [*NARROW, *WIDE, STRONGER] for name in one}
     for name in ("weight_decay", "label_smoothing", "train_steps", "dropout", "input_dropout", "smoothing"):
         assert name in searched
         assert shown[name].startswith("searched"), name

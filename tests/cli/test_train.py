@@ -25,6 +25,7 @@ def short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.usefixtures("short_calibration")
 def test_folders_of_graphs_are_trained_on_and_evaluated(adar, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for index in range(20):
@@ -59,6 +60,7 @@ def test_help_names_every_generated_graph(adar) -> None:
     assert all(name in out for name in FAMILIES)
 
 
+@pytest.mark.usefixtures("short_calibration")
 def test_test_nodes_are_kept_from_training(adar, tmp_path: Path) -> None:
     graph = random_graph(60, 150)
     kept = np.arange(60) < 20

@@ -194,8 +194,9 @@ def test_candidates_leave_given_settings_alone() -> None:
         {"dropout": 0.2},
         {"dropout": 0.3},
     ]
-    assert challenger(BOARD) == challenger(words, {"lr": 0.1}) == {}
-    for one in [*WIDE, *NARROW, challenger(words)]:
+    assert challenger(words, {"lr": 0.1}) == {}
+    assert challenger(BOARD, {"dropout": 0.1, "train_steps": 3}) == {"label_smoothing": 0.1}
+    for one in [*WIDE, *NARROW, challenger(words), challenger(BOARD)]:
         assert set(one) <= {*asdict(TrainConfig()), *asdict(ModelConfig(1, 2))}
 
 
@@ -250,22 +251,22 @@ def test_the_epochs_of_a_search() -> None:
     assert counts == {count: search_epochs(count, 3) for count in counts}
 
 
-@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.5, False), (0.4, False), (None, False)])
-def test_a_challenger_of_the_winner_trains_as_long_and_wins_if_it_is_better(
+@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.499, True), (0.4, False), (None, False)])
+def test_a_challenger_trains_as_long_as_the_winner_and_wins_unless_it_is_behind(
     score: float | None, better: bool
 ) -> None:
     made = [Fake(0.5) for _ in range(6)]
     winner, _ = halve([{"seed": i} for i in range(6)], lambda one: made[one["seed"]], 3)
     rival, dropped = Fake(score), []
     best, other = challenge(
-        winner, {"lr": 1e-3}, lambda _: rival, 3, on_drop=lambda one, _: dropped.append(one)
+        winner, {"lr": 1e-3}, lambda _: rival, 12, on_drop=lambda one, _: dropped.append(one)
     )
     assert best[1] is (rival if better else winner[1])
     assert other.settings == (winner[0] if better else winner[0] | {"lr": 1e-3})
     assert dropped == ([other.settings] if score is None else [])
     if score is not None:
         epochs = sum(len(one.history) for one in (*made, rival))
-        assert epochs == search_epochs(6, 3, challenged=True)
+        assert epochs == search_epochs(6, 3, 12)
         assert len(rival.history) == len(winner[1].history) == 12
 
 
@@ -278,7 +279,7 @@ def test_the_standard_error_of_a_share() -> None:
 def test_a_search_is_part_of_a_training_and_its_cost_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adar_train.job.round_epochs", lambda _: 2)
+    monkeypatch.setattr("adar_train.job.ROUND", 2)
     choices = [{"dropout": 0.9}, {"dropout": 0.0}, {"dropout": 0.1, "weight_decay": 1e-3}]
     sizes = model_config([BOARD], hidden=8, proxies=2)
     job = Job(["board"], [BOARD], sizes, SHORT, tmp_path / "run")
@@ -298,7 +299,7 @@ def test_a_search_is_part_of_a_training_and_its_cost_is_reported(
 
 
 def test_a_resumed_search_keeps_its_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adar_train.job.round_epochs", lambda _: 1)
+    monkeypatch.setattr("adar_train.job.ROUND", 1)
     job = Job(["board"], [BOARD], model_config([BOARD], hidden=8, proxies=2), SHORT, tmp_path / "run")
     choices = [{"dropout": 0.9}, {"dropout": 0.0}]
     whole = replace(job, out=tmp_path / "whole").run("cpu", choices=choices)

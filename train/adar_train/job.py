@@ -21,12 +21,13 @@ from adar_train.fit import build
 from adar_train.model import Model
 from adar_train.runs import check_free, finished_metrics, public_name, save_run
 from adar_train.search import (
+    ROUND,
     OnDrop,
     OnEpoch,
     Settings,
     challenge,
     halve,
-    round_epochs,
+    last_round,
     settings_line,
     tried,
 )
@@ -135,10 +136,9 @@ class Job:
             tensors[:] = trainer.tensors
             return trainer
 
-        epochs = round_epochs(self.graphs[0])
-        best, others = halve(choices, make, epochs, on_search, on_drop)
+        best, others = halve(choices, make, ROUND, on_search, on_drop)
         if challenger:
-            best, other = challenge(best, challenger, make, epochs, on_search, on_drop)
+            best, other = challenge(best, challenger, make, last_round(self.graphs[0]), on_search, on_drop)
             others = [other, *others]
         settings, trainer = best
         trainer.search = [asdict(one) for one in (tried(settings, trainer), *others)]

@@ -24,8 +24,8 @@ OnEpoch = Callable[[Settings, Epoch], None]
 OnDrop = Callable[[Settings, DivergedError], None]
 
 WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
-ROUND = {True: 20, False: 40}  # epochs of a round, with wide features or not: few columns are learned later
-LONG = 4  # rounds that the winner and its challenger have trained for when they are compared
+ROUND = 40  # epochs of a round; after 20, settings that learn fast are ahead of better ones
+LAST_ROUND = {True: 80, False: 160}  # epochs of winner and challenger, with wide features or not
 FEWEST_EPOCHS = 100  # of a training with a search: with fewer epochs, a search would be most of the work
 MARGIN = 0.25  # standard errors; two models are validated on the same outputs, so their scores differ by less
 
@@ -39,11 +39,12 @@ WIDE: list[Settings] = [  # many columns and few labels
 ]
 NARROW: list[Settings] = [
     {"weight_decay": 1e-6, "dropout": 0.2},
-    {"weight_decay": 1e-6, "dropout": 0.3, "label_smoothing": 0.1, "train_steps": 4},
     {"weight_decay": 1e-3, "dropout": 0.3},
 ]
 SLOWER: Settings = {"lr": 3e-3}
-"""The challenger of the winner, with many columns: slower, so it is behind in the first rounds."""
+STRONGER: Settings = {"dropout": 0.3, "label_smoothing": 0.1, "train_steps": 4}
+"""What a challenger changes in the winner's settings, with many columns and with few. Both changes are behind
+in short rounds, even where they win in the end."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,24 @@ def candidates(graph: Graph, given: Container[str] = ()) -> list[Settings]:
 
 def challenger(graph: Graph, given: Container[str] = ()) -> Settings:
     """What a challenger changes in the winner's settings; empty if there is none."""
-    return SLOWER if is_wide(graph) and not any(name in given for name in SLOWER) else {}
+    change = SLOWER if is_wide(graph) else STRONGER
+    return {name: value for name, value in change.items() if name not in given}
 
 
-def round_epochs(graph: Graph) -> int:
-    """The number of epochs of a round for the features of this graph."""
-    return ROUND[is_wide(graph)]
+def last_round(graph: Graph) -> int:
+    """The number of epochs after which the winner and its challenger are compared."""
+    return LAST_ROUND[is_wide(graph)]
 
 
-def search_epochs(count: int, epochs: int, *, challenged: bool = False) -> int:
-    """The epochs of all candidates together in a search with rounds of `epochs`."""
-    total, rounds = 0, 0
+def search_epochs(count: int, epochs: int, last: int = 0) -> int:
+    """The epochs of all candidates together in a search with rounds of `epochs`.
+
+    `last` is the number of epochs of winner and challenger, or 0 if there is no challenger.
+    """
+    total, winner = 0, 0
     while count > 1:
-        total, rounds, count = total + count * epochs, rounds + 1, count // 2
-    return total + (2 * LONG - rounds) * epochs if challenged and rounds else total
+        total, winner, count = total + count * epochs, winner + epochs, count // 2
+    return total + max(0, last - winner) + last if winner else 0
 
 
 def settings_line(settings: Settings) -> str:
@@ -144,22 +149,26 @@ def challenge(
     on_epoch: OnEpoch = lambda *_: None,
     on_drop: OnDrop = lambda *_: None,
 ) -> tuple[Candidate, Tried]:
-    """Compare the winner of a search with its challenger after `LONG` rounds: the better one, and the other.
+    """Compare the winner of a search with its challenger after these epochs: the better one, and the other.
 
-    The challenger has the winner's settings with a `change`. Ties are the winner's.
+    The challenger has the winner's settings with a `change`. It gains later than the winner does, so it is
+    the better one unless it is behind by more than `MARGIN` standard errors.
     """
     settings = winner[0] | change
     pair = [winner, (settings, make(settings))]
     kept = []
     for one in pair:
         try:
-            one[1].advance(LONG * epochs - len(one[1].history), partial(on_epoch, one[0]))
+            one[1].advance(epochs - len(one[1].history), partial(on_epoch, one[0]))
             kept.append(one)
         except DivergedError as error:
             if one is pair[-1] and not kept:
                 raise
             on_drop(one[0], error)
-    better = max(kept, key=lambda one: _best(one[1]))
+    better = kept[-1]
+    if len(kept) == 2:
+        val = _best(winner[1])
+        better = winner if _best(better[1]) < val - MARGIN * standard_error(winner[1], val) else better
     return better, tried(*pair[better is winner])
 
 
