@@ -221,7 +221,8 @@ def test_a_run_scores_all_labels_where_there_are_no_masks(adar, fruit: Path) -> 
     metrics = json.loads(adar("run", graph, *options, "--json")[1])["metrics"]
     assert metrics["all"] == evaluated["budgets"][0]["at_exit"]
     assert metrics["intervals"]["all"]["interval"] == evaluated["budgets"][0]["interval"]
-    assert "accuracy, all labels" in adar("run", graph, *options)[1]
+    shown = adar("run", graph, *options)
+    assert "accuracy, all labels" in shown[1], shown
     rows = re.findall(r"all ([\d.]+) % \[", adar("run", graph, graph, *options)[1])
     assert [float(row) for row in rows] == pytest.approx([100 * metrics["all"]] * 2, abs=0.005)
 
