@@ -81,4 +81,4 @@ def test_the_notebook_is_stored_without_outputs() -> None:
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in codes)
     first = cell_with(notebook, "find_spec").source
-    assert '%pip install --quiet "adar-deploy[export]" pandas' in first  # Colab has neither
+    assert '%pip install --quiet "adar-deploy[cpu,export]" pandas' in first  # Colab has neither

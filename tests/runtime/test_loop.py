@@ -167,12 +167,12 @@ def test_a_step_that_is_past_does_not_speak_for_a_later_one(bundle: Bundle, boar
         ({"budget": True}, "the budget is True"),
         ({"budget": "300"}, "the budget is '300'"),
         ({"budget": None}, "the budget is None"),
-        ({"stop": "peak"}, "stop is 'peak': give a rule"),
+        ({"stop": "summit"}, "no stop rule 'summit'"),
         ({"stop": Peak}, "stop is .*Peak.*: give a rule"),
         ({"solver": 3}, "solver is 3: give a solver"),
         ({"solver": Euler}, "solver is .*Euler.*: give a solver"),
         ({"solver": "rk4"}, "no solver 'rk4'"),
-        ({"graph": "graph.npz"}, "graph is 'graph.npz': give a Graph"),
+        ({"graph": 3}, "graph is 3|int"),
     ],
 )
 def test_arguments_of_a_wrong_kind_are_named(bundle: Bundle, board: Graph, given, message: str) -> None:

@@ -94,6 +94,7 @@ class SmallGraphs:
                 seconds,
                 bundle.class_names(graph),
                 graph.output_ids,
+                graph,
             )
             for of_graph, graph in zip(batch.graphs, graphs, strict=True)
         ]
