@@ -11,15 +11,17 @@ again at any time. Rows of --quick are marked; a later run without --quick measu
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
 from benchmarks.paper.parts import PARTS
-from benchmarks.paper.runner import ROOT, estimate, left, planned, run_all
-from benchmarks.paper.table import Table
+from benchmarks.paper.runner import ROOT, Selection, estimate, run_all
+from benchmarks.paper.table import Key, Table
 from benchmarks.paper.tasks import Task
 
 console = Console(highlight=False, emoji=False)
@@ -29,10 +31,11 @@ def main() -> None:
     """Run, list or write the page."""
     options = parse()
     table = Table(options.results)
+    selection = Selection(options.parts, options.sets, options.methods, options.quick)
     if options.list:
-        print_left(table, options)
+        print_left(table, selection)
         return
-    failed = [] if options.page else run(table, options)
+    failed = [] if options.page else run(table, selection, options.data, options.threads)
     if failed:
         sys.exit(f"{len(failed)} rows failed; the next run tries them again")
 
@@ -45,6 +48,7 @@ def parse() -> argparse.Namespace:
     sets = sorted({name for part in PARTS.values() for name in part.sets})
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all")
     parser.add_argument("--sets", nargs="+", choices=sets, help="data sets; default: all of each part")
+    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="for example gcn; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer epochs and settings; rows say so")
     parser.add_argument("--list", action="store_true", help="show what is left, with an estimate, and stop")
     parser.add_argument("--page", action="store_true", help="write the page from the results and stop")
@@ -56,49 +60,36 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def print_left(table: Table, options: argparse.Namespace) -> None:
-    """Print the number of rows and the estimated time of each part, and each row that is left."""
+def print_left(table: Table, selection: Selection) -> None:
+    """Print each row that is left, and the number of rows and the estimated time of each part."""
     shown = RichTable("part", "done", "left", "failed", "minutes left, about")
-    for part in options.parts:
-        every = planned(table, [part], options.sets, quick=options.quick)
-        todo = left(table, [part], options.sets, quick=options.quick)
-        seconds = sum(estimate(task, table, quick=options.quick) for task in todo)
-        failed = sum(table.failure(task.key) is not None for task in todo)
-        shown.add_row(part, str(len(every) - len(todo)), str(len(todo)), str(failed), f"{seconds / 60:.0f}")
-    for task in left(table, options.parts, options.sets, quick=options.quick):
-        seconds = estimate(task, table, quick=options.quick)
-        reason = table.failure(task.key)
-        console.print(
-            f"{task.key}  about {seconds:.0f} s{f'  failed: {reason}' if reason else ''}", markup=False
-        )
+    for part in selection.parts:
+        one = replace(selection, parts=[part])
+        every, todo = one.planned(table), one.left(table)
+        seconds = [estimate(task, table, quick=selection.quick) for task in todo]
+        reasons = [table.failure(task.key) for task in todo]
+        for task, guess, reason in zip(todo, seconds, reasons, strict=True):
+            failed = f"  failed: {reason}" if reason else ""
+            console.print(f"{task.key}  about {guess:.0f} s{failed}", markup=False, soft_wrap=True)
+        counts = (len(every) - len(todo), len(todo), sum(reason is not None for reason in reasons))
+        shown.add_row(part, *map(str, counts), f"{sum(seconds) / 60:.0f}")
     console.print(shown)
 
 
-def run(table: Table, options: argparse.Namespace) -> list[object]:
+def run(table: Table, selection: Selection, data: Path, threads: int) -> list[Key]:
     """Run what is left, with one bar for all rows and one for the current row."""
-    total = len(left(table, options.parts, options.sets, quick=options.quick))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
-        rows = bars.add_task("rows", total=total)
+        rows = bars.add_task("rows", total=len(selection.left(table)))
         current = bars.add_task("", total=100)
 
         def show(task: Task, share: float, text: str) -> None:
-            bars.update(current, completed=round(100 * share), description=f"{task.key}: {text}")
+            bars.update(current, completed=round(100 * share), description=escape(f"{task.key}: {text}"))
             if share == 1.0:
                 bars.advance(rows)
-                bars.print(f"{task.key}: {text}", markup=False)
+                console.print(f"{task.key}: {text}", markup=False, soft_wrap=True)
 
-        return list(
-            run_all(
-                table,
-                options.parts,
-                options.sets,
-                options.data,
-                quick=options.quick,
-                show=show,
-                threads=options.threads,
-            )
-        )
+        return run_all(table, selection, data, show, threads)
 
 
 if __name__ == "__main__":

@@ -43,10 +43,9 @@ def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:  # no
 
 def measure(work: Work) -> Row:
     """One row."""
-    name = f"more/{work.key.set}"
     if work.key.method == "gin":
-        return gin(work, name)
-    graph = load(str(work.file(name)))
+        return gin(work)
+    graph = load(str(work.file()))
     if work.key.method == "lr":
         return logistic_regression(work, graph)
     epochs = QUICK_EPOCHS if work.quick else EPOCHS
@@ -109,10 +108,10 @@ class GIN(nn.Module):
         return self.head(torch.cat(pooled, dim=1))
 
 
-def gin(work: Work, name: str) -> Row:
+def gin(work: Work) -> Row:
     """All graphs as one graph without edges between them; features are the degrees, one-hot."""
     # read_graph reads one graph per file. numpy.load refuses pickles by default.
-    with np.load(work.file(name)) as archive:  # noqa: TID251
+    with np.load(work.file()) as archive:  # noqa: TID251
         arrays = {key: archive[key] for key in archive.files}
     sizes = np.diff(arrays["node_ptr"])
     members = np.repeat(np.arange(len(sizes)), sizes)

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -25,21 +26,27 @@ MEASURES_MEMORY = ("compute",)
 Show = Callable[[Task, float, str], None]
 
 
-def planned(table: Table, parts: Sequence[str], sets: Sequence[str] | None, *, quick: bool) -> list[Task]:
-    """All tasks of the parts, whether or not they are done."""
-    found = []
-    for name in parts:
-        part = PARTS[name]
-        chosen = tuple(one for one in part.sets if sets is None or one in sets)
-        found += part.tasks(table, chosen, quick)
-    return found
+@dataclass(frozen=True)
+class Selection:
+    """What the user asked for. `sets` and `methods` of None are all of a part."""
 
+    parts: Sequence[str]
+    sets: Sequence[str] | None
+    methods: Sequence[str] | None
+    quick: bool
 
-def left(table: Table, parts: Sequence[str], sets: Sequence[str] | None, *, quick: bool) -> list[Task]:
-    """The tasks that are not done."""
-    return [
-        task for task in planned(table, parts, sets, quick=quick) if not table.is_done(task.key, quick=quick)
-    ]
+    def planned(self, table: Table) -> list[Task]:
+        """All tasks, whether or not they are done."""
+        found = []
+        for name in self.parts:
+            part = PARTS[name]
+            sets = tuple(one for one in part.sets if self.sets is None or one in self.sets)
+            found += part.tasks(table, sets, self.quick)
+        return [task for task in found if self.methods is None or task.key.method in self.methods]
+
+    def left(self, table: Table) -> list[Task]:
+        """The tasks that are not done."""
+        return [task for task in self.planned(table) if not table.is_done(task.key, quick=self.quick)]
 
 
 def is_ready(task: Task, table: Table) -> bool:
@@ -96,26 +103,18 @@ class Worker:
         self._process.wait()
 
 
-def run_all(
-    table: Table,
-    parts: Sequence[str],
-    sets: Sequence[str] | None,
-    data: Path,
-    *,
-    quick: bool,
-    show: Show,
-    threads: int,
-) -> list[Key]:
+def run_all(table: Table, selection: Selection, data: Path, show: Show, threads: int) -> list[Key]:
     """Run what is left; return the rows that failed in this run. The plan is made again after each row.
 
     Ctrl-C ends the child process and loses only the current row.
     """
     failed: list[Key] = []
+    quick = selection.quick
     worker: Worker | None = None
     about = provenance(threads)
     try:
         while True:
-            todo = [task for task in left(table, parts, sets, quick=quick) if task.key not in failed]
+            todo = [task for task in selection.left(table) if task.key not in failed]
             task = next((one for one in todo if is_ready(one, table)), None)
             if task is None:
                 return failed

@@ -38,7 +38,8 @@ class Work:
 
     def file(self, name: str | None = None) -> Path:
         """The file of a set; by default, of the row's set."""
-        return self.data / f"{name or self.key.set}.npz"
+        file = self.data / f"{name or self.key.set}.npz"
+        return file if file.exists() else self.data / "more" / file.name
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,21 @@ def adar_row(work: Work, arguments: Sequence[str]) -> dict[str, Any]:
     ends = {}
     for budget in PAPER_BUDGETS:
         work.report(0.9, f"{budget} steps")
-        path = trajectory(model, graph, tensors, budget, work.key.split)
-        ends[str(budget)] = {"val": path[-1][2], "test": path[-1][3]}
-    thinned = [path[i] for i in np.unique(np.linspace(0, len(path) - 1, POINTS + 1).round().astype(int))]
-    return row | {"ends": ends, "trajectory": thinned}
+        ends[str(budget)] = end_metrics(model, graph, tensors, budget, work.key.split)
+    path = trajectory(model, graph, tensors, max(PAPER_BUDGETS), work.key.split)
+    kept = np.unique(np.linspace(0, len(path) - 1, POINTS + 1).round().astype(int))
+    return row | {"ends": ends, "trajectory": [path[index] for index in kept]}
+
+
+@torch.no_grad()
+def end_metrics(
+    model: Model, graph: Graph, tensors: GraphTensors, budget: int, split: int
+) -> dict[str, float]:
+    """The metrics after the last step of a budget."""
+    model.eval()
+    for state in model.trajectory(tensors, times(budget, unit_step=model.config.unit_step)):
+        last = state
+    return split_metrics(graph, model.scores(last, tensors).numpy(), split, ["val", "test"])
 
 
 @torch.no_grad()
