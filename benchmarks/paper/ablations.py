@@ -2,10 +2,10 @@
 
 from benchmarks.paper.table import Key, Row, Table
 from benchmarks.paper.tasks import Part, Task, Work
-from benchmarks.paper.training import adar_row
+from benchmarks.paper.training import QUICK_PRESET, adar_row
 
 PART_NAME = "ablations"
-SETS = ("minesweeper", "acm")
+SETS = ("acm", "minesweeper")
 WITHOUT = {
     "full": [],
     "without step information": ["step-info"],
@@ -15,7 +15,6 @@ WITHOUT = {
     "without L_step": ["step-loss"],
     "L_task alone": ["step-loss", "full-loss"],
 }
-QUICK_EPOCHS = 200
 SECONDS = {"minesweeper": 900, "acm": 300}
 
 
@@ -29,7 +28,7 @@ def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:  # no
 def measure(work: Work) -> Row:
     """AdaR with the paper's settings, without a part of it."""
     removed = [word for name in WITHOUT[work.key.setting] for word in ("--without", name)]
-    short = ["--epochs", str(QUICK_EPOCHS)] if work.quick else []
+    short = QUICK_PRESET if work.quick else []
     return adar_row(work, ["--preset", "transductive", *short, *removed])
 
 
