@@ -123,7 +123,8 @@ def zero_shot_scores(model: OnePass, graph: Graph) -> Floats:
     if graph.target_features is None:
         raise UsageError("the graph has no class descriptions (target_x): add them")
     rows = np.concatenate([graph.rows(0, graph.nodes), graph.target_features])
-    z = embed(model.eval(), GraphTensors.of(Graph(features=rows, edge_index=graph.edge_index))).cpu().numpy()
+    joined = replace(graph, features=rows, labels=None, train_mask=None, val_mask=None, test_mask=None)
+    z = embed(model.eval(), GraphTensors.of(joined)).cpu().numpy()
     return cosines(z[: graph.nodes], z[graph.nodes :])
 
 
