@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
+from benchmarks.paper.page import write_page
 from benchmarks.paper.parts import PARTS
 from benchmarks.paper.runner import ROOT, Selection, estimate, run_all
 from benchmarks.paper.table import Key, Table
@@ -36,6 +37,9 @@ def main() -> None:
         print_left(table, selection)
         return
     failed = [] if options.page else run(table, selection, options.data, options.threads)
+    page = options.results.parent / "paper.md"
+    write_page(table, page, page.parent / "pictures")
+    console.print(f"wrote {page}", markup=False, soft_wrap=True)
     if failed:
         sys.exit(f"{len(failed)} rows failed; the next run tries them again")
 

@@ -20,7 +20,7 @@ SETS = ("sine",)
 SEEDS = (0, 1, 2)
 WITH, WITHOUT = "with step information", "without step information"
 BUDGETS = (4, 8, 16, 32, 64, 128, 256)
-UPDATES, QUICK_UPDATES = 2000, 250
+UPDATES, QUICK_UPDATES = 600, 250
 NODES, COLUMNS = 6, 16
 
 
