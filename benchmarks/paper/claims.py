@@ -5,11 +5,12 @@ from statistics import fmean
 
 import numpy as np
 
+from adar_train.baselines.self_supervised import SELF_SUPERVISED
 from benchmarks.paper import ablations, compute, theory, transductive
 from benchmarks.paper.cells import exit_rows, transductive_rows
 from benchmarks.paper.published import NAMES
 from benchmarks.paper.table import Key, Row, Table
-from benchmarks.paper.zero_shot import LAYERS, SELF_SUPERVISED
+from benchmarks.paper.zero_shot import LAYERS
 
 HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not measured"
 NOISE = 0.5  # points; smaller differences count as none (one seed, a test part of 600 to 4,600 nodes)

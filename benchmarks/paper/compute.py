@@ -87,7 +87,7 @@ def _model(method: str, layers: int | None, file: str, seed: int) -> Model:
     if layers is None:
         return build([graph], config, seed)
     torch.manual_seed(seed)
-    return BASELINES[method](config, layers=layers)  # type: ignore[call-arg]
+    return BASELINES[method](config, layers=layers)
 
 
 @torch.no_grad()

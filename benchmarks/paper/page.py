@@ -25,8 +25,8 @@ from benchmarks.paper.tasks import Task
 
 def write_page(table: Table, page: Path, folder: Path) -> None:
     """Write the page, and the pictures into `folder`."""
-    sections = (introduction, claim_table, transductive_table, step_figure, exit_figure, compute_figure)
-    sections += (theory_figure, zero_shot_table, more_table, unfinished)
+    sections = [introduction, claim_table, transductive_table, step_figure, exit_figure, compute_figure]
+    sections += [theory_figure, zero_shot_table, more_table, unfinished]
     lines = [line for section in sections for line in section(table, folder)]
     write_file(page, ("\n".join(lines).rstrip() + "\n").encode())
 
@@ -226,7 +226,7 @@ def zero_shot_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
 
 def more_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
     """Baselines on more graphs."""
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for name in more.SETS:
         if name == more.GRAPHS:
             lines.append((name, "–", "–", "–", one_value(table.find(Key("more", name, 0, "gin")))))

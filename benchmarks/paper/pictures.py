@@ -130,8 +130,8 @@ def draw_theory(table: Table, path: Path) -> bool:
             budgets = sorted(int(budget) for budget in row["errors"])
             errors = [row["errors"][str(budget)] for budget in budgets]
             axes.plot(budgets, errors, "o-", ms=3, color=colour, alpha=0.8, label=None if number else setting)
-    budgets = np.array(theory.BUDGETS, float)
-    axes.plot(budgets, 4 / budgets, color="gray", ls="--", lw=1, label="slope of order 1/S")
+    slope = 4 / np.array(theory.BUDGETS, float)
+    axes.plot(theory.BUDGETS, slope, color="gray", ls="--", lw=1, label="slope of order 1/S")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(theory.BUDGETS, [str(budget) for budget in theory.BUDGETS])

@@ -99,8 +99,8 @@ class Worker:
 
     def end(self) -> None:
         """End the process."""
-        self._process.terminate()
-        self._process.wait()
+        with self._process as process:  # closes the pipes
+            process.terminate()
 
 
 def run_all(table: Table, selection: Selection, data: Path, show: Show, threads: int) -> list[Key]:

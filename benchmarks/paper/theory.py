@@ -39,7 +39,9 @@ def measure(work: Work) -> Row:
     torch.manual_seed(work.key.seed)
     random = np.random.default_rng(work.key.seed)
     edges = random.integers(0, NODES, (2, 2 * NODES))
-    graph = GraphTensors.of(Graph(features=random.normal(size=(NODES, 6)), edge_index=edges))
+    graph = GraphTensors.of(
+        Graph(features=random.normal(size=(NODES, 6)).astype(np.float32), edge_index=edges)
+    )
     config = ModelConfig(6, 2, COLUMNS, 2, dropout=0.0, step_info=work.key.setting == WITH)
     model = AdaR(config)
     direction = torch.randn(1, COLUMNS).expand(NODES, COLUMNS)

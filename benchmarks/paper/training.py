@@ -60,7 +60,7 @@ def train_baseline(
     config = TrainConfig(**BASELINE_TRAINING | training, seed=work.key.seed, split=work.key.split)
     of_model = model_config(graphs, hidden=hidden, dropout=dropout)
     torch.manual_seed(config.seed)
-    model = BASELINES[method](of_model, **({} if layers is None else {"layers": layers}))  # type: ignore[call-arg]
+    model = BASELINES[method](of_model, **({} if layers is None else {"layers": layers}))
     trainer = Trainer(graphs, model, config)
     fitted = trainer.run(show_epochs(work, config.epochs))
     metrics = fitted.metrics
@@ -85,8 +85,8 @@ def train_adar(
         raise RuntimeError((done.stderr.strip().splitlines() or ["adar-deploy train failed"])[-1])
     run = load_run(folder)
     metrics = run.metrics
-    kept = ("metric", "train", "val", "test", "seconds", "calibration_seconds", "epochs", "search_seconds")
-    kept += ("exit", "exit_reason", "exit_regret", "budgets")
+    kept = ["metric", "train", "val", "test", "seconds", "calibration_seconds", "epochs", "search_seconds"]
+    kept += ["exit", "exit_reason", "exit_regret", "budgets"]
     shown = " ".join(["adar-deploy train", *(f"{name}.npz" for name in names), *options])
     settings = {"command": shown, "model": run.config["model"], "training": run.config["training"]}
     return run.model, {name: metrics[name] for name in kept if name in metrics} | {"settings": settings}
@@ -122,7 +122,7 @@ def end_metrics(
 @torch.no_grad()
 def trajectory(
     model: Model, graph: Graph, tensors: GraphTensors, budget: int, split: int
-) -> list[tuple[float, float, float, float]]:
+) -> list[tuple[float, ...]]:
     """Time, mean inner product, validation metric and test metric at every step of a budget."""
     model.eval()
     clock = times(budget, unit_step=model.config.unit_step)

@@ -76,7 +76,7 @@ def self_supervised(work: Work, graphs: Sequence[Graph], unseen: Graph, epochs: 
     """DGI or GRACE with one of the backbones."""
     torch.manual_seed(work.key.seed)
     layers = LAYERS[work.key.setting]
-    model = BASELINES[work.key.setting](model_config(graphs, hidden=HIDDEN), layers=layers)  # type: ignore[call-arg]
+    model = BASELINES[work.key.setting](model_config(graphs, hidden=HIDDEN), layers=layers)
     assert isinstance(model, OnePass)
 
     def show(epoch: int, loss: float) -> None:
