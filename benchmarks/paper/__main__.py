@@ -10,6 +10,8 @@ again at any time. Rows of --quick are marked; a later run without --quick measu
 """
 
 import argparse
+import math
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +38,7 @@ def main() -> None:
     if options.list:
         print_left(table, selection)
         return
-    failed = [] if options.page else run(table, selection, options.data, options.threads)
+    failed = [] if options.page else run(table, selection, options)
     page = options.results.parent / "paper.md"
     write_page(table, page, page.parent / "pictures")
     console.print(f"wrote {page}", markup=False, soft_wrap=True)
@@ -54,6 +56,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sets", nargs="+", choices=sets, help="data sets; default: all of each part")
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help="for example gcn; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer epochs and settings; rows say so")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no row after this time")
     parser.add_argument("--list", action="store_true", help="show what is left, with an estimate, and stop")
     parser.add_argument("--page", action="store_true", help="write the page from the results and stop")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the graph files")
@@ -80,7 +83,7 @@ def print_left(table: Table, selection: Selection) -> None:
     console.print(shown)
 
 
-def run(table: Table, selection: Selection, data: Path, threads: int) -> list[Key]:
+def run(table: Table, selection: Selection, options: argparse.Namespace) -> list[Key]:
     """Run what is left, with one bar for all rows and one for the current row."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
@@ -93,10 +96,12 @@ def run(table: Table, selection: Selection, data: Path, threads: int) -> list[Ke
                 bars.advance(rows)
                 console.print(f"{task.key}: {text}", markup=False, soft_wrap=True)
 
-        return run_all(table, selection, data, show, threads)
+        return run_all(table, selection, options.data, show, options.threads, 60 * options.minutes)
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         main()
     except KeyboardInterrupt:

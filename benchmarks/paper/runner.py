@@ -1,10 +1,13 @@
 """Run the rows that are missing, each in a child process, and keep every result."""
 
 import json
+import math
 import os
 import platform
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,6 +78,7 @@ class Worker:
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": str(threads)} | ({} if memory else MALLOC),
             cwd=ROOT,
+            process_group=0,  # Ctrl-C reaches the parent alone, which ends the whole group
         )
 
     def measure(self, task: str, show: Callable[[float, str], None]) -> dict[str, Any]:
@@ -98,25 +102,34 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """End the process."""
+        """End the process and the processes that it started."""
         with self._process as process:  # closes the pipes
-            process.terminate()
+            if self.alive:
+                os.killpg(process.pid, signal.SIGTERM)
 
 
-def run_all(table: Table, selection: Selection, data: Path, show: Show, threads: int) -> list[Key]:
+def run_all(
+    table: Table,
+    selection: Selection,
+    data: Path,
+    show: Show,
+    threads: int,
+    seconds: float = math.inf,
+) -> list[Key]:
     """Run what is left; return the rows that failed in this run. The plan is made again after each row.
 
-    Ctrl-C ends the child process and loses only the current row.
+    Ctrl-C ends the child process and loses only the current row. After `seconds`, no row is started.
     """
     failed: list[Key] = []
     quick = selection.quick
     worker: Worker | None = None
     about = provenance(threads)
+    began = time.monotonic()
     try:
         while True:
             todo = [task for task in selection.left(table) if task.key not in failed]
             task = next((one for one in todo if is_ready(one, table)), None)
-            if task is None:
+            if task is None or time.monotonic() - began >= seconds:
                 return failed
             memory = task.key.part in MEASURES_MEMORY
             if (
