@@ -13,7 +13,7 @@ from adar_runtime.graph.formats import write_graph
 from benchmarks.paper import __main__ as command
 from benchmarks.paper import ablations, compute, theory, transductive
 from benchmarks.paper.cells import UNFINISHED, mean_cell, transductive_rows
-from benchmarks.paper.claims import FAILS, HOLDS, OPEN, claims
+from benchmarks.paper.claims import FAILS, HOLDS, OPEN, claims, maxima
 from benchmarks.paper.page import write_page
 from benchmarks.paper.parts import PARTS
 from benchmarks.paper.runner import Selection, estimate, run_all
@@ -162,6 +162,14 @@ def full_table(folder: Path) -> Table:
     for setting in transductive.SETTINGS:
         table.add(row(Key("transductive", "tolokers", 0, "gcn", setting), test=0.86))
     return table
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([0.1, 0.5, 0.9], 1), ([0.5, 0.9, 0.5], 1), ([0.5, 0.6, 0.5, 0.7, 0.699, 0.6], 2)],
+)
+def test_local_maxima_of_a_trajectory(values: list[float], expected: int) -> None:
+    assert maxima({"trajectory": [(0.0, 0.0, 0.0, value) for value in values]}) == expected
 
 
 def test_the_page_has_pictures_marks_and_verdicts_from_the_rows(tmp_path: Path) -> None:
