@@ -160,7 +160,8 @@ def slopes(table: Table, setting: str) -> list[float]:
         if row["setting"] == setting:
             budgets = [budget for budget in theory.BUDGETS if budget <= 64]
             errors = [row["errors"][str(budget)] for budget in budgets]
-            found.append(-float(np.polyfit(np.log(budgets), np.log(errors), 1)[0]))
+            slope = float(np.polyfit(np.log(budgets), np.log(errors), 1)[0])
+            found.append(round(-slope, 2) + 0.0)  # no -0.0
     return found
 
 

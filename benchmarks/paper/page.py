@@ -185,8 +185,9 @@ def theory_figure(table: Table, folder: Path) -> list[str]:
     drawn = pictures.draw_theory(table, folder / "paper-theory.png")
     lines = []
     for setting in (theory.WITH, theory.WITHOUT):
-        found = slopes(table, setting)
-        lines.append((setting, ", ".join(f"{one:.2f}" for one in found) or UNFINISHED))
+        found = ", ".join(f"{one:.2f}" for one in slopes(table, setting)) or UNFINISHED
+        quick = any(row["quick"] for row in table.rows(theory.PART_NAME) if row["setting"] == setting)
+        lines.append((setting + (QUICK if quick else ""), found))
     return [
         *texts.THEORY.split("\n"),
         *_picture(
