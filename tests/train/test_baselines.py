@@ -163,6 +163,11 @@ def test_h2gcn_refuses_a_graph_with_too_many_two_hop_neighbours(monkeypatch: pyt
         run(build("h2gcn", graph := random_graph(11, 40)), graph)
 
 
+def test_a_large_gps_is_refused_before_it_takes_memory() -> None:
+    with pytest.raises(UsageError, match="8192"):
+        BASELINES["gps"](ModelConfig(6, 3, hidden=1_000_000))
+
+
 def test_gat_finds_heads_for_any_width() -> None:
     assert BASELINES["gat"](ModelConfig(6, 3, hidden=12)).convolutions[0].heads == 4
 

@@ -3,9 +3,11 @@
 from abc import abstractmethod
 from math import gcd
 
+import torch
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
+from adar_runtime.errors import UsageError
 from adar_train.baselines.base import OnePass
 from adar_train.baselines.propagation import (
     GCN2Convolution,
@@ -18,6 +20,7 @@ from adar_train.tensors import GraphTensors
 
 GAT_HEADS = 8  # as in the GAT paper; fewer if 8 does not divide the number of hidden columns
 GPS_HEADS = 4  # as in the GraphGPS paper; fewer if 4 does not divide the number of hidden columns
+GPS_MOST = 8192  # columns of all layers: a saved run that asks for more is refused before it takes memory
 GCNII_ALPHA, GCNII_THETA = 0.1, 0.5  # share of the input in each layer, decay of the weights: GCNII's values
 APPNP_ALPHA = 0.1  # probability of a restart at the node itself: APPNP's value
 
@@ -119,16 +122,21 @@ class GraphGPS(OnePass):
     def __init__(self, config: ModelConfig, layers: int = 2) -> None:
         super().__init__(config, layers)
         d, heads = config.hidden, gcd(config.hidden, GPS_HEADS)
-        self.convolutions = nn.ModuleList(
-            pyg.GPSConv(
-                d,
-                GCNConvolution(d, d),
-                heads=heads,
-                dropout=config.dropout,
-                attn_type="performer",
-                attn_kwargs={"head_channels": d // heads},
-            )
-            for _ in range(layers)
+        if d * layers > GPS_MOST:
+            raise UsageError(f"GraphGPS has {layers} layers of {d} columns: at most {GPS_MOST} together")
+        # PyG draws the projections of the attention on the CPU. It cannot draw them on the device "meta", on
+        # which a saved run is built first.
+        with torch.device("cpu"):
+            self.convolutions = nn.ModuleList(self._layer(d, heads) for _ in range(layers))
+
+    def _layer(self, d: int, heads: int) -> nn.Module:
+        return pyg.GPSConv(
+            d,
+            GCNConvolution(d, d),
+            heads=heads,
+            dropout=self.config.dropout,
+            attn_type="performer",
+            attn_kwargs={"head_channels": d // heads},
         )
 
     def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
