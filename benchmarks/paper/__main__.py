@@ -21,6 +21,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
+from adar_runtime.errors import AdarError
+from benchmarks.paper.existing_runs import add_run
 from benchmarks.paper.page import write_page
 from benchmarks.paper.parts import PARTS
 from benchmarks.paper.runner import ROOT, Selection, estimate, run_all
@@ -38,7 +40,10 @@ def main() -> None:
     if options.list:
         print_left(table, selection)
         return
-    failed = [] if options.page else run(table, selection, options)
+    for folder in options.add_run or []:
+        console.print(f"{add_run(table, folder, options.revision)}: added", markup=False, soft_wrap=True)
+    only_page = options.page or options.add_run
+    failed = [] if only_page else run(table, selection, options)
     page = options.results.parent / "paper.md"
     write_page(table, page, page.parent / "pictures")
     console.print(f"wrote {page}", markup=False, soft_wrap=True)
@@ -59,12 +64,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no row after this time")
     parser.add_argument("--list", action="store_true", help="show what is left, with an estimate, and stop")
     parser.add_argument("--page", action="store_true", help="write the page from the results and stop")
+    parser.add_argument(
+        "--add-run", type=Path, nargs="+", metavar="RUN", help="add finished runs of AdaR, and stop"
+    )
+    parser.add_argument("--revision", help="commit of the code that trained these runs")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the graph files")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the rows"
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of a training")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.add_run and not options.revision:
+        parser.error("--add-run needs --revision, the commit of the code that trained the runs")
+    return options
 
 
 def print_left(table: Table, selection: Selection) -> None:
@@ -104,5 +116,7 @@ if __name__ == "__main__":
         signal.signal(number, signal.default_int_handler)
     try:
         main()
+    except AdarError as error:
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped: the finished rows are kept, the same command continues")

@@ -67,7 +67,7 @@ def exit_rows(table: Table) -> list[tuple[str, Row]]:
     for setting in transductive.ADAR:
         for name in transductive.SETS:
             row = table.find(Key(part, name, 0, "adar", setting))
-            if row is not None:
+            if row is not None and "trajectory" in row:
                 found.append((f"{name}, {setting}", row))
     for name, variant in (
         ("minesweeper", "full"),

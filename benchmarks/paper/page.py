@@ -22,6 +22,12 @@ from benchmarks.paper.runner import Selection
 from benchmarks.paper.table import Key, Table
 from benchmarks.paper.tasks import Task
 
+ADAR_NAMES = {
+    "default": "AdaR, default",
+    transductive.MIXED: "AdaR, default with `--mixed-precision`",
+    "transductive": "AdaR, `--preset transductive`",
+}
+
 
 def write_page(table: Table, page: Path, folder: Path) -> None:
     """Write the page, and the pictures into `folder`."""
@@ -54,7 +60,7 @@ def transductive_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
     """Tab. transductive."""
     expected = len(transductive.SPLITS)
     lines = []
-    for setting, name in (("default", "AdaR, default"), ("transductive", "AdaR, `--preset transductive`")):
+    for setting, name in ADAR_NAMES.items():
         cells = []
         for one in transductive.SETS:
             cells += [mean_cell(transductive_rows(table, "adar", one, setting), expected)]
@@ -129,7 +135,22 @@ def exit_figure(table: Table, folder: Path) -> list[str]:
         *texts.EXIT.split("\n"),
         *_picture(drawn, "Test metric and mean inner product against time", folder, "paper-exit.png"),
         *markdown(head, lines),
+        *_exit_rules(table),
     ]
+
+
+def _exit_rules(table: Table) -> list[str]:
+    """The exit that training chose, and what the peak costs on validation."""
+    lines = []
+    for row in table.rows(transductive.PART_NAME):
+        if "exit_regret" in row:
+            regret = [f"{100 * row['exit_regret'].get(one, 0):.2f}" for one in ("peak", "time", "final")]
+            mark = QUICK if row["quick"] else ""
+            lines.append(
+                (f"{row['set']} {row['split']}, {row['setting']}{mark}", row["exit"]["rule"], *regret)
+            )
+    head = ("run", "chosen exit", "lost at the peak", "at the calibrated time", "at the end")
+    return [*texts.EXIT_RULES.split("\n"), *markdown(head, sorted(lines))] if lines else []
 
 
 def compute_figure(table: Table, folder: Path) -> list[str]:

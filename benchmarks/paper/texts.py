@@ -14,7 +14,8 @@ code.
   the standard deviation over splits.
 - Epochs and settings are chosen on validation labels. No choice uses test labels.
 - {rows} rows of the revisions {revisions}; {machines}, one thread, next to other work.
-- The paper's figures come from ten splits on a GPU. All models here have 64 columns.
+- The paper's figures come from ten splits on a GPU. All models here have 64 columns (AdaR's zero-shot
+  model: 128).
 """
 
 TRANSDUCTIVE = """\
@@ -26,6 +27,8 @@ the validation labels of split 0 is used on all splits. A baseline trains for at
 patience {patience} (quick form: {quick_epochs} and {quick_patience}). H2GCN needs all two-hop neighbours,
 and tolokers has too many. GraphGPS has linear attention and no positional encodings. "paper" is the
 paper's figure for the model on the left.
+AdaR's preset trains for 100 epochs at a learning rate of 0.003 in its quick form. AdaR's default has no quick
+form.
 """
 
 STEP = """\
@@ -40,6 +43,11 @@ EXIT = """\
 ## Fig. exit: the mean inner product along the trajectory
 
 Budget 300, split 0. This figure uses AdaR's rows of the other parts.
+"""
+
+EXIT_RULES = """\
+The exit that `train` chose, and the validation points that each rule loses against the best step, mean over
+the calibrated budgets. The peak is that of the alignment that the run watches.
 """
 
 COMPUTE = """\

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -83,12 +83,16 @@ def train_adar(
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["adar-deploy train failed"])[-1])
     run = load_run(folder)
-    metrics = run.metrics
-    kept = ["metric", "train", "val", "test", "seconds", "calibration_seconds", "epochs", "search_seconds"]
-    kept += ["exit", "exit_reason", "exit_regret", "budgets"]
     shown = " ".join(["adar-deploy train", *(f"{name}.npz" for name in names), *options])
     settings = {"command": shown, "model": run.config["model"], "training": run.config["training"]}
-    return run.model, {name: metrics[name] for name in kept if name in metrics} | {"settings": settings}
+    return run.model, run_values(run.metrics) | {"settings": settings}
+
+
+def run_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row from the metrics of a run."""
+    kept = ["metric", "train", "val", "test", "seconds", "calibration_seconds", "epochs", "search_seconds"]
+    kept += ["exit", "exit_reason", "exit_regret", "budgets"]
+    return {name: metrics[name] for name in kept if name in metrics}
 
 
 def adar_row(work: Work, arguments: Sequence[str]) -> dict[str, Any]:

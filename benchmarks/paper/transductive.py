@@ -31,7 +31,8 @@ QUICK_SETTINGS = ("shallow", "deep")
 TRAINING = {"epochs": 300, "patience": 100}
 QUICK_TRAINING = {"epochs": 100, "patience": 25}
 QUICK_PRESET = ["--epochs", "100", "--lr", "0.003"]  # instead of 1,000 epochs at 0.001
-ADAR = {"default": [], "transductive": ["--preset", "transductive"]}
+MIXED = "default, mixed precision"
+ADAR = {"default": [], MIXED: ["--mixed-precision"], "transductive": ["--preset", "transductive"]}
 SECONDS = {"minesweeper": 40, "coauthor-cs": 90, "amazon-computers": 80, "tolokers": 150}
 PER_EDGE = ("gat", "fagcn")  # weights per edge need PyG's slower products
 
@@ -75,7 +76,7 @@ def measure(work: Work) -> Row:
     key = work.key
     if key.method == "adar":
         # The default is never shortened: it would not be the default.
-        short = QUICK_PRESET if work.quick and key.setting != "default" else []
+        short = QUICK_PRESET if work.quick and key.setting == "transductive" else []
         return adar_row(work, [*ADAR[key.setting], *short])
     setting = work.options.get("setting", key.setting)
     if setting == CHOSEN:

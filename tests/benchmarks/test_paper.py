@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_runtime.graph.formats import write_graph
 from benchmarks.paper import __main__ as command
 from benchmarks.paper import ablations, compute, theory, transductive
 from benchmarks.paper.cells import UNFINISHED, mean_cell, transductive_rows
 from benchmarks.paper.claims import FAILS, HOLDS, OPEN, claims, maxima
+from benchmarks.paper.existing_runs import add_run
 from benchmarks.paper.page import write_page
 from benchmarks.paper.parts import PARTS
 from benchmarks.paper.runner import Selection, estimate, run_all
@@ -121,6 +123,30 @@ def test_list_names_what_is_left(tmp_path: Path, monkeypatch, capsys) -> None:
     assert "more: acm 2, gcn, shallow  about" in printed
     assert "failed: no memory" in printed
     assert not (tmp_path.parent / "paper.md").exists()
+
+
+def test_a_finished_run_becomes_a_row(tmp_path: Path) -> None:
+    folder, table = tmp_path / "run", Table(tmp_path / "results")
+    folder.mkdir()
+    with pytest.raises(UsageError, match="not a finished run"):
+        add_run(table, folder, "abc")
+    training = {"split": 2, "seed": 0, "mixed_precision": True}
+    config = {"data": ["/somewhere/tolokers.npz"], "kind": "adar", "model": {}, "training": training}
+    metrics = {"metric": "roc_auc", "val": 0.8, "test": 0.85, "exit": {"rule": "peak"}, "graphs": []}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "metrics.json").write_text(json.dumps(metrics | {"exit_regret": {"peak": 0.001}}))
+    key = add_run(table, folder, "abc")
+    assert (key.split, key.setting) == (2, transductive.MIXED)
+    found = Table(tmp_path / "results").find(key)
+    assert (found["test"], found["revision"], found["added"]) == (0.85, "abc", True)
+    assert "somewhere" not in json.dumps(found)
+    write_page(table, tmp_path / "paper.md", tmp_path / "pictures")
+    page = (tmp_path / "paper.md").read_text()
+    assert "85.00 (1 of 3 splits)" in page
+    assert "| tolokers 2, default, mixed precision | peak | 0.10 |" in page
+    (folder / "config.json").write_text(json.dumps(config | {"kind": "gcn"}))
+    with pytest.raises(UsageError, match="gcn on tolokers"):
+        add_run(table, folder, "abc")
 
 
 def test_a_page_without_rows_says_that_nothing_is_finished(tmp_path: Path) -> None:
