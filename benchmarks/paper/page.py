@@ -53,7 +53,7 @@ def introduction(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
 def claim_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
     """Which claims of the paper hold here."""
     rows = [(claim, f"**{verdict}**", figures) for claim, verdict, figures in claims(table)]
-    return ["## Which claims hold here", "", *markdown(("claim of the paper", "verdict", "figures"), rows)]
+    return [*texts.CLAIMS.split("\n"), *markdown(("claim of the paper", "verdict", "figures"), rows)]
 
 
 def transductive_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
@@ -93,11 +93,9 @@ def step_figure(table: Table, folder: Path) -> list[str]:
         for variant in ablations.WITHOUT:
             row = table.find(Key(ablations.PART_NAME, name, 0, "adar", variant))
             mark = QUICK if row and row["quick"] else ""
-            ends = (
-                [UNFINISHED] * len(PAPER_BUDGETS)
-                if row is None
-                else [percent(one["test"]) for one in row["ends"].values()]
-            )
+            ends = [UNFINISHED] * len(PAPER_BUDGETS)
+            if row is not None:
+                ends = [percent(row["ends"][str(budget)]["test"]) for budget in PAPER_BUDGETS]
             lines.append((name, variant + mark, *ends))
     return [
         *texts.STEP.split("\n"),
@@ -169,7 +167,7 @@ def compute_figure(table: Table, folder: Path) -> list[str]:
         if row is None:
             lines.append((NAMES[key.method], key.setting, *[UNFINISHED] * 6))
             continue
-        for steps, one in row["inference"].items():
+        for steps, one in sorted(row["inference"].items(), key=lambda item: int(item[0])):
             setting = f"{steps} steps" if key.method == "adar" else key.setting
             training = (f"{row['cpu_seconds']:.0f}", f"{row['memory_mb']:.0f}")
             inference = (f"{one['cpu_seconds']:.3f}", f"{one['memory_mb']:.0f}")
@@ -226,7 +224,9 @@ def zero_shot_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
         row = table.find(key)
         budgets = row.get("by_budget") if row else None
         cells = [one_value(row)]
-        cells.append(" / ".join(percent(one["at exit"]) for one in budgets.values()) if budgets else "–")
+        cells.append(
+            " / ".join(percent(budgets[str(one)]["at exit"]) for one in zero_shot.BUDGETS) if budgets else "–"
+        )
         published = ZERO_SHOT_CORA.get(key.method)
         lines.append(
             (NAMES[key.method], key.setting, *cells, "–" if published is None else f"{published:.2f}")

@@ -8,45 +8,55 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_runtime.files import write_file
 from benchmarks.paper import ablations, compute, theory
+from benchmarks.paper.cells import UNFINISHED
 from benchmarks.paper.published import NAMES
 from benchmarks.paper.table import Key, Row, Table
 
 STYLES = ("-", "--", "-.", ":")
+FINE = 5  # points that the lower panels show
 METRICS = {"roc_auc": "ROC-AUC", "accuracy": "accuracy"}
 
 
 def draw_ablations(table: Table, path: Path) -> bool:
-    """Test metric at the end of every budget: one panel per set, one line per variant."""
-    figure = _figure(5.2 * len(ablations.SETS), 4.6)
-    panels = np.atleast_1d(figure.subplots(1, len(ablations.SETS)))
-    drawn = False
-    for axes, name in zip(panels, ablations.SETS, strict=True):
-        for (index, variant), style in zip(enumerate(ablations.WITHOUT), cycle(STYLES), strict=False):
-            row = table.find(Key(ablations.PART_NAME, name, 0, "adar", variant))
-            if row is None:
-                continue
-            drawn = True
-            budgets = [int(budget) for budget in row["ends"]]
-            values = [100 * (one["test"] or 0) for one in row["ends"].values()]
-            axes.plot(budgets, values, style, marker="o", ms=3, color=f"C{index}", label=variant)
-            axes.set_ylabel(f"test {METRICS[row['metric']]} at the end (%)")
-        axes.set_title(name, fontsize=10)
+    """Test metric at the end of every budget: a column per set; below, the same with a finer scale."""
+    figure = _figure(5.2 * len(ablations.SETS), 7.2)
+    panels = figure.subplots(2, len(ablations.SETS), sharex=True, squeeze=False)
+    for column, name in zip(panels.T, ablations.SETS, strict=True):
+        rows = {one: table.find(Key(ablations.PART_NAME, name, 0, "adar", one)) for one in ablations.WITHOUT}
+        _draw_budgets(column, {variant: row for variant, row in rows.items() if row is not None})
+        column[0].set_title(name if any(rows.values()) else f"{name}: {UNFINISHED}", fontsize=10)
+        column[1].set_xlabel("budget: steps at inference (trained with 8)")
+    lines = {
+        label: line
+        for axes in panels.flat
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if lines:
+        figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4, fontsize=8)
+        _save(figure, path)
+    return bool(lines)
+
+
+def _draw_budgets(column: Any, rows: dict[str, Row]) -> None:
+    ends = {
+        variant: [100 * (row["ends"][str(budget)]["test"] or 0) for budget in PAPER_BUDGETS]
+        for variant, row in rows.items()
+    }
+    colours = {variant: f"C{index}" for index, variant in enumerate(ablations.WITHOUT)}
+    for axes in column:
+        for (variant, values), style in zip(ends.items(), cycle(STYLES), strict=False):
+            axes.plot(PAPER_BUDGETS, values, style, marker="o", ms=3, color=colours[variant], label=variant)
+            axes.set_ylabel(f"test {METRICS[rows[variant]['metric']]} at the end (%)")
         axes.set_xscale("log")
         axes.set_xticks([8, 20, 50, 100, 300], ["8", "20", "50", "100", "300"])
         axes.minorticks_off()
-        axes.set_xlabel("budget: steps at inference (trained with 8)")
         axes.grid(alpha=0.3)
-    if drawn:
-        handles = {
-            label: line
-            for axes in panels
-            for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
-        _save(figure, path)
-    return drawn
+    if ends:
+        best = max(max(values) for values in ends.values())
+        column[1].set_ylim(best - FINE, best + FINE / 10)
 
 
 def draw_exit(rows: Sequence[tuple[str, Row]], path: Path) -> bool:
