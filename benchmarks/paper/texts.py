@@ -21,9 +21,9 @@ code.
 CLAIMS = """\
 ## Which claims hold here
 
-The verdicts are computed from the rows. A part of the model or of the loss "costs accuracy" if its removal loses
-more than one point, about one standard error; smaller differences are chance. Quick rows are short trainings, so
-a verdict from them is preliminary.
+The verdicts are computed from the rows. A part of the model or of the loss "costs accuracy" if its
+removal loses more than one point, about one standard error; smaller differences are chance. Quick rows
+are short trainings, so a verdict from them is preliminary.
 """
 
 TRANSDUCTIVE = """\
