@@ -5,6 +5,7 @@ Times are CPU times of one thread, so that other work on the machine does not co
 
 import multiprocessing as mp
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -64,10 +65,12 @@ def measure(work: Work) -> Row:
     seconds, memory = time.process_time() - started, (peak_bytes() - before) / 2**20
     model.load_state_dict(trainer.best)
     inference = {}
-    for budget in budgets:
+    work.report(0.9, "memory of an inference")
+    peaks = _in_new_process(work.key.method, layers, str(work.file()), budgets)
+    repeats = 1 if work.quick else REPEATS
+    for budget, peak in zip(budgets, peaks, strict=True):
         work.report(0.95, f"inference with {budget} steps")
-        each, metrics = _infer(model, graph, trainer.tensors[0], budget, work.key.split)
-        peak = _in_new_process(work.key.method, layers, str(work.file()), budget)
+        each, metrics = _infer(model, graph, trainer.tensors[0], budget, work.key.split, repeats)
         inference[str(budget)] = {"cpu_seconds": round(each, 4), "memory_mb": round(peak, 1)} | metrics
     return {
         "metric": metric_name(graph.targets),
@@ -92,7 +95,7 @@ def _model(method: str, layers: int | None, file: str, seed: int) -> Model:
 
 @torch.no_grad()
 def _infer(
-    model: Model, graph: Any, tensors: GraphTensors, budget: int, split: int, repeats: int = REPEATS
+    model: Model, graph: Any, tensors: GraphTensors, budget: int, split: int, repeats: int
 ) -> tuple[float, dict[str, float]]:
     """The median CPU time of an inference, and its metrics."""
     model.eval()
@@ -106,23 +109,26 @@ def _infer(
     return median(seconds), split_metrics(graph, scores, split, ["val", "test"])
 
 
-def _in_new_process(method: str, layers: int | None, file: str, budget: int) -> float:
-    """MB that one inference adds to the peak of a process with the graph and the model."""
+def _in_new_process(method: str, layers: int | None, file: str, budgets: Sequence[int]) -> list[float]:
+    """MB that an inference with each budget adds to the peak of a process with the graph and the model."""
     with ProcessPoolExecutor(1, mp_context=mp.get_context("spawn")) as pool:
-        return pool.submit(inference_memory, method, layers, file, budget).result()
+        return pool.submit(inference_memory, method, layers, file, budgets).result()
 
 
-def inference_memory(method: str, layers: int | None, file: str, budget: int) -> float:
-    """The increase of this process's peak memory by one inference, in MB."""
+def inference_memory(method: str, layers: int | None, file: str, budgets: Sequence[int]) -> list[float]:
+    """The increase of this process's peak memory by one inference with each budget, in MB."""
     torch.set_num_threads(1)
     graph = load(file)
     model = _model(method, layers, file, 0)
     if isinstance(model, AdaR):
         torch.nn.init.normal_(model.cell.velocity.out.weight, std=0.01)  # starts at zero
     tensors = GraphTensors.of(graph)
-    before = reset_peak()
-    _infer(model, graph, tensors, budget, 0, repeats=1)
-    return (peak_bytes() - before) / 2**20
+    found = []
+    for budget in budgets:
+        before = reset_peak()
+        _infer(model, graph, tensors, budget, 0, repeats=1)
+        found.append((peak_bytes() - before) / 2**20)
+    return found
 
 
 def reset_peak() -> int:
