@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adar_runtime.evaluation.metrics import metric
+from adar_runtime.graph.formats import read_graphs
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train import GraphTensors, load
 from adar_train.sparse import SparseMatrix
@@ -121,20 +122,21 @@ class GIN(nn.Module):
 
 def gin(work: Work) -> Row:
     """All graphs as one graph without edges between them; features are the degrees, one-hot."""
-    # read_graph reads one graph per file. numpy.load refuses pickles by default.
-    with np.load(work.file()) as archive:  # noqa: TID251
-        arrays = {key: archive[key] for key in archive.files}
-    sizes = np.diff(arrays["node_ptr"])
+    graphs = read_graphs(work.file())
+    sizes = np.array([graph.nodes for graph in graphs])
     members = np.repeat(np.arange(len(sizes)), sizes)
-    offsets = np.repeat(arrays["node_ptr"][:-1], np.diff(arrays["edge_ptr"]))
-    neighbours = Neighbours.of(arrays["edge_index"] + offsets, len(members))
+    starts = np.cumsum(sizes) - sizes
+    edges = [graph.edge_index + start for graph, start in zip(graphs, starts, strict=True)]
+    neighbours = Neighbours.of(np.concatenate(edges, axis=1), len(members))
     x = functional.one_hot(torch.from_numpy(np.minimum(neighbours.counts, DEGREES - 1)), DEGREES).float()
     torch.manual_seed(work.key.seed)
     model = GIN(DEGREES, GIN_HIDDEN, GIN_LAYERS)
     matrix = SparseMatrix(neighbours)
     inputs = (x, matrix, torch.from_numpy(members), torch.from_numpy(sizes).float())
-    labels = torch.from_numpy(arrays["y"])
-    masks = {part: arrays[f"{part}_mask"][work.key.split] for part in ("train", "val", "test")}
+    known = np.array([graph.labels for graph in graphs]).ravel()
+    labels = torch.from_numpy(known)
+    parts = ("train", "val", "test")
+    masks = {part: np.array([g.labelled(part, work.key.split) is not None for g in graphs]) for part in parts}
     chosen = torch.from_numpy(np.flatnonzero(masks["train"]))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-5)
     epochs = GIN_EPOCHS // 2 if work.quick else GIN_EPOCHS
@@ -147,7 +149,7 @@ def gin(work: Work) -> Row:
         if epoch % 5 == 0:
             with torch.no_grad():
                 scores = model.eval()(*inputs).numpy()
-            found = {part: metric(scores[mask], arrays["y"][mask]) for part, mask in masks.items()}
+            found = {part: metric(scores[mask], known[mask]) for part, mask in masks.items()}
             best = max(best, found | {"best_epoch": epoch}, key=lambda row: row["val"])
             work.report(epoch / epochs, f"epoch {epoch} of {epochs}, best val {100 * best['val']:.2f}")
     settings = {"layers": GIN_LAYERS, "hidden": GIN_HIDDEN, "lr": 1e-2, "features": "degrees, one-hot"}

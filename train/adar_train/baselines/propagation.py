@@ -11,7 +11,10 @@ from adar_train.tensors import GraphTensors
 
 
 def normalised(graph: GraphTensors, x: Tensor) -> Tensor:
-    """D^-1/2 (A + I) D^-1/2 x: GCN's propagation. A node that is its own neighbour counts once."""
+    """D^-1/2 (A + I) D^-1/2 x: GCN's propagation.
+
+    A node that is its own neighbour counts once, as in PyG; `GraphTensors.smoothed` counts it twice.
+    """
     sources, targets = graph.edge_index
     once = x.new_ones(len(x), 1)
     once[targets[sources == targets]] = 0
