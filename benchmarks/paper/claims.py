@@ -10,7 +10,7 @@ from benchmarks.paper import ablations, compute, theory, transductive
 from benchmarks.paper.cells import exit_rows, transductive_rows
 from benchmarks.paper.published import NAMES
 from benchmarks.paper.table import Key, Row, Table
-from benchmarks.paper.zero_shot import LAYERS
+from benchmarks.paper.zero_shot import LAYERS, NO_TRAINING
 
 HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not measured"
 NOISE = 1.0  # points, about one standard error of a test part here; two trainings differ by chance
@@ -190,7 +190,7 @@ def _zero(table: Table) -> Iterator[Claim]:
     rows = table.rows("zero-shot")
     ours = [row["test"] for row in rows if row["method"] == "adar"]
     trained = {row["method"]: row["test"] for row in rows if row["method"] in {*LAYERS, *SELF_SUPERVISED}}
-    free = {row["method"]: row["test"] for row in rows if row["setting"] == "no training"}
+    free = {row["method"]: row["test"] for row in rows if row["setting"] == NO_TRAINING}
     if not ours or not trained:
         yield text, OPEN, "not finished"
         return

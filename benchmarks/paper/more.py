@@ -46,7 +46,11 @@ def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:  # no
     node_sets = [name for name in sets if name != GRAPHS]
     for method, setting in (("lr", "default"), *(("gcn", name) for name in GCN_SETTINGS)):
         found += [
-            Task(Key("more", name, split, method, setting), 15 if method == "lr" else 40)
+            Task(
+                Key("more", name, split, method, setting),
+                15 if method == "lr" else 40,
+                has_quick_form=method != "lr",
+            )
             for split in SPLITS
             for name in node_sets
         ]

@@ -59,6 +59,7 @@ def is_ready(task: Task, table: Table) -> bool:
 
 def estimate(task: Task, table: Table, *, quick: bool) -> float:
     """Seconds of a task: the median of rows of this method and set, else of this method, else the guess."""
+    quick = quick and task.has_quick_form
     rows = [
         row for row in table.rows(task.key.part) if row["method"] == task.key.method and row["quick"] == quick
     ]
@@ -121,7 +122,6 @@ def run_all(
     Ctrl-C ends the child process and loses only the current row. After `seconds`, no row is started.
     """
     failed: list[Key] = []
-    quick = selection.quick
     worker: Worker | None = None
     about = provenance(threads)
     began = time.monotonic()
@@ -139,6 +139,7 @@ def run_all(
                     worker.end()
                 worker = Worker(threads, memory=memory)
             show(task, 0.0, "starts")
+            quick = selection.quick and task.has_quick_form
             answer = worker.measure(task.to_json(data.resolve(), quick=quick), partial(show, task))
             values = answer["row"] if "row" in answer else {"error": answer["error"]}
             table.add(make_row(task.key, quick=quick, **_finite(values), **about))

@@ -19,6 +19,7 @@ class Task:
     guess: float
     options: dict[str, Any] = field(default_factory=dict)
     waits_for: tuple[Key, ...] = ()  # rows that decide this task's options
+    has_quick_form: bool = True  # False: `--quick` measures the full row
 
     def to_json(self, data: Path, *, quick: bool) -> str:
         """The argument of the child process."""

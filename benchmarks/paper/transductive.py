@@ -51,7 +51,11 @@ def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:
                 options = {} if chosen is None else {"setting": chosen}
                 found.append(_task(name, split, method, CHOSEN, options, searched_keys(key, names)))
     found += [
-        Task(Key(PART_NAME, name, split, "adar", setting), 20 * SECONDS[name])
+        Task(
+            Key(PART_NAME, name, split, "adar", setting),
+            20 * SECONDS[name],
+            has_quick_form=setting == "transductive",  # a shorter default would not be the default
+        )
         for split in SPLITS
         for name in sets
         for setting in ADAR
@@ -75,9 +79,7 @@ def measure(work: Work) -> Row:
     """One row."""
     key = work.key
     if key.method == "adar":
-        # The default is never shortened: it would not be the default.
-        short = QUICK_PRESET if work.quick and key.setting == "transductive" else []
-        return adar_row(work, [*ADAR[key.setting], *short])
+        return adar_row(work, [*ADAR[key.setting], *(QUICK_PRESET if work.quick else [])])
     setting = work.options.get("setting", key.setting)
     if setting == CHOSEN:
         raise RuntimeError("all settings of the search failed on split 0")

@@ -28,7 +28,8 @@ SETS = ("cora-text",)
 TRAINED_ON = ("arxiv-2023-text", "dblp-text")
 LAYERS = {"gcn": 2, "sage": 2, "gcnii": 8, "gat": 2, "n2": 8}
 BACKBONES = ("gcn", "sage")  # of DGI and GRACE; GAT's products per edge take too long
-ADAR: dict[str, list[str]] = {"ours": [], "zero-shot": ["--preset", "zero-shot"]}
+NO_TRAINING, OURS = "no training", "ours"
+ADAR: dict[str, list[str]] = {OURS: [], "zero-shot": ["--preset", "zero-shot"]}
 PRETRAINED = "pretrained"  # the model that comes with the project, when there is one
 EPOCHS, QUICK_EPOCHS = 200, 40
 QUICK_ADAR = ["--epochs", "40", "--lr", "0.001"]  # of the paper's preset: 10,000 epochs at 1e-4 take a day
@@ -39,7 +40,7 @@ def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:  # no
     """Without training, then the baselines, then AdaR."""
     found = []
     for name in sets:
-        found += [_task(name, method, "no training", 20) for method in TRAINING_FREE]
+        found += [_task(name, method, NO_TRAINING, 20) for method in TRAINING_FREE]
         found += [
             _task(name, method, "default", 600 if method in ("n2", "gat") else 300) for method in LAYERS
         ]
@@ -53,7 +54,8 @@ def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:  # no
 
 
 def _task(name: str, method: str, setting: str, guess: float) -> Task:
-    return Task(Key(PART_NAME, name, 0, method, setting), guess)
+    quick = setting not in (NO_TRAINING, OURS, PRETRAINED)
+    return Task(Key(PART_NAME, name, 0, method, setting), guess, has_quick_form=quick)
 
 
 def measure(work: Work) -> Row:
@@ -99,7 +101,7 @@ def adar(work: Work, unseen: Graph) -> Row:
     setting = work.key.setting
     if setting == PRETRAINED:
         raise NotImplementedError("the project has no pretrained model yet")
-    arguments = [*ADAR[setting], *(QUICK_ADAR if work.quick and setting != "ours" else [])]
+    arguments = [*ADAR[setting], *(QUICK_ADAR if work.quick else [])]
     with TemporaryDirectory() as folder:
         work.report(0.0, "adar-deploy train")
         model, row = train_adar(work, TRAINED_ON, arguments, Path(folder) / "run")

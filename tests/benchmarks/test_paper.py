@@ -105,7 +105,7 @@ def test_a_run_keeps_what_it_measures_and_tries_failures_again(data: Path, tmp_p
     again = Table(tmp_path / "results")
     found = again.rows("more")
     assert [(one["set"], one["split"]) for one in found] == [("wisconsin", split) for split in range(3)]
-    assert all(one["quick"] and 0 <= one["test"] <= 1 and one["settings"]["strength"] for one in found)
+    assert all(not one["quick"] and 0 <= one["test"] <= 1 and one["settings"]["strength"] for one in found)
     assert all(one["revision"] and one["threads"] == 1 for one in found)
     assert [task.key for task in selection.left(again)] == failed  # only these are left for the next run
     assert run_all(again, replace(selection, sets=["wisconsin"]), data, show, threads=1) == []
