@@ -154,7 +154,10 @@ def run_training(
         typer.Option(help="Remove a part of the model (repeatable): the ablations of the paper."),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="Train a baseline instead: gcn, gat, sage, gcnii, appnp or n2.")
+        str | None,
+        typer.Option(
+            help="Train a baseline instead: gcn, gat, sage, gcnii, appnp, n2, fagcn, gprgnn, h2gcn or gps."
+        ),
     ] = None,
     device: Annotated[Device, typer.Option(help="Device to train on.")] = Device.auto,
     gradient_checkpoints: Annotated[

@@ -83,6 +83,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=content))
     for page, content in command_pages().items():
         files.append(File.generated(config, page, content=content))
+    for picture in sorted((ROOT / "benchmarks" / "pictures").glob("*.png")):
+        uri = f"benchmarks/pictures/{picture.name}"
+        files.append(File.generated(config, uri, abs_src_path=str(picture)))
     return files
 
 

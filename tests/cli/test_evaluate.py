@@ -80,7 +80,7 @@ def test_bad_input_is_one_clear_line(
     assert len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["gcn", "n2"])
+@pytest.mark.parametrize("name", ["gcn", "n2", "fagcn", "gprgnn", "h2gcn", "gps"])
 def test_baselines_train_and_are_evaluated_like_any_model(adar, name: str, tmp_path: Path) -> None:
     graph = with_split(random_graph(60, 150))
     write_graph(tmp_path / "g.npz", graph)

@@ -51,8 +51,8 @@ class OnePass(Baseline):
         """The input state and the output state. `times` is ignored: the number of layers is fixed."""
         state = self.encode(graph)
         yield state
-        yield state._replace(nodes=self.propagate(state.nodes, graph.edge_index))
+        yield state._replace(nodes=self.propagate(state.nodes, graph))
 
     @abstractmethod
-    def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
+    def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
         """Z [n, d] from the input representation [n, d]."""

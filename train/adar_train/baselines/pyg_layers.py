@@ -1,15 +1,26 @@
-"""Baselines built from layers of PyTorch Geometric: GCN, GAT, GraphSAGE, GCNII and APPNP."""
+"""Baselines built from layers of PyTorch Geometric: GCN, GAT, GraphSAGE, GCNII, APPNP and GraphGPS."""
 
 from abc import abstractmethod
 from math import gcd
 
+import torch
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
+from adar_runtime.errors import UsageError
 from adar_train.baselines.base import OnePass
+from adar_train.baselines.propagation import (
+    GCN2Convolution,
+    GCNConvolution,
+    SAGEConvolution,
+    normalised,
+)
 from adar_train.cell import ModelConfig
+from adar_train.tensors import GraphTensors
 
 GAT_HEADS = 8  # as in the GAT paper; fewer if 8 does not divide the number of hidden columns
+GPS_HEADS = 4  # as in the GraphGPS paper; fewer if 4 does not divide the number of hidden columns
+GPS_MOST = 8192  # columns of all layers: a saved run that asks for more is refused before it takes memory
 GCNII_ALPHA, GCNII_THETA = 0.1, 0.5  # share of the input in each layer, decay of the weights: GCNII's values
 APPNP_ALPHA = 0.1  # probability of a restart at the node itself: APPNP's value
 
@@ -32,9 +43,9 @@ class ResidualBaseline(OnePass):
     def convolution(self) -> nn.Module:
         """A new PyG convolution from d columns to d columns."""
 
-    def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
+    def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
-            nodes = nodes + self.dropout(convolution(norm(nodes), edge_index).relu())
+            nodes = nodes + self.dropout(convolution(norm(nodes), graph).relu())
         return self.last_norm(nodes)
 
 
@@ -42,7 +53,14 @@ class GCN(ResidualBaseline):
     """Mean over a node and its neighbours, weighted by degrees (Kipf and Welling, 2017)."""
 
     def convolution(self) -> nn.Module:
-        return pyg.GCNConv(self.config.hidden, self.config.hidden)
+        return GCNConvolution(self.config.hidden, self.config.hidden)
+
+
+class GATConvolution(pyg.GATConv):  # type: ignore[misc]
+    """PyG's GATConv on the edges of a graph."""
+
+    def forward(self, x: Tensor, graph: GraphTensors) -> Tensor:
+        return super().forward(x, graph.edge_index)
 
 
 class GAT(ResidualBaseline):
@@ -50,14 +68,14 @@ class GAT(ResidualBaseline):
 
     def convolution(self) -> nn.Module:
         d, heads = self.config.hidden, gcd(self.config.hidden, GAT_HEADS)
-        return pyg.GATConv(d, d // heads, heads=heads, dropout=self.config.dropout)
+        return GATConvolution(d, d // heads, heads=heads, dropout=self.config.dropout)
 
 
 class SAGE(ResidualBaseline):
     """GraphSAGE: a node's own representation plus the mean of its neighbours (Hamilton et al., 2017)."""
 
     def convolution(self) -> nn.Module:
-        return pyg.SAGEConv(self.config.hidden, self.config.hidden)
+        return SAGEConvolution(self.config.hidden, self.config.hidden)
 
 
 class GCNII(OnePass):
@@ -66,14 +84,14 @@ class GCNII(OnePass):
     def __init__(self, config: ModelConfig, layers: int = 8) -> None:
         super().__init__(config, layers)
         self.convolutions = nn.ModuleList(
-            pyg.GCN2Conv(config.hidden, GCNII_ALPHA, GCNII_THETA, layer=number)
+            GCN2Convolution(config.hidden, GCNII_ALPHA, GCNII_THETA, layer=number)
             for number in range(1, layers + 1)
         )
 
-    def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
+    def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
         first = nodes = nodes.relu()
         for convolution in self.convolutions:
-            nodes = convolution(self.dropout(nodes), first, edge_index).relu()
+            nodes = convolution(self.dropout(nodes), first, graph).relu()
         return nodes
 
 
@@ -86,7 +104,42 @@ class APPNP(OnePass):
     def __init__(self, config: ModelConfig, layers: int = 10) -> None:
         super().__init__(config, layers)
         self.predict = nn.Linear(config.hidden, config.hidden)
-        self.rounds = pyg.APPNP(K=layers, alpha=APPNP_ALPHA)
+        self.rounds = layers
 
-    def propagate(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
-        return self.rounds(self.predict(self.dropout(nodes.relu())), edge_index)
+    def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
+        first = nodes = self.predict(self.dropout(nodes.relu()))
+        for _ in range(self.rounds):
+            nodes = (1 - APPNP_ALPHA) * normalised(graph, nodes) + APPNP_ALPHA * first
+        return nodes
+
+
+class GraphGPS(OnePass):
+    """Layers of GCN and global attention side by side (Rampasek et al., 2022), with PyG's GPSConv.
+
+    The attention is linear in the number of nodes (Performer). There are no positional encodings.
+    """
+
+    def __init__(self, config: ModelConfig, layers: int = 2) -> None:
+        super().__init__(config, layers)
+        d, heads = config.hidden, gcd(config.hidden, GPS_HEADS)
+        if d * layers > GPS_MOST:
+            raise UsageError(f"GraphGPS has {layers} layers of {d} columns: at most {GPS_MOST} together")
+        # PyG draws the projections of the attention on the CPU. It cannot draw them on the device "meta", on
+        # which a saved run is built first.
+        with torch.device("cpu"):
+            self.convolutions = nn.ModuleList(self._layer(d, heads) for _ in range(layers))
+
+    def _layer(self, d: int, heads: int) -> nn.Module:
+        return pyg.GPSConv(
+            d,
+            GCNConvolution(d, d),
+            heads=heads,
+            dropout=self.config.dropout,
+            attn_type="performer",
+            attn_kwargs={"head_channels": d // heads},
+        )
+
+    def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
+        for convolution in self.convolutions:
+            nodes = convolution(nodes, graph)  # GPSConv only hands the graph to its GCN layer
+        return nodes
