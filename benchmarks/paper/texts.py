@@ -37,6 +37,7 @@ and tolokers has too many. GraphGPS has linear attention and no positional encod
 paper's figure for the model on the left.
 AdaR's preset trains for 100 epochs at a learning rate of 0.003 in its quick form. AdaR's default has no quick
 form.
+[accuracy.md](accuracy.md) has AdaR's own figures from its commands, also where a row is missing here.
 """
 
 STEP = """\
@@ -83,6 +84,7 @@ without neighbours and use the cosine. The paper trains on four other graphs wit
 compare the order of its column, not its values. AdaR's settings: `ours` is the default of `adar-deploy
 train`, `zero-shot` is the paper's preset (quick form: 40 epochs at a learning rate of 0.001 instead of
 10,000 at 0.0001), `pretrained` is a model that comes with the project.
+[accuracy.md](accuracy.md) has AdaR's own figures from its commands, also where a row is missing here.
 """
 
 MORE = """\
