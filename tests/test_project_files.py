@@ -168,7 +168,7 @@ def test_lock_files_contain_every_requirement() -> None:
     extras = {
         "runtime": [],
         "export": ["plot", "train", "export"],
-        "dev": ["convert", "docs", "dev", "parquet", "sign", "text"],
+        "dev": ["convert", "docs", "dev", "parquet", "serve", "sign", "text"],
     }
     for lock, names in extras.items():
         wanted = (
