@@ -15,7 +15,7 @@ SERVICE = "/inference.GRPCInferenceService"
 TOKEN = "a-token-of-enough-characters"
 
 
-def call(channel: Any, name: str, *, to: Any = None, **fields: Any) -> Any:
+def call(channel: Any, name: str, /, *, to: Any = None, **fields: Any) -> Any:
     response = getattr(protocol, f"{name}Response")
     method = channel.unary_unary(
         f"{SERVICE}/{name}",

@@ -147,7 +147,7 @@ def test_a_server_that_stops_says_so_and_finishes_its_requests(bundle_folder: Pa
     settings = Settings(port=0, grpc_port=None, drain_seconds=1)
     with running([f"board={bundle_folder}"], settings) as found:
         answers: list[httpx.Response] = []
-        parameters = {"max_steps": 3000, "exit": "final"}
+        parameters = {"max_steps": 1500, "exit": "final"}
         thread = threading.Thread(
             target=lambda: answers.append(found.infer(tensors(board), parameters=parameters))
         )
