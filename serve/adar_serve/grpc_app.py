@@ -14,7 +14,7 @@ from open_inference.grpc import protocol
 from adar_runtime import Step
 from adar_serve.grpc_messages import model_metadata, read_request, stream_response, write_answer
 from adar_serve.limits import MIB
-from adar_serve.messages import Answer
+from adar_serve.messages import Answer, InferRequest
 from adar_serve.models import Model
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.request_log import request_id
@@ -111,8 +111,7 @@ class Calls:
 
     async def ModelInfer(self, message: Any, facts: Facts) -> Any:  # noqa: N802
         model = self._service.models.find(message.model_name, message.model_version or None)
-        _, answer = await self._service.infer(model, lambda: read_request(message), facts)
-        return write_answer(answer, raw=bool(message.raw_input_contents))
+        return await self._service.infer(model, lambda: read_request(message), _writer(message), facts)
 
     async def ModelStreamInfer(self, messages: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request of the stream with its steps and, at the end, its outputs."""
@@ -134,12 +133,14 @@ class Calls:
             found = _step_answer(model, message.id, step)
             loop.call_soon_threadsafe(steps.put_nowait, write_answer(found, raw=raw, final=False))
 
-        run = asyncio.create_task(self._service.infer(model, lambda: read_request(message), facts, on_step))
+        run = asyncio.create_task(
+            self._service.infer(model, lambda: read_request(message), _writer(message), facts, on_step)
+        )
         run.add_done_callback(lambda _: steps.put_nowait(None))
         try:
             while (response := await steps.get()) is not None:
                 yield response
-            yield write_answer(run.result()[1], raw=raw)
+            yield run.result()
         finally:
             run.cancel()
 
@@ -175,6 +176,11 @@ class Calls:
                 seconds=round(seconds, 6),
                 **facts,
             )
+
+
+def _writer(message: Any) -> Callable[[InferRequest, Answer], Any]:
+    """Numbers go back as they came: as bytes, or as fields of the message."""
+    return lambda _, answer: write_answer(answer, raw=bool(message.raw_input_contents))
 
 
 def _step_answer(model: Model, id: str, step: Step) -> Answer:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -18,7 +19,7 @@ from adar_serve import messages, metrics
 from adar_serve.bodies import Bodies
 from adar_serve.compression import packed, unpacked
 from adar_serve.http_gate import FACTS, Gate, refusal_response
-from adar_serve.messages import HEADER_LENGTH, InferRequest
+from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
 from adar_serve.models import Model
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.service import Service
@@ -111,9 +112,10 @@ class Pages:
         """Run a model."""
         model, facts = self._model(request), request.scope[FACTS]
         async with self._bodies.receive(request) as body:
-            answering = self._service.infer(model, lambda: self._read(request, body), facts)
-            asked, answer = await _unless_gone(request, answering)
-        return _response(request, *messages.encode(asked, answer))
+            answering = self._service.infer(
+                model, lambda: self._read(request, body), partial(_response, request), facts
+            )
+            return await _unless_gone(request, answering)
 
     async def infer_stream(self, request: Request) -> Response:
         """Run a model, and send its steps as events while it runs."""
@@ -127,18 +129,19 @@ class Pages:
 
         async def answer(body: bytes, received: AsyncExitStack) -> str:
             async with received:
-                asked, found = await self._service.infer(
-                    model, lambda: self._read(request, body), facts, on_step
+                return await self._service.infer(
+                    model, lambda: self._read(request, body), _answer_event, facts, on_step
                 )
-            # An event is text, so all tensors are in the JSON.
-            text = InferRequest(asked.inputs, {}, dict.fromkeys(asked.outputs, False))
-            return _event("answer", json.loads(messages.encode(text, found)[0]))
 
         received = AsyncExitStack()
         body = await received.enter_async_context(self._bodies.receive(request))
         run = asyncio.create_task(answer(body, received))
         run.add_done_callback(lambda _: events.put_nowait(None))
-        first = await _unless_gone(request, events.get())
+        try:
+            first = await _unless_gone(request, events.get())
+        except BaseException:
+            run.cancel()
+            raise
         if first is None:
             run.result()  # raises: a run without an error has steps
         return StreamingResponse(_events(first, events, run), media_type="text/event-stream")
@@ -191,8 +194,9 @@ class Pages:
         return messages.parse(content, request.headers.get(HEADER_LENGTH))
 
 
-def _response(request: Request, body: bytes, header_length: int | None) -> Response:
+def _response(request: Request, asked: InferRequest, answer: Answer) -> Response:
     """The response of an inference, compressed if the client accepts it."""
+    body, header_length = messages.encode(asked, answer)
     headers = {} if header_length is None else {HEADER_LENGTH: str(header_length)}
     body, encoding = packed(body, request.headers.get("accept-encoding"))
     if encoding is not None:
@@ -233,6 +237,12 @@ async def _events(
             yield _event("error", {"error": refused.message})
     finally:
         run.cancel()
+
+
+def _answer_event(asked: InferRequest, answer: Answer) -> str:
+    """An event is text, so all tensors are in the JSON."""
+    text = InferRequest(asked.inputs, {}, dict.fromkeys(asked.outputs, False))
+    return f"event: answer\ndata: {messages.encode(text, answer)[0].decode()}\n\n"
 
 
 def _event(name: str, content: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -110,6 +111,7 @@ class Server:
         self._uvicorn = _Http(self._http_config())
         addresses = {"http": _address(listening, "https" if settings.tls_cert else "http")}
         calls: Any = None
+        self._ending = asyncio.Event()
         try:
             if settings.grpc_port is not None:
                 calls = grpc_server(service)
@@ -119,9 +121,10 @@ class Server:
                 service.log.write("listening", **addresses, models=[one.name for one in service.models.all])
                 if on_ready is not None:
                     on_ready(addresses)
+                ending = asyncio.create_task(self._end_calls(calls))
                 await self._uvicorn.serve(sockets=[listening])
-                if calls is not None:
-                    await calls.stop(settings.limits.seconds + 5)
+                self._ending.set()
+                await ending
         finally:
             service.close()
             listening.close()
@@ -139,8 +142,16 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.call_later, self._settings.drain_seconds, self._end)
 
     def _end(self) -> None:
+        """Take no new request, of HTTP and of gRPC."""
         assert self._uvicorn is not None
         self._uvicorn.should_exit = True
+        self._ending.set()
+
+    async def _end_calls(self, calls: Any) -> None:
+        await self._ending.wait()
+        assert self._uvicorn is not None
+        if calls is not None:
+            await calls.stop(0 if self._uvicorn.force_exit else self._settings.limits.seconds + 5)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -223,7 +234,12 @@ def _address(listening: socket.socket, scheme: str) -> str:
 
 @contextmanager
 def _json_logging(log: RequestLog) -> Iterator[None]:
-    """Warnings of uvicorn, asyncio and gRPC as lines of the log."""
+    """Warnings of Python, uvicorn, asyncio and gRPC as lines of the log."""
+
+    def show(message: Any, category: type[Warning], *_where: Any, **_others: Any) -> None:
+        log.write("warning", kind=category.__name__, message=str(message))
+
+    before, warnings.showwarning = warnings.showwarning, show
     handler = _Handler(log)
     loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio", "grpc")]
     for each in loggers:
@@ -231,6 +247,7 @@ def _json_logging(log: RequestLog) -> Iterator[None]:
     try:
         yield
     finally:
+        warnings.showwarning = before
         for each in loggers:
             each.removeHandler(handler)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from adar_runtime import AdarError, Graph, Result, Step, read_graph
 from adar_runtime.backends.prepared_graph import PreparedGraph
@@ -25,6 +25,7 @@ from adar_serve.tokens import Tokens
 PARAMETERS = ("max_steps", "exit", "solver", "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
+T = TypeVar("T")
 Facts = dict[str, Any]  # what the log says about a request
 OnStep = Callable[[Step], None]
 
@@ -75,10 +76,15 @@ class Service:
         }
 
     async def infer(
-        self, model: Model, read: Callable[[], InferRequest], facts: Facts, on_step: OnStep | None = None
-    ) -> tuple[InferRequest, Answer]:
-        """Answer a request. `read` parses it, in the thread of the run."""
-        return await self.runs.run(lambda control: self._infer(model, read, facts, control), on_step)
+        self,
+        model: Model,
+        read: Callable[[], InferRequest],
+        write: Callable[[InferRequest, Answer], T],
+        facts: Facts,
+        on_step: OnStep | None = None,
+    ) -> T:
+        """Answer a request. `read` parses it and `write` encodes the answer, both in the thread."""
+        return await self.runs.run(lambda control: write(*self._infer(model, read, facts, control)), on_step)
 
     def _infer(
         self, model: Model, read: Callable[[], InferRequest], facts: Facts, control: Control

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 
-from adar_runtime import Graph
+from adar_runtime import Graph, load, write_graph
+from adar_serve.refusals import RefusedError
+from adar_serve.runs import Control
+from tests.helpers import random_graph
 from tests.serve.servers import Running, Settings, eventually, running, tensor, tensors
 
 ENDLESS = {"max_steps": 2_000_000, "exit": "final"}  # minutes of work
@@ -58,6 +62,15 @@ def test_a_client_that_goes_away_cancels_its_run(served: Running, board: Graph) 
     assert eventually(lambda: any(each["status"] == 499 for each in served.log()))
 
 
+def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph) -> None:
+    loop = load(bundle_folder, "onnxruntime-cpu", 1).loop(board, 300, "final")
+    control = Control(time.monotonic() + 60, 60)
+    control.on_step = lambda step: control.cancelled.set() if step.index == 5 else None
+    with pytest.raises(RefusedError, match="closed the connection"):
+        control.drive(loop)
+    assert loop.calls == 5
+
+
 def events(response: httpx.Response):
     """(name, content) of each event."""
     name = ""
@@ -95,8 +108,6 @@ def test_closing_a_stream_cancels_its_run(served: Running, board: Graph) -> None
 def test_graphs_stay_until_they_are_removed_or_others_need_the_memory(
     served: Running, board: Graph, tmp_path: Path
 ) -> None:
-    from adar_runtime import write_graph
-
     write_graph(tmp_path / "board.npz", board)
     address = "/graphs/first?model=board"
     stored = served.http.put(address, content=(tmp_path / "board.npz").read_bytes())
@@ -126,8 +137,6 @@ def test_graphs_stay_until_they_are_removed_or_others_need_the_memory(
 
 
 def test_a_graph_that_stays_takes_other_descriptions(served: Running) -> None:
-    from tests.helpers import random_graph
-
     graph = random_graph(30, 90, seed=5)
     x, edges, targets = tensors(graph)
     assert served.http.put("/graphs/g?model=described", json={"inputs": [x, edges]}).status_code == 201
