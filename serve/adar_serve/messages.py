@@ -88,7 +88,11 @@ def encode(request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
         else:
             tensor["data"] = array.ravel().tolist()
         described.append(tensor)
-    content = {"model_name": answer.model, "model_version": answer.version, "outputs": described}
+    content: dict[str, Any] = {
+        "model_name": answer.model,
+        "model_version": answer.version,
+        "outputs": described,
+    }
     content |= {"parameters": dict(answer.parameters)} | ({"id": answer.id} if answer.id else {})
     header = json.dumps(content).encode()
     return b"".join([header, *binary]), len(header) if binary else None
