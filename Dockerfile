@@ -11,6 +11,7 @@ RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/build.
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY adar_deploy adar_deploy
 COPY runtime runtime
+COPY serve serve
 COPY train train
 COPY export export
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .

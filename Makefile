@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints tritonclient clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -38,6 +38,7 @@ demo: $(VENV)/demo-installed  ## train, export and run on the built-in graph, in
 	cd build/demo && ../../$(BIN)/adar-deploy train --preset quick
 	cd build/demo && ../../$(BIN)/adar-deploy export --opset 17
 	cd build/demo && ../../$(BIN)/adar-deploy run runs/minesweeper/graph.pt --max-steps 300
+	@echo "next: pip install 'adar-deploy[serve]', then in build/demo: adar-deploy serve bundle"
 
 # One OpenMP thread per test process: more threads would wait for each other.
 test: install  ## run all default tests and print the line coverage; installs everything
@@ -94,6 +95,11 @@ docs: install  ## build the documents as a site in build/site
 
 pictures: demo  ## draw the pictures of the documents again, from the demo's model
 	$(BIN)/python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
+
+# An environment of its own: the client needs other versions of protobuf and ml_dtypes.
+tritonclient:  ## install NVIDIA's client for the test of the server; needs a network
+	$(PYTHON) -m venv build/tritonclient
+	build/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.0'
 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints

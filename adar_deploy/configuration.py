@@ -29,7 +29,16 @@ FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one w
 NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature"),
     "what is replaced or installed": ("overwrite", "rebuild", "install"),
-    "which model is loaded": ("bundle", "pack", "run", "model", "allow-unknown-model"),
+    "which model is loaded": ("bundle", "bundles", "pack", "run", "model", "allow-unknown-model"),
+    "who can reach the server": (
+        "host",
+        "port",
+        "grpc-port",
+        "tokens",
+        "tls-cert",
+        "tls-key",
+        "tls-client-ca",
+    ),
     "whose keys and signatures are used": (
         "private-key",
         "public-key",

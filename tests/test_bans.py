@@ -38,7 +38,10 @@ def violated_rules(code: str, file: str) -> str:
 
 
 @pytest.mark.parametrize("code", CALLS)
-@pytest.mark.parametrize("file", ["adar_deploy/x.py", "train/adar_train/x.py", "runtime/adar_runtime/x.py"])
+@pytest.mark.parametrize(
+    "file",
+    ["adar_deploy/x.py", "train/adar_train/x.py", "runtime/adar_runtime/x.py", "serve/adar_serve/x.py"],
+)
 def test_a_dangerous_call_is_banned(code: str, file: str) -> None:
     assert f" {CALLS[code]} " in violated_rules(code, file)
 

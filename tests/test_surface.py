@@ -11,9 +11,10 @@ import pytest
 import adar_deploy
 import adar_export
 import adar_runtime
+import adar_serve
 import adar_train
 
-PACKAGES = (adar_deploy, adar_runtime, adar_train, adar_export)
+PACKAGES = (adar_deploy, adar_runtime, adar_train, adar_export, adar_serve)
 EXPORTED = [(package, name) for package in PACKAGES for name in package.__all__]
 
 
@@ -32,6 +33,7 @@ def test_public_names() -> None:
         "fit", "load", "load_run", "save_run",
     ]  # fmt: skip
     assert sorted(adar_export.__all__) == ["Check", "Convergence", "Report", "Trial", "export_bundle"]
+    assert sorted(adar_serve.__all__) == ["Limits", "Settings", "serve"]
 
 
 def takes_arguments(exported: Any) -> bool:

@@ -40,7 +40,7 @@ DRAWN = r"note: (.+: drew the missing .+ at random|no search of the regularisati
 GUESSED = r"note: .+\.csv: .+"  # and this for tables
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
-    r"adar-deploy (bench|build|doctor)|.*--plain"  # slow, and tested elsewhere
+    r"adar-deploy (bench|build|doctor|serve)|.*--plain"  # slow, and tested elsewhere
 )
 
 
@@ -201,7 +201,7 @@ def test_figures_are_those_of_the_benchmarks(name: str, heading: str) -> None:
 def messages() -> list[str]:
     """Every string in the code, with … for each inserted value."""
     found = []
-    for folder in ("adar_deploy", "runtime", "train", "export"):
+    for folder in ("adar_deploy", "runtime", "train", "export", "serve"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.JoinedStr):

@@ -42,6 +42,7 @@ def loaded_after(code: str) -> set[str]:
         ("adar_deploy", {*HEAVY, "onnxruntime", "numpy", "rich"}),
         ("adar_train", {"adar_export", "adar_deploy", "typer", "onnx"}),
         ("adar_export", {"adar_deploy", "typer"}),
+        ("adar_serve.server", {*HEAVY, "adar_deploy"}),
         ("adar_deploy.cli", {*HEAVY, "onnxruntime", "numpy"} - {"typer"}),
     ],
 )
@@ -58,7 +59,7 @@ def after_command(*arguments: object) -> set[str]:
 
 
 def test_help_loads_nothing_that_takes_time() -> None:
-    for words in (["--help"], ["run", "--help"], ["--version"]):
+    for words in (["--help"], ["run", "--help"], ["serve", "--help"], ["--version"]):
         assert not after_command(*words) & {*HEAVY, "onnxruntime", "numpy"} - {"typer"}
 
 

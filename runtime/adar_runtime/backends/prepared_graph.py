@@ -1,7 +1,7 @@
 """A graph as the models of a bundle take it. Prepared once per graph, whichever backend runs the models."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ class PreparedGraph:
     outputs: int  # k, the number of predictions
     by_row: bool  # the encoder treats each node alone, so nodes can be encoded in blocks
     smoothing: Smoothing | None  # of the encoder's nodes, before the first step
+
+    def for_outputs(self, graph: Graph, manifest: Manifest) -> "PreparedGraph":
+        """The same nodes and edges with the targets and pairs of another graph. The edges are kept."""
+        return replace(self, graph=graph, **_outputs_of(graph, manifest))
 
     def feature_blocks(self, least: int = 1) -> list[tuple[int, int]]:
         """The first and the last row (exclusive) of each block of nodes to encode at once.
@@ -64,19 +68,28 @@ def prepare(graph: Graph, manifest: Manifest, *, by_row: bool, with_structure: b
 
     In a batch, graphs have no structure of their own: `PreparedBatch` builds that of all graphs together.
     """
-    is_edge_level = manifest.level == EDGE and graph.pairs is not None
-    pairs = np.ascontiguousarray(graph.pairs, np.int64) if is_edge_level else None
     neighbours = Neighbours.of(graph.edge_index, graph.nodes)
     return PreparedGraph(
         graph=graph,
         structure=LAYOUTS[manifest.aggregation](neighbours) if with_structure else {},
-        pairs=pairs,
-        target_features=graph.target_features if manifest.targets is None else None,
-        targets=manifest.targets or graph.targets,
-        outputs={NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[manifest.level],
         by_row=by_row,
         smoothing=Smoothing(neighbours, manifest.smoothing) if manifest.smoothing else None,
+        **_outputs_of(graph, manifest),
     )
+
+
+def _outputs_of(graph: Graph, manifest: Manifest) -> dict[str, Any]:
+    """The fields that say what is predicted."""
+    is_edge_level = manifest.level == EDGE and graph.pairs is not None
+    pairs = np.ascontiguousarray(graph.pairs, np.int64) if is_edge_level else None
+    return {
+        "pairs": pairs,
+        "target_features": graph.target_features if manifest.targets is None else None,
+        "targets": manifest.targets or graph.targets,
+        "outputs": {NODE: graph.nodes, EDGE: 0 if pairs is None else pairs.shape[1], GRAPH: 1}[
+            manifest.level
+        ],
+    }
 
 
 def blocks(nodes: int, rows: int, least: int) -> list[tuple[int, int]]:

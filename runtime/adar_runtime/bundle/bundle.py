@@ -198,7 +198,7 @@ class Bundle(Predictor):
         """Start a run that the caller drives step by step.
 
         Args:
-            graph: As in `run`.
+            graph: As in `run`; or a graph that `prepare` prepared, which saves the time to prepare it again.
             budget: As in `run`.
             stop: As in `run`.
             solver: As in `run`.
@@ -215,12 +215,13 @@ class Bundle(Predictor):
         """
         started = time.perf_counter()
         check_budget(budget)
-        graph = as_graph(graph)
+        kept = graph if isinstance(graph, PreparedGraph) else None
+        graph = as_graph(graph) if kept is None else kept.graph
         self.check(graph)
         memory.check(graph, self.manifest, by_row=self.by_row)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
         solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
-        recurrence = self.backend.start(self.prepare(graph))
+        recurrence = self.backend.start(self.prepare(graph) if kept is None else kept)
         prepared = time.perf_counter() - started
         names, ids = self.class_names(graph), graph.output_ids
         return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)

@@ -1,0 +1,121 @@
+"""The command `adar-deploy serve`."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adar_deploy.console import err, print_facts, print_note
+from adar_deploy.environment import require
+from adar_deploy.options import AllowUnknownModel, Backend, Threads, is_typed
+from adar_runtime.loop.registry import settings_of
+from adar_serve.limits import Limits
+
+BACKEND = Backend("auto")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def with_limits(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace `**limits` of a command by one option for each limit."""
+    signature = inspect.signature(command)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            one.option.replace("-", "_"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=Annotated[int, typer.Option(f"--{one.option}", help=f"{one.help}.")],
+        )
+        for one in settings_of(Limits)
+    ]
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    command.__signature__ = signature.replace(parameters=[*keywords, *options])  # type: ignore[attr-defined]
+    return command
+
+
+@with_limits
+def serve(
+    ctx: typer.Context,
+    bundles: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Folders of bundles. NAME=FOLDER or NAME:VERSION=FOLDER chooses the name of the model.",
+            show_default="bundle",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of HTTP; 0 chooses a free one.", min=0, max=65535)] = 8080,
+    grpc_port: Annotated[
+        int, typer.Option(help="Port of gRPC; 0 chooses a free one.", min=0, max=65535)
+    ] = 8081,
+    no_grpc: Annotated[bool, typer.Option("--no-grpc", help="Serve HTTP only.")] = False,
+    max_steps: Annotated[int, typer.Option(help="Budget of requests that name none.")] = 300,
+    backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
+    threads: Threads = None,
+    allow_unknown_model: AllowUnknownModel = False,
+    tokens: Annotated[
+        Path | None, typer.Option(help="File with the accepted bearer tokens, one per line.", readable=False)
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain for TLS, a PEM file.", readable=False)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Private key of the certificate, a PEM file.", readable=False)
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(help="Certificates that sign those of the clients (mutual TLS).", readable=False),
+    ] = None,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            help="After SIGTERM: seconds in which ready is 503 and requests are still taken.", min=0
+        ),
+    ] = 2.0,
+    **limits: int,
+) -> None:
+    """Serve bundles over HTTP and gRPC, with the Open Inference Protocol.
+
+    Requests are logged to stderr as JSON lines. SIGTERM and Ctrl-C drain: running requests are finished. A
+    second signal stops at once.
+
+    Exit codes: 0 stopped by a signal after the drain; 2 an error.
+
+    Example: adar-deploy serve bundle --port 8080
+
+    Example: adar-deploy serve spam=bundle spam:2=newer --tokens tokens.txt
+    """
+    require("serve")
+    from adar_runtime.backends import TENSORRT
+    from adar_serve.server import Settings
+    from adar_serve.server import serve as run_server
+
+    settings = Settings(
+        host=host,
+        port=port,
+        grpc_port=None if no_grpc else grpc_port,
+        max_steps=max_steps,
+        limits=Limits(**{one.name: limits[one.option.replace("-", "_")] for one in settings_of(Limits)}),
+        tokens=tokens,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        drain_seconds=drain_seconds,
+    )
+    if host not in LOOPBACK and tokens is None and tls_client_ca is None:
+        print_note(f"everybody who can reach {host} can use the server: add --tokens FILE", to=err)
+    run_server(
+        bundles or ["bundle"],
+        settings,
+        on_ready=_show,
+        backend=str(backend),
+        threads=threads,
+        trust_engines=backend == TENSORRT and is_typed(ctx, "backend"),
+        allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+    )
+
+
+def _show(addresses: dict[str, Any]) -> None:
+    print_facts("serving", addresses | {"stop": "Ctrl-C"})

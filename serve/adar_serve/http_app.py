@@ -1,0 +1,249 @@
+"""The HTTP application: the Open Inference Protocol, streaming, graphs that stay, and metrics."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from adar_runtime import Step
+from adar_serve import messages, metrics
+from adar_serve.bodies import Bodies
+from adar_serve.compression import packed, unpacked
+from adar_serve.http_gate import FACTS, Gate, refusal_response
+from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
+from adar_serve.models import Model
+from adar_serve.refusals import CLIENT_GONE, RefusedError
+from adar_serve.service import Service
+
+T = TypeVar("T")
+ZIP = b"PK"  # how a .npz file begins
+
+
+def http_app(service: Service) -> ASGIApp:
+    """The application for an ASGI server."""
+    pages = Pages(service)
+    model = "/v2/models/{model}"
+    routes = [
+        Route("/v2", pages.server),
+        Route("/v2/health/live", pages.live),
+        Route("/v2/health/ready", pages.ready),
+        Route("/metrics", pages.metrics),
+        Route("/graphs", pages.graphs),
+        Route("/graphs/{graph}", pages.put_graph, methods=["PUT"]),
+        Route("/graphs/{graph}", pages.get_graph, methods=["GET"]),
+        Route("/graphs/{graph}", pages.delete_graph, methods=["DELETE"]),
+    ]
+    for path in (model, model + "/versions/{version}"):
+        routes += [
+            Route(path, pages.model),
+            Route(path + "/ready", pages.model_ready),
+            Route(path + "/infer", pages.infer, methods=["POST"]),
+            Route(path + "/infer_stream", pages.infer_stream, methods=["POST"]),
+        ]
+    handlers: Any = {RefusedError: _refused, HTTPException: _no_route, Exception: _failed}
+    return Gate(Starlette(routes=routes, exception_handlers=handlers), service)
+
+
+async def _refused(request: Request, refused: Exception) -> Response:
+    assert isinstance(refused, RefusedError)
+    request.scope[FACTS].setdefault("reason", refused.message)
+    return refusal_response(refused)
+
+
+async def _no_route(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {404: "there is no such address", 405: "this address has another method"}
+    return refusal_response(
+        RefusedError(error.status_code, message.get(error.status_code, "the request is not valid"))
+    )
+
+
+async def _failed(_request: Request, _error: Exception) -> Response:
+    message = "an error on the server: its log has this request by its x-request-id"
+    return refusal_response(RefusedError(500, message))
+
+
+class Pages:
+    """One method for each address."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._bodies = Bodies(service.limits)
+
+    async def server(self, _request: Request) -> Response:
+        """Name, version and extensions of the server."""
+        return JSONResponse(self._service.server_metadata())
+
+    async def live(self, _request: Request) -> Response:
+        """The process answers."""
+        return JSONResponse({"live": True})
+
+    async def ready(self, _request: Request) -> Response:
+        """The server takes requests; not any more once it shuts down."""
+        return self._readiness()
+
+    def _readiness(self) -> Response:
+        ready = not self._service.draining
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
+
+    async def model(self, request: Request) -> Response:
+        """Inputs, outputs and versions of a model."""
+        return JSONResponse(self._service.models.metadata(self._model(request)))
+
+    async def model_ready(self, request: Request) -> Response:
+        """The model takes requests."""
+        self._model(request)
+        return self._readiness()
+
+    async def metrics(self, _request: Request) -> Response:
+        """Metrics for Prometheus."""
+        return Response(self._service.metrics.text(), media_type=metrics.CONTENT_TYPE)
+
+    async def infer(self, request: Request) -> Response:
+        """Run a model."""
+        model, facts = self._model(request), request.scope[FACTS]
+        async with self._bodies.receive(request) as body:
+            answering = self._service.infer(
+                model, lambda: self._read(request, body), partial(_response, request), facts
+            )
+            return await _unless_gone(request, answering)
+
+    async def infer_stream(self, request: Request) -> Response:
+        """Run a model, and send its steps as events while it runs."""
+        model, facts = self._model(request), request.scope[FACTS]
+        events: asyncio.Queue[str | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def on_step(step: Step) -> None:
+            found = {"step": step.index, "time": step.time, "alignment": step.alignment}
+            loop.call_soon_threadsafe(events.put_nowait, _event("step", found))
+
+        async def answer(body: bytes, received: AsyncExitStack) -> str:
+            async with received:
+                return await self._service.infer(
+                    model, lambda: self._read(request, body), _answer_event, facts, on_step
+                )
+
+        received = AsyncExitStack()
+        body = await received.enter_async_context(self._bodies.receive(request))
+        run = asyncio.create_task(answer(body, received))
+        run.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            first = await _unless_gone(request, events.get())
+        except BaseException:
+            run.cancel()
+            raise
+        if first is None:
+            run.result()  # raises: a run without an error has steps
+        return StreamingResponse(_events(first, events, run), media_type="text/event-stream")
+
+    async def graphs(self, _request: Request) -> Response:
+        """All graphs that stay on the server."""
+        return JSONResponse({"graphs": [each.to_dict() for each in self._service.graphs.list()]})
+
+    async def put_graph(self, request: Request) -> Response:
+        """Prepare a graph once. The body is a .npz file, or an inference request with its tensors."""
+        name, facts = request.path_params["graph"], request.scope[FACTS]
+        model = self._model_of_graph(request)
+        async with self._bodies.receive(request) as body:
+
+            def read() -> InferRequest | bytes:
+                content = self._unpacked(request, body)
+                return content if content.startswith(ZIP) else self._parsed(request, content)
+
+            stored = await _unless_gone(request, self._service.put_graph(name, model, read, facts))
+        return JSONResponse(stored.to_dict(), 201)
+
+    async def get_graph(self, request: Request) -> Response:
+        """Facts about one graph."""
+        return JSONResponse(self._service.graphs.use(request.path_params["graph"]).to_dict())
+
+    async def delete_graph(self, request: Request) -> Response:
+        """Remove a graph."""
+        self._service.graphs.remove(request.path_params["graph"])
+        return Response(status_code=204)
+
+    def _model(self, request: Request) -> Model:
+        return self._service.models.find(request.path_params["model"], request.path_params.get("version"))
+
+    def _model_of_graph(self, request: Request) -> Model:
+        """The model in the address; the only one, if the server has only one."""
+        name, models = request.query_params.get("model"), self._service.models
+        if name is not None:
+            return models.find(name, request.query_params.get("version"))
+        if len(models.all) > 1:
+            raise RefusedError(400, "the server has several models: add ?model=NAME to the address")
+        return models.all[0]
+
+    def _read(self, request: Request, body: bytes) -> InferRequest:
+        return self._parsed(request, self._unpacked(request, body))
+
+    def _unpacked(self, request: Request, body: bytes) -> bytes:
+        return unpacked(body, request.headers.get("content-encoding"), self._service.limits)
+
+    def _parsed(self, request: Request, content: bytes) -> InferRequest:
+        return messages.parse(content, request.headers.get(HEADER_LENGTH))
+
+
+def _response(request: Request, asked: InferRequest, answer: Answer) -> Response:
+    """The response of an inference, compressed if the client accepts it."""
+    body, header_length = messages.encode(asked, answer)
+    headers = {} if header_length is None else {HEADER_LENGTH: str(header_length)}
+    body, encoding = packed(body, request.headers.get("accept-encoding"))
+    if encoding is not None:
+        headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
+    kind = "application/json" if header_length is None else "application/octet-stream"
+    return Response(body, headers=headers, media_type=kind)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Wait for the work, and cancel it if the client closes the connection."""
+    doing, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise RefusedError(CLIENT_GONE, "the client closed the connection")
+    finally:
+        doing.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _events(
+    first: str | None, events: "asyncio.Queue[str | None]", run: "asyncio.Task[str]"
+) -> AsyncIterator[str]:
+    try:
+        event = first
+        while event is not None:
+            yield event
+            event = await events.get()
+        try:
+            yield run.result()
+        except RefusedError as refused:
+            yield _event("error", {"error": refused.message})
+    finally:
+        run.cancel()
+
+
+def _answer_event(asked: InferRequest, answer: Answer) -> str:
+    """An event is text, so all tensors are in the JSON."""
+    text = InferRequest(asked.inputs, {}, dict.fromkeys(asked.outputs, False))
+    return f"event: answer\ndata: {messages.encode(text, answer)[0].decode()}\n\n"
+
+
+def _event(name: str, content: dict[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(content)}\n\n"

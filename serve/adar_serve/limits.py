@@ -1,0 +1,52 @@
+"""The limits of a server, in one table. They are checked before memory is allocated or work begins."""
+
+from dataclasses import dataclass
+
+from adar_runtime.errors import UsageError
+from adar_runtime.loop.registry import is_count, setting, settings_of
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all requests together, may use.
+
+    Args:
+        body: MiB of a request's body, as it is sent.
+        unpacked: MiB of a compressed body after decompression.
+        bodies: MiB of the bodies of all requests that are being received or processed.
+        nodes: Nodes of a graph.
+        edges: Edges of a graph, and pairs of nodes to score.
+        classes: Classes that a request describes with `target_x`.
+        steps: Largest `max_steps` that a request may ask for.
+        seconds: Seconds to receive a request, and again to answer it, with the wait in the queue.
+        concurrent: Requests that run at the same time.
+        queue: Requests that wait. Further requests get the status 429.
+        graphs: MiB of the graphs that stay on the server.
+
+    Raises:
+        UsageError: A limit is not a whole number of at least 1 (`queue` and `graphs`: at least 0).
+
+    Examples:
+        >>> Limits(nodes=100_000, seconds=10).edges
+        10000000
+    """
+
+    body: int = setting(64, "MiB of a request's body, as it is sent", "limit-body")
+    unpacked: int = setting(256, "MiB of a compressed body after decompression", "limit-unpacked")
+    bodies: int = setting(1024, "MiB of the bodies of all requests at one time", "limit-bodies")
+    nodes: int = setting(1_000_000, "Nodes of a graph", "limit-nodes")
+    edges: int = setting(10_000_000, "Edges of a graph, and pairs to score", "limit-edges")
+    classes: int = setting(1000, "Classes that a request describes", "limit-classes")
+    steps: int = setting(3000, "Largest max_steps of a request", "limit-steps")
+    seconds: int = setting(60, "Seconds to receive a request, and again to answer it", "limit-seconds")
+    concurrent: int = setting(2, "Requests that run at the same time", "limit-concurrent")
+    queue: int = setting(16, "Requests that wait; further ones get the status 429", "limit-queue")
+    graphs: int = setting(1024, "MiB of the graphs that stay on the server", "limit-graphs")
+
+    def __post_init__(self) -> None:
+        for one in settings_of(Limits):
+            least = 0 if one.name in ("queue", "graphs") else 1
+            if not is_count(getattr(self, one.name), least):
+                raise UsageError(f"--{one.option} must be a whole number of at least {least}")

@@ -1,0 +1,173 @@
+"""Inference requests and responses: JSON, with tensors in JSON or as bytes after it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adar_runtime.errors import reason, short
+from adar_serve import tensors
+from adar_serve.refusals import RefusedError
+
+HEADER_LENGTH = "inference-header-content-length"
+MAX_INPUTS = 16
+MAX_ID = 256  # characters of a request's id, which the response repeats
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class InferRequest:
+    """A request for inference, of HTTP or gRPC."""
+
+    inputs: Arrays
+    parameters: Mapping[str, Any]
+    outputs: dict[str, bool | None] = field(default_factory=dict)  # name -> as bytes; None: not said
+    id: str = ""
+
+    def as_bytes(self, name: str) -> bool:
+        """Whether an output is sent as bytes after the JSON."""
+        chosen = self.outputs.get(name)
+        return bool(self.parameters.get("binary_data_output")) if chosen is None else chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The outputs of a model, and facts about the run."""
+
+    model: str
+    version: str
+    id: str
+    outputs: Arrays
+    parameters: Mapping[str, Any]
+
+
+def parse(body: bytes, header_length: str | None) -> InferRequest:
+    """The request in a body. The header's value says where the JSON ends; without one, it is all JSON."""
+    end = len(body)
+    if header_length is not None:
+        if not header_length.isascii() or not header_length.isdecimal() or int(header_length[:20]) > end:
+            raise RefusedError(400, f"{HEADER_LENGTH} is not a number of bytes of the body")
+        end = int(header_length)
+    content = _object(_parsed(body[:end]), "the request")
+    binary = _Bytes(memoryview(body)[end:])
+    inputs: Arrays = {}
+    listed = _list(content, "inputs")
+    if len(listed) > MAX_INPUTS:
+        raise RefusedError(400, f"inputs has more than {MAX_INPUTS} tensors")
+    for one in listed:
+        tensor = _object(one, "an input")
+        name = _name(tensor, "an input")
+        if name in inputs:
+            raise RefusedError(400, f"the input {name} is there twice")
+        inputs[name] = _tensor(name, tensor, binary)
+    if binary.left:
+        raise RefusedError(400, f"the body has {binary.left:,} bytes after the last tensor")
+    return InferRequest(inputs, parameters(content), _outputs(content), _id(content))
+
+
+def parameters(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a request or tensor; none if it has none."""
+    return _object(content.get("parameters") or {}, "parameters")
+
+
+def encode(request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
+    """The body of the response, and the length of its JSON if tensors follow the JSON."""
+    described, binary = [], list[bytes]()
+    for name, array in answer.outputs.items():
+        tensor: dict[str, Any] = {
+            "name": name,
+            "datatype": tensors.datatype_of(array),
+            "shape": list(array.shape),
+        }
+        if request.as_bytes(name):
+            binary.append(np.ascontiguousarray(array).tobytes())
+            tensor["parameters"] = {"binary_data_size": len(binary[-1])}
+        else:
+            tensor["data"] = array.ravel().tolist()
+        described.append(tensor)
+    content: dict[str, Any] = {
+        "model_name": answer.model,
+        "model_version": answer.version,
+        "outputs": described,
+    }
+    content |= {"parameters": dict(answer.parameters)} | ({"id": answer.id} if answer.id else {})
+    header = json.dumps(content).encode()
+    return b"".join([header, *binary]), len(header) if binary else None
+
+
+class _Bytes:
+    """The bytes after the JSON, which the inputs take in order."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content = content
+
+    @property
+    def left(self) -> int:
+        return len(self._content)
+
+    def take(self, name: str, size: object) -> memoryview:
+        if type(size) is not int or not 0 <= size <= self.left:
+            raise RefusedError(400, f"binary_data_size of {name} is not a number of bytes of the body")
+        taken, self._content = self._content[:size], self._content[size:]
+        return taken
+
+
+def _tensor(name: str, tensor: Mapping[str, Any], binary: _Bytes) -> NDArray[Any]:
+    datatype, shape, size = tensor.get("datatype"), tensor.get("shape"), parameters(tensor)
+    if "binary_data_size" in size:
+        return tensors.from_bytes(name, datatype, shape, binary.take(name, size["binary_data_size"]))
+    return tensors.from_list(name, datatype, shape, tensor.get("data"))
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:
+        message = "nested too deeply" if isinstance(error, RecursionError) else reason(error)
+        raise RefusedError(400, f"the body is not JSON ({message})") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a duplicate key")
+    return found
+
+
+def _outputs(content: Mapping[str, Any]) -> dict[str, bool | None]:
+    found: dict[str, bool | None] = {}
+    for one in _list(content, "outputs")[:MAX_INPUTS]:
+        output = _object(one, "an output")
+        as_bytes = parameters(output).get("binary_data")
+        found[_name(output, "an output")] = None if as_bytes is None else bool(as_bytes)
+    return found
+
+
+def _id(content: Mapping[str, Any]) -> str:
+    found = content.get("id", "")
+    if not isinstance(found, str) or len(found) > MAX_ID or not found.isprintable():
+        raise RefusedError(400, f"id is not a text of at most {MAX_ID} characters")
+    return found
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RefusedError(400, f"{what} is not a JSON object")
+    return value
+
+
+def _list(content: Mapping[str, Any], key: str) -> list[Any]:
+    found = content.get(key) or []
+    if not isinstance(found, list):
+        raise RefusedError(400, f"{key} is not a list")
+    return found
+
+
+def _name(tensor: Mapping[str, Any], what: str) -> str:
+    found = tensor.get("name")
+    if not isinstance(found, str) or not found:
+        raise RefusedError(400, f"{what} has no name: {short(found)!r}")
+    return found

@@ -1,0 +1,56 @@
+"""Metrics for Prometheus."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from adar_runtime import Result
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The numbers of one server."""
+
+    def __init__(self, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "adar_requests",
+            "Requests by protocol, action and status.",
+            ["protocol", "action", "status"],
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "adar_request_seconds",
+            "Seconds of a request, from its first byte to the last byte of the response.",
+            ["protocol", "action"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._phases = Histogram(
+            "adar_phase_seconds",
+            "Seconds of the phases of an inference: queue, read, prepare, loop, head.",
+            ["phase"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._cell_calls = Counter("adar_cell_calls", "Cell calls.", ["model"], registry=self._registry)
+        self._stops = Counter(
+            "adar_stops", "Inferences by the reason to stop.", ["model", "reason"], registry=self._registry
+        )
+        for name, (text, value) in gauges.items():
+            Gauge(name, text, registry=self._registry).set_function(value)
+        ProcessCollector(registry=self._registry)
+
+    def count_run(self, model: str, result: Result, queue: float, read: float) -> None:
+        """Count one inference."""
+        for phase, seconds in {"queue": queue, "read": read, **result.timings}.items():
+            self._phases.labels(phase).observe(seconds)
+        self._cell_calls.labels(model).inc(result.cell_calls)
+        self._stops.labels(model, result.stop_reason.name.lower()).inc()
+
+    def text(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        return generate_latest(self._registry)

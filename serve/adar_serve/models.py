@@ -1,0 +1,220 @@
+"""The bundles that a server offers: their names and versions, their inputs and outputs, and their graphs."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from adar_runtime import Bundle, Graph, Result, load
+from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.errors import UsageError, short
+from adar_runtime.graph import EDGE, NODE
+from adar_serve.limits import Limits
+from adar_serve.messages import Arrays
+from adar_serve.refusals import RefusedError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+ARGUMENT = re.compile(r"(?:(?P<name>[^=:/]+)(?::(?P<version>[^=:/]+))?=)?(?P<folder>.+)", re.DOTALL)
+FIRST_VERSION = "1"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model. A size of -1 is any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A bundle under its name and version."""
+
+    name: str
+    version: str
+    bundle: Bundle
+
+    @property
+    def inputs(self) -> list[Port]:
+        """The inputs; `nodes` is optional, and a graph that stays on the server replaces all that it has."""
+        manifest = self.bundle.manifest
+        ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
+        if manifest.targets is None:
+            ports.append(Port("target_x", "FP32", (-1, manifest.features)))
+        if manifest.level == EDGE:
+            ports.append(Port("pairs", "INT64", (2, -1)))
+        return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
+
+    @property
+    def outputs(self) -> list[Port]:
+        manifest = self.bundle.manifest
+        classes = manifest.targets or -1
+        if manifest.regression:
+            ports = [Port("prediction", "FP32", (-1, classes))]
+        else:
+            ports = [Port("prediction", "INT64", (-1,)), Port("probability", "FP32", (-1, classes))]
+        return [*ports, Port("alignment", "FP64", (-1,)), Port("best_step", "INT64", (1,))]
+
+    def properties(self) -> dict[str, str]:
+        """Facts about the model, as texts."""
+        manifest = self.bundle.manifest
+        names = {"class_names": json.dumps(manifest.class_names)} if manifest.class_names else {}
+        return {"predicts": manifest.level, "backend": self.bundle.backend.name, **names}
+
+    def check_inputs(self, inputs: Arrays, limits: Limits) -> None:
+        """Refuse unknown inputs, and sizes beyond the limits, before a graph is built."""
+        known = {port.name for port in self.inputs}
+        for name in inputs:
+            if name not in known:
+                raise RefusedError(
+                    400, f"the model has no input {short(name)!r}: its inputs are {', '.join(sorted(known))}"
+                )
+        for name, array in inputs.items():
+            rank = 1 if name == "nodes" else 2
+            if array.ndim != rank:
+                raise RefusedError(400, f"{name} has {array.ndim} dimensions, not {rank}")
+            axis, noun, most = {
+                "x": (0, "nodes", limits.nodes),
+                "nodes": (0, "nodes", limits.nodes),
+                "edge_index": (-1, "edges", limits.edges),
+                "pairs": (-1, "pairs", limits.edges),
+                "target_x": (0, "classes", limits.classes),
+            }[name]
+            if array.shape[axis] > most:
+                raise RefusedError(
+                    413, f"{name} has {array.shape[axis]:,} {noun}: this server takes at most {most:,}"
+                )
+
+    def graph(self, inputs: Arrays) -> Graph:
+        """The graph in a request's inputs."""
+        for name in ("x", "edge_index"):
+            if name not in inputs:
+                raise RefusedError(400, f"the input {name} is missing")
+        level = self.bundle.manifest.level
+        return Graph(
+            features=inputs["x"],
+            edge_index=inputs["edge_index"],
+            target_features=inputs.get("target_x"),
+            pairs=inputs.get("pairs"),
+            level=NODE if level == EDGE else level,
+        )
+
+    def check_graph(self, graph: Graph, limits: Limits) -> None:
+        """Refuse a graph from a file that is beyond the limits or does not fit the model."""
+        found = {"nodes": graph.nodes, "edges": graph.edges, "classes": graph.targets}
+        for noun, count in found.items():
+            most = getattr(limits, noun)
+            if count > most:
+                raise RefusedError(413, f"the graph has {count:,} {noun}: this server takes at most {most:,}")
+        if graph.width != self.bundle.manifest.features:
+            raise RefusedError(
+                400, f"the graph has {graph.width} features, the model takes {self.bundle.manifest.features}"
+            )
+
+    def with_inputs(self, prepared: PreparedGraph, inputs: Arrays) -> PreparedGraph:
+        """A prepared graph with the targets or pairs of a request."""
+        for name in ("x", "edge_index"):
+            if name in inputs:
+                raise RefusedError(400, f"the graph that stays on the server has {name}: leave it out")
+        changes: dict[str, Any] = {}
+        if "target_x" in inputs:
+            changes = {"target_features": inputs["target_x"], "class_names": None}
+        if "pairs" in inputs:
+            changes["pairs"] = inputs["pairs"]
+        if not changes:
+            return prepared
+        graph = replace(
+            prepared.graph, labels=None, train_mask=None, val_mask=None, test_mask=None, **changes
+        )
+        return prepared.for_outputs(graph, self.bundle.manifest)
+
+    def arrays(self, result: Result) -> Arrays:
+        """The outputs of a run."""
+        probabilities = result.probabilities
+        predictions = result.predictions
+        found: Arrays = {"prediction": predictions if result.regression else predictions.astype(np.int64)}
+        if probabilities is not None:
+            found["probability"] = probabilities
+        found["alignment"] = np.array(result.alignment, np.float64)
+        return found | {"best_step": np.array([result.best_step], np.int64)}
+
+
+class Models:
+    """All models of a server, by name and version."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models: dict[str, dict[str, Model]] = {}
+        for one in models:
+            versions = self._models.setdefault(one.name, {})
+            if one.version in versions:
+                raise UsageError(
+                    f"two bundles have the name {one.name} and the version {one.version}: "
+                    "give another one, such as NAME:2=FOLDER"
+                )
+            versions[one.version] = one
+
+    @property
+    def all(self) -> list[Model]:
+        return [model for versions in self._models.values() for model in versions.values()]
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """A model; without a version, the one with the highest version."""
+        versions = self._models.get(name)
+        if not versions:
+            raise RefusedError(
+                404, f"there is no model {short(name)!r}: this server has {', '.join(self._models)}"
+            )
+        chosen = version or max(versions, key=_order)
+        if chosen not in versions:
+            known = ", ".join(sorted(versions, key=_order))
+            raise RefusedError(404, f"the model {name} has no version {short(chosen)!r}: it has {known}")
+        return versions[chosen]
+
+    def metadata(self, model: Model) -> dict[str, Any]:
+        """What the protocol tells about a model."""
+        return {
+            "name": model.name,
+            "versions": sorted(self._models[model.name], key=_order),
+            "platform": "adar_onnx",
+            "inputs": [port.to_dict() for port in model.inputs],
+            "outputs": [port.to_dict() for port in model.outputs],
+            "properties": model.properties(),
+        }
+
+
+def _order(version: str) -> tuple[int, str]:
+    """Whole numbers first, by value."""
+    return (int(version), "") if version.isdecimal() and len(version) < 10 else (-1, version)
+
+
+def load_models(bundles: Sequence[str], **options: Any) -> Models:
+    """Load bundles given as FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
+
+    Raises:
+        AdarError: A bundle cannot be loaded, or a name is not valid.
+    """
+    named: list[tuple[str, str, str]] = []
+    for given in bundles:
+        parts: Mapping[str, str | None] = (ARGUMENT.fullmatch(given) or _invalid(given)).groupdict()
+        folder = parts["folder"] or ""
+        name = parts["name"] or folder.rstrip("/").rpartition("/")[2]
+        version = parts["version"] or FIRST_VERSION
+        for word in (name, version):
+            if not NAME.fullmatch(word):
+                raise UsageError(
+                    f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', "
+                    "such as NAME=FOLDER"
+                )
+        named.append((name, version, folder))
+    return Models([Model(name, version, load(folder, **options)) for name, version, folder in named])
+
+
+def _invalid(given: str) -> re.Match[str]:
+    raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")

@@ -1,0 +1,35 @@
+"""A request that is refused: an HTTP status, and a message that tells the client what to change."""
+
+import re
+
+from adar_runtime.errors import AdarError, DivergedError, GraphError, UsageError
+
+CLIENT_GONE = 499  # not a standard status: nobody receives it, the log and the metrics show it
+
+
+class RefusedError(Exception):
+    """A request that gets an error response.
+
+    Args:
+        status: The HTTP status. gRPC has a code for each one.
+        message: What to change. It contains nothing about the server's files.
+        retry_after: Seconds after which the client may try again.
+    """
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_after = status, message, retry_after
+
+
+def refusal(error: AdarError) -> RefusedError:
+    """The response for an error of the runtime. Only errors about the request are explained."""
+    if isinstance(error, GraphError | UsageError):
+        return RefusedError(400, _without_paths(str(error)))
+    if isinstance(error, DivergedError):
+        return RefusedError(422, _without_paths(str(error)))
+    return RefusedError(500, "the model failed on the server: the server's log has the reason")
+
+
+def _without_paths(message: str) -> str:
+    """The message without absolute paths. Only their last part stays."""
+    return re.sub(r"(?<![\w.])/(?:[^\s/:,'\"]+/)+", "", message)

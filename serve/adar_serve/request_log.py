@@ -1,0 +1,38 @@
+"""One JSON line on stderr for each request, and for what happens to the server."""
+
+import json
+import re
+import sys
+import threading
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class RequestLog:
+    """Writes JSON lines. Threads can share it.
+
+    Args:
+        stream: Where the lines go; stderr by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream, self._lock = stream, threading.Lock()
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Write one line. Facts that are None are left out."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+        line |= {key: value for key, value in facts.items() if value is not None}
+        text = json.dumps(line, default=str)
+        with self._lock, suppress(OSError, ValueError):  # nobody may be reading stderr
+            stream = self._stream or sys.stderr
+            stream.write(text + "\n")
+            stream.flush()
+
+
+def request_id(given: str | None) -> str:
+    """The id of a request: the client's, if it is a short word; else a new one."""
+    return given if given and REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

@@ -1,0 +1,169 @@
+"""The Open Inference Protocol over HTTP."""
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adar_runtime import Graph, Result, load
+from adar_runtime.graph.synthetic import minesweeper
+from tests.helpers import random_graph
+from tests.serve.servers import Running, outputs, running, tensor, tensors
+
+
+@pytest.fixture(scope="module")
+def expected(bundle_folder: Path, board: Graph) -> Result:
+    return load(bundle_folder, "onnxruntime-cpu", 1).run(board, 20)
+
+
+def test_health_and_metadata(served: Running, board: Graph) -> None:
+    assert served.http.get("/v2/health/live").status_code == 200
+    assert served.http.get("/v2/health/ready").status_code == 200
+    assert served.http.get("/v2").json()["extensions"] == ["binary_tensor_data"]
+    found = served.http.get("/v2/models/board").json()
+    assert (found["name"], found["versions"]) == ("board", ["1"])
+    assert found["inputs"][0] == {"name": "x", "datatype": "FP32", "shape": [-1, board.width]}
+    assert [port["name"] for port in found["outputs"]] == [
+        "prediction",
+        "probability",
+        "alignment",
+        "best_step",
+    ]
+    assert served.http.get("/v2/models/board/versions/1/ready").status_code == 200
+    assert served.http.get("/v2/models/board/versions/2").status_code == 404
+
+
+def test_json_gives_the_answer_of_the_runtime(served: Running, board: Graph, expected: Result) -> None:
+    response = served.infer(tensors(board), id="one", parameters={"max_steps": 20})
+    found, content = outputs(response), response.json()
+    assert np.array_equal(found["prediction"], expected.predictions)
+    assert found["probability"] == pytest.approx(expected.probabilities, abs=1e-6)
+    assert found["alignment"] == pytest.approx(expected.alignment)
+    assert found["best_step"].tolist() == [expected.best_step]
+    assert (content["id"], content["model_name"], content["model_version"]) == ("one", "board", "1")
+    assert content["parameters"]["stop_reason"] == expected.stop_reason.name.lower()
+
+
+def binary_body(graph: Graph, **content: object) -> tuple[bytes, dict[str, str]]:
+    arrays = {"x": ("FP32", graph.features), "edge_index": ("INT64", graph.edge_index)}
+    inputs = [
+        {"name": name, "datatype": kind, "shape": list(a.shape), "parameters": {"binary_data_size": a.nbytes}}
+        for name, (kind, a) in arrays.items()
+    ]
+    header = json.dumps({"inputs": inputs, **content}).encode()
+    body = b"".join([header, *(np.ascontiguousarray(a).tobytes() for _, a in arrays.values())])
+    return body, {"Inference-Header-Content-Length": str(len(header))}
+
+
+@pytest.mark.parametrize("encoding", [None, "gzip", "deflate"])
+def test_binary_tensors_and_compressed_bodies(
+    served: Running, board: Graph, expected: Result, encoding: str | None
+) -> None:
+    content = {"parameters": {"max_steps": 20}, "outputs": [
+        {"name": "probability", "parameters": {"binary_data": True}}, {"name": "best_step"}]}  # fmt: skip
+    body, headers = binary_body(board, **content)
+    if encoding:
+        body = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+        headers |= {"Content-Encoding": encoding}
+    headers |= {"Accept-Encoding": encoding or "identity"}
+    response = served.http.post("/v2/models/board/infer", content=body, headers=headers)
+    assert response.status_code == 200, response.text
+    assert response.headers.get("content-encoding") == encoding
+    end = int(response.headers["inference-header-content-length"])
+    header = json.loads(response.content[:end])
+    assert [each["name"] for each in header["outputs"]] == ["probability", "best_step"]
+    assert header["outputs"][1]["data"] == [expected.best_step]
+    found = np.frombuffer(response.content[end:], np.float32).reshape(header["outputs"][0]["shape"])
+    assert found == pytest.approx(expected.probabilities, abs=1e-6)
+
+
+def test_nodes_chooses_rows(served: Running, board: Graph, expected: Result) -> None:
+    nodes = [5, 2, 5]
+    response = served.infer([*tensors(board), tensor("nodes", nodes)], parameters={"max_steps": 20})
+    assert np.array_equal(outputs(response)["prediction"], expected.predictions[nodes])
+    for wrong in ([144], [-1]):
+        response = served.infer([*tensors(board), tensor("nodes", wrong)], parameters={"max_steps": 2})
+        assert (response.status_code, "0 to 143" in response.json()["error"]) == (400, True)
+
+
+def test_described_classes_exit_and_solver(served: Running, described_bundle: Path) -> None:
+    graph = random_graph(30, 90, seed=3)
+    parameters = {"max_steps": 8, "exit": "final", "solver": "euler"}
+    found = outputs(served.infer(tensors(graph), "described", parameters=parameters))
+    result = load(described_bundle, "onnxruntime-cpu", 1).run(graph, 8, "final")
+    assert np.array_equal(found["prediction"], result.predictions)
+    assert len(found["alignment"]) == 9
+
+
+def test_a_graph_without_edges(served: Running, board: Graph) -> None:
+    inputs = [tensor("x", board.features[:3]), tensor("edge_index", np.zeros((2, 0), np.int64))]
+    assert outputs(served.infer(inputs, parameters={"max_steps": 3}))["prediction"].shape == (3,)
+
+
+def wrong_requests(board: Graph) -> dict[str, tuple[dict, str]]:
+    x, edges = tensors(board)
+    return {
+        "no x": ({"inputs": [edges]}, "the input x is missing"),
+        "unknown input": ({"inputs": [x, edges, tensor("edge_weight", [1.0])]}, "no input 'edge_weight'"),
+        "twice": ({"inputs": [x, x]}, "there twice"),
+        "texts": ({"inputs": [{**x, "datatype": "BYTES"}, edges]}, "datatype 'BYTES'"),
+        "a text among numbers": ({"inputs": [{**x, "shape": [1, 1], "data": ["1"]}, edges]}, "not a number"),
+        "too few numbers": ({"inputs": [{**x, "data": [1.0]}, edges]}, "has 1 numbers"),
+        "a huge shape": ({"inputs": [{**x, "shape": [2**39, 2**39]}, edges]}, "needs"),
+        "a negative size": ({"inputs": [{**x, "shape": [-1, 7]}, edges]}, "not a size"),
+        "an id out of range": ({"inputs": [x, tensor("edge_index", [[0], [999]])]}, "valid ids are 0–143"),
+        "infinite": ({"inputs": [tensor("x", np.full((2, board.width), np.inf)), edges]}, "not a finite"),
+        "steps": ({"inputs": [x, edges], "parameters": {"max_steps": 0}}, "choose 1 to 2,000,000"),
+        "too many steps": ({"inputs": [x, edges], "parameters": {"max_steps": 10**9}}, "choose 1 to"),
+        "rule": ({"inputs": [x, edges], "parameters": {"exit": "never"}}, "no stop rule 'never'"),
+        "solver": ({"inputs": [x, edges], "parameters": {"solver": 3}}, "not a name"),
+        "parameter": ({"inputs": [x, edges], "parameters": {"steps": 3}}, "unknown parameter 'steps'"),
+        "output": ({"inputs": [x, edges], "outputs": [{"name": "y"}]}, "no output 'y'"),
+        "list": ([], "not a JSON object"),
+    }
+
+
+@pytest.mark.parametrize("case", wrong_requests(minesweeper(side=3)))
+def test_errors_say_what_to_fix(served: Running, board: Graph, case: str) -> None:
+    content, message = wrong_requests(board)[case]
+    body = json.dumps(content)
+    response = served.http.post("/v2/models/board/infer", content=body)
+    assert (response.status_code, message in response.json()["error"]) == (400, True), response.text
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b"[" * 100_000, {}, 400),
+        (b'{"inputs": [], "inputs": []}', {}, 400),
+        (b"{}", {"Inference-Header-Content-Length": "9"}, 400),
+        (b"{}", {"Inference-Header-Content-Length": "x"}, 400),
+        (b"not gzip", {"Content-Encoding": "gzip"}, 400),
+        (gzip.compress(b"{}")[:-3], {"Content-Encoding": "gzip"}, 400),
+        (b"{}", {"Content-Encoding": "br"}, 415),
+    ],
+)
+def test_bodies_that_are_no_requests(served: Running, body: bytes, headers: dict, status: int) -> None:
+    response = served.http.post("/v2/models/board/infer", content=body, headers=headers)
+    assert (response.status_code, set(response.json())) == (status, {"error"})
+
+
+def test_unknown_addresses_and_methods(served: Running) -> None:
+    assert served.http.get("/nothing").json() == {"error": "there is no such address"}
+    assert served.http.get("/v2/models/board/infer").status_code == 405
+    response = served.http.post("/v2/models/other/infer", json={})
+    assert (response.status_code, "board, described" in response.text) == (404, True)
+
+
+def test_versions_side_by_side(bundle_folder: Path, described_bundle: Path, board: Graph) -> None:
+    with running([f"m:2={bundle_folder}", f"m:10={described_bundle}"]) as found:
+        assert found.http.get("/v2/models/m").json()["versions"] == ["2", "10"]
+        assert found.http.get("/v2/models/m").json()["inputs"][0]["shape"] == [-1, 6]  # the highest version
+        answer = found.http.post(
+            "/v2/models/m/versions/2/infer", json={"inputs": tensors(board), "parameters": {"max_steps": 2}}
+        )
+        assert answer.json()["model_version"] == "2"

@@ -1,0 +1,197 @@
+"""Metrics, logs, clients that go away, and the drain at the end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from adar_runtime import Graph, load, write_graph
+from adar_serve.refusals import RefusedError
+from adar_serve.runs import Control
+from tests.helpers import random_graph
+from tests.serve.servers import Running, Settings, eventually, running, tensor, tensors
+
+ENDLESS = {"max_steps": 2_000_000, "exit": "final"}  # minutes of work
+
+
+def metric(served: Running, line: str) -> float:
+    text = served.http.get("/metrics").text
+    return next((float(each.split()[-1]) for each in text.splitlines() if each.startswith(line)), 0.0)
+
+
+def test_metrics_count_requests_and_cell_calls(served: Running, board: Graph) -> None:
+    requests = 'adar_requests_total{action="infer",protocol="http",status="200"}'
+    calls = 'adar_cell_calls_total{model="board"}'
+    before = metric(served, requests), metric(served, calls)
+    assert served.infer(tensors(board), parameters={"max_steps": 7, "exit": "final"}).status_code == 200
+    assert (metric(served, requests), metric(served, calls)) == (before[0] + 1, before[1] + 7)
+    assert metric(served, 'adar_phase_seconds_count{phase="queue"}') >= 1
+    assert metric(served, 'adar_stops_total{model="board",reason="budget"}') >= 1
+    assert metric(served, "process_resident_memory_bytes") > 0
+
+
+def test_every_request_is_one_json_line_with_its_id(served: Running, board: Graph) -> None:
+    body = {"inputs": tensors(board), "parameters": {"max_steps": 3, "exit": "final"}}
+    response = served.http.post("/v2/models/board/infer", json=body, headers={"X-Request-ID": "abc-1"})
+    assert response.headers["x-request-id"] == "abc-1"
+    line = next(each for each in served.log() if each["request_id"] == "abc-1")
+    facts = {"protocol": "http", "method": "POST", "path": "/v2/models/board/infer", "status": 200}
+    facts |= {"nodes": board.nodes, "edges": board.edges, "cell_calls": 3, "stop_reason": "budget"}
+    assert line.items() >= facts.items()
+    response = served.http.get("/v2", headers={"X-Request-ID": 'no good id "'})
+    assert len(response.headers["x-request-id"]) == 32
+
+
+def test_a_client_that_goes_away_cancels_its_run(served: Running, board: Graph) -> None:
+    host, port = served.addresses["http"].removeprefix("http://").split(":")
+    body = json.dumps({"inputs": tensors(board), "parameters": ENDLESS}).encode()
+    head = f"POST /v2/models/board/infer HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(head.encode() + body)
+        assert eventually(lambda: served.service.runs.running == 1)
+    assert eventually(lambda: served.service.runs.running == 0)
+    assert eventually(lambda: any(each["status"] == 499 for each in served.log()))
+
+
+def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph) -> None:
+    loop = load(bundle_folder, "onnxruntime-cpu", 1).loop(board, 300, "final")
+    control = Control(time.monotonic() + 60, 60)
+    control.on_step = lambda step: control.cancelled.set() if step.index == 5 else None
+    with pytest.raises(RefusedError, match="closed the connection"):
+        control.drive(loop)
+    assert loop.calls == 5
+
+
+def events(response: httpx.Response):
+    """(name, content) of each event."""
+    name = ""
+    for line in response.iter_lines():
+        key, _, value = line.partition(": ")
+        if key == "event":
+            name = value
+        elif key == "data":
+            yield name, json.loads(value)
+
+
+def test_streaming_sends_every_step_and_the_answer(served: Running, board: Graph) -> None:
+    body = {"inputs": tensors(board), "parameters": {"max_steps": 12}}
+    answer = served.http.post("/v2/models/board/infer", json=body).json()
+    with served.http.stream("POST", "/v2/models/board/infer_stream", json=body) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        *steps, (name, last) = events(response)
+    assert (name, last) == ("answer", answer)
+    assert {name for name, _ in steps} == {"step"}
+    alignment = next(each["data"] for each in answer["outputs"] if each["name"] == "alignment")
+    assert [each["alignment"] for _, each in steps] == alignment
+    assert [each["step"] for _, each in steps] == list(range(len(alignment)))
+    wrong = served.http.post("/v2/models/board/infer_stream", json={"inputs": []})
+    assert (wrong.status_code, wrong.json()) == (400, {"error": "the input x is missing"})
+
+
+def test_closing_a_stream_cancels_its_run(served: Running, board: Graph) -> None:
+    body = {"inputs": tensors(board), "parameters": ENDLESS}
+    with served.http.stream("POST", "/v2/models/board/infer_stream", json=body) as response:
+        next(events(response))
+        assert served.service.runs.running == 1
+    assert eventually(lambda: served.service.runs.running == 0)
+
+
+def test_graphs_stay_until_they_are_removed_or_others_need_the_memory(
+    served: Running, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    address = "/graphs/first?model=board"
+    stored = served.http.put(address, content=(tmp_path / "board.npz").read_bytes())
+    assert (stored.status_code, stored.json()["nodes"]) == (201, board.nodes)
+    assert served.http.put(address, json={"inputs": tensors(board)}).status_code == 201
+    assert [each["name"] for each in served.http.get("/graphs").json()["graphs"]] == ["first"]
+    by_name = served.infer([], parameters={"graph": "first", "max_steps": 9}).json()
+    assert by_name == served.infer(tensors(board), parameters={"max_steps": 9}).json()
+    assert served.infer(tensors(board), parameters={"graph": "first"}).status_code == 400
+    assert served.infer([], "described", parameters={"graph": "first"}).status_code == 400
+    large = [tensor("x", np.zeros((5000, board.width))), tensor("edge_index", np.zeros((2, 9000), np.int64))]
+    names = ["second", "third", "fourth"]
+    for name in names:
+        assert served.http.put(f"/graphs/{name}?model=board", json={"inputs": large}).status_code == 201
+    kept = {each["name"]: each["bytes"] for each in served.http.get("/graphs").json()["graphs"]}
+    assert "first" not in kept
+    assert names[-1] in kept
+    assert sum(kept.values()) <= 2**20
+    missing = served.infer([], parameters={"graph": "first"})
+    assert (missing.status_code, "PUT /graphs/NAME" in missing.text) == (404, True)
+    for name in kept:
+        assert served.http.delete(f"/graphs/{name}").status_code == 204
+    assert served.http.get("/graphs").json() == {"graphs": []}
+    assert served.http.delete("/graphs/first").status_code == 404
+    assert served.http.put("/graphs/a%20b?model=board", json={"inputs": large}).status_code == 400
+    assert served.http.put("/graphs/first", json={"inputs": large}).status_code == 400  # which model?
+
+
+def test_a_graph_that_stays_takes_other_descriptions(served: Running) -> None:
+    graph = random_graph(30, 90, seed=5)
+    x, edges, targets = tensors(graph)
+    assert served.http.put("/graphs/g?model=described", json={"inputs": [x, edges]}).status_code == 201
+    parameters = {"graph": "g", "max_steps": 6}
+    other = tensor("target_x", graph.target_features[::-1][:2])
+    for described in (targets, other):
+        stayed = served.infer([described], "described", parameters=parameters)
+        sent = served.infer([x, edges, described], "described", parameters={"max_steps": 6})
+        assert stayed.status_code == 200
+        assert stayed.json() == sent.json()
+    without = served.infer([], "described", parameters=parameters)
+    assert (without.status_code, "target_x" in without.text) == (400, True)
+    served.http.delete("/graphs/g")
+
+
+def test_a_server_that_stops_says_so_and_finishes_its_requests(bundle_folder: Path, board: Graph) -> None:
+    settings = Settings(port=0, grpc_port=None, drain_seconds=1)
+    with running([f"board={bundle_folder}"], settings) as found:
+        answers: list[httpx.Response] = []
+        parameters = {"max_steps": 1500, "exit": "final"}
+        thread = threading.Thread(
+            target=lambda: answers.append(found.infer(tensors(board), parameters=parameters))
+        )
+        thread.start()
+        assert eventually(lambda: found.service.runs.running == 1)
+        found.server.stop()
+        assert found.http.get("/v2/health/ready").status_code == 503
+        assert found.http.get("/v2/health/live").status_code == 200
+        thread.join(30)
+        found.thread.join(30)
+        assert answers[0].status_code == 200
+        assert found.log("stopped")
+
+
+def test_sigterm_ends_the_command_after_the_drain(bundle_folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "adar_deploy", "serve", f"board={bundle_folder}"]
+    options = ["--port", "0", "--grpc-port", "0", "--drain-seconds", "0"]
+    paths = os.pathsep.join(each for each in sys.path if each)
+    with subprocess.Popen(
+        [*command, *options], cwd=tmp_path, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as process:  # fmt: skip
+        try:
+            first = json.loads(process.stderr.readline())
+            assert first["event"] == "listening"
+            started = time.monotonic()
+            while time.monotonic() < started + 20:
+                try:
+                    assert httpx.get(f"{first['http']}/v2/health/ready").status_code == 200
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, first["http"] in out) == (0, True), err
+    assert [json.loads(line)["event"] for line in err.splitlines()][-2:] == ["draining", "stopped"]
