@@ -1,12 +1,16 @@
 """The proof that a bundle answers a batch of small graphs as it answers them one by one."""
 
+import math
+
 import numpy as np
 
 from adar_export.samples import lone_node, random_graph
 from adar_export.validate import TOLERANCES
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.errors import ExportError
-from adar_runtime.graph import Floats
+from adar_runtime.bundle.small_graphs import Outcome, outcomes
+from adar_runtime.errors import DivergedError, ExportError
+from adar_runtime.loop.result import Result
+from adar_runtime.loop.solvers import Euler
 from adar_runtime.loop.stopping import Final, StopRule
 from adar_train.cell import ModelConfig
 
@@ -36,8 +40,8 @@ def compare_batch(bundle: Bundle, config: ModelConfig) -> float | None:
         _difference(alone, together)
         for rule in rules
         for alone, together in zip(
-            [bundle.run(graph, STEPS, rule, "euler").scores for graph in graphs],
-            [each.scores for each in bundle.run_many(graphs, STEPS, rule, "euler")],
+            [next(outcomes(bundle, [graph], STEPS, rule, Euler())) for graph in graphs],
+            outcomes(bundle, graphs, STEPS, rule, Euler()),
             strict=True,
         )
     ]
@@ -50,5 +54,10 @@ def compare_batch(bundle: Bundle, config: ModelConfig) -> float | None:
     return worst
 
 
-def _difference(alone: Floats, together: Floats) -> float:
-    return float(np.abs(alone - together).max() / max(float(np.abs(alone).max()), 1e-12))
+def _difference(alone: Outcome, together: Outcome) -> float:
+    """The relative difference of the scores. Near the largest float, rounding decides which of two diverges."""
+    if isinstance(alone, Result) and isinstance(together, Result):
+        largest = max(float(np.abs(alone.scores).max()), 1e-12)
+        return float(np.abs(alone.scores - together.scores).max()) / largest
+    diverged = any(isinstance(each, DivergedError) for each in (alone, together))
+    return 0.0 if diverged else math.inf

@@ -57,7 +57,7 @@ def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp
     got = json.loads(out)
     assert list(got) == [
         "graph", "nodes", "classes", "class_names", "max_steps", "steps", "cell_calls", "best_step",
-        "best_time", "stop_reason", "backend", "seconds", "timings", "alignment", "times", "metrics",
+        "best_time", "stop_reason", "backend", "seconds", "timings", "alignment", "times", "metrics", "drift",
     ]  # fmt: skip
     assert (got["nodes"], got["classes"], got["max_steps"], got["steps"], got["best_step"]) == (
         144,
@@ -177,8 +177,8 @@ def bad_graphs(folder: Path, board: Graph) -> None:
         ("train board.npz --epochs 0", "epochs"),
         ("train board.npz --lr 0", "lr"),
         ("train board.npz --out occupied", "already"),
-        ("train board.npz --epochs 1 --out graph.txt/run", "cannot be written"),
-        (f"train board.npz --epochs 1 --out {'r' * 300}", "too long"),
+        ("train board.npz --preset quick --epochs 1 --out graph.txt/run", "cannot be written"),
+        (f"train board.npz --preset quick --epochs 1 --out {'r' * 300}", "too long"),
         (f"train board.npz --seed {2**64}", "--seed"),
         (f"train board.npz --hidden {10**8}", "--hidden"),
         (f"train board.npz --proxies {10**8}", "--proxies"),

@@ -15,7 +15,10 @@ from adar_runtime import Graph, write_graph
 from adar_train import ModelConfig, TrainConfig, fit, save_run
 
 pytestmark = pytest.mark.usefixtures("short")
-TRAIN = ("train", "board.npz", "--epochs", 2, "--hidden", 8, "--proxies", 2, "--train-steps", 1)
+TRAIN = (
+    *("train", "board.npz", "--preset", "quick", "--epochs", 2),
+    *("--hidden", 8, "--proxies", 2, "--train-steps", 1),
+)
 
 
 def digest(folder: Path) -> str:

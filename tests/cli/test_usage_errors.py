@@ -13,7 +13,7 @@ from adar_runtime import Graph, write_graph
     ("typed", "command", "said"),
     [
         ("run g --max-step 3", "run", "no such option --max-step (did you mean --max-steps?)"),
-        ("run g --json --zip", "run", "no such option --zip"),
+        ("run g --json --qqqq", "run", "no such option --qqqq"),
         ("run", "run", "missing argument 'graphs'"),
         ("run g --max-steps x", "run", "--max-steps should be a valid integer"),
         ("run g --threads 0", "run", "--threads should be greater than or equal to 1"),

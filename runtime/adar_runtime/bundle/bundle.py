@@ -223,7 +223,7 @@ class Bundle(Predictor):
         solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
         recurrence = self.backend.start(self.prepare(graph) if kept is None else kept)
         prepared = time.perf_counter() - started
-        names, ids = self.class_names(graph), graph.output_ids
+        names, ids = self.manifest.class_names_for(graph), graph.output_ids
         return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
@@ -300,12 +300,6 @@ class Bundle(Predictor):
         """What `repr` and a notebook show."""
         backend = self.backend.name
         return {"folder": repr(str(self.path)), **manifest_facts(self.manifest), "backend": backend}
-
-    def class_names(self, graph: Graph) -> tuple[str, ...] | None:
-        """The model's class names; the graph's, where the graph describes the classes."""
-        if self.manifest.regression:
-            return None
-        return graph.class_names if self.manifest.targets is None else self.manifest.class_names
 
     def check(self, graph: Graph) -> None:
         """Raise an AdarError if the graph does not fit the bundle."""

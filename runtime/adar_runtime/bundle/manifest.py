@@ -11,7 +11,7 @@ from typing import Any
 from adar_runtime import summaries
 from adar_runtime.bundle import metadata
 from adar_runtime.errors import BundleError, reason, short
-from adar_runtime.graph import LEVELS, FeatureEncoding
+from adar_runtime.graph import LEVELS, FeatureEncoding, Graph
 from adar_runtime.graph.smoothing import MAX_ROUNDS
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.registry import is_count, is_number
@@ -184,6 +184,12 @@ class Manifest:
         """The names of all ONNX files, with the batched cell where there is one."""
         files = [*self.onnx_models.values(), self.batched_cell]
         return [file.file for file in files if file is not None]
+
+    def class_names_for(self, graph: Graph) -> tuple[str, ...] | None:
+        """The model's class names; the graph's, where the graph describes the classes."""
+        if self.regression:
+            return None
+        return graph.class_names if self.targets is None else self.class_names
 
     def onnx_file(self, name: str) -> OnnxFile:
         """The file of a model, or of the batched cell."""

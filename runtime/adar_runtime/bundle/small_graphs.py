@@ -41,7 +41,8 @@ class SmallGraphs:
     """The batched cell of a bundle. It is opened when it is first used. Threads can share it."""
 
     def __init__(self, bundle: "Bundle", backend: Batching, *, known: bool) -> None:
-        self._bundle = bundle
+        # Not the bundle itself: a circle of references would keep its sessions and their threads alive.
+        self._path, self._manifest, self._by_row = bundle.path, bundle.manifest, bundle.by_row
         self._known = known
         self._backend = backend
         self._opening, self._is_open = Lock(), False
@@ -78,21 +79,19 @@ class SmallGraphs:
     def _run_batch(
         self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver
     ) -> list[Outcome]:
-        bundle, started = self._bundle, time.perf_counter()
-        prepared = [
-            prepare(graph, bundle.manifest, by_row=bundle.by_row, with_structure=False) for graph in graphs
-        ]
+        manifest, started = self._manifest, time.perf_counter()
+        prepared = [prepare(graph, manifest, by_row=self._by_row, with_structure=False) for graph in graphs]
         batch = self._backend.start_batch(PreparedBatch.of(prepared))
         seconds = (time.perf_counter() - started) / len(graphs)
         loops = [
             Loop(
                 of_graph,
-                bundle.manifest,
+                manifest,
                 budget,
                 stop,
                 solver,
                 seconds,
-                bundle.class_names(graph),
+                manifest.class_names_for(graph),
                 graph.output_ids,
                 graph,
             )
@@ -105,9 +104,9 @@ class SmallGraphs:
         with self._opening:
             if self._is_open:
                 return
-            manifest = self._bundle.manifest
+            manifest = self._manifest
             assert manifest.batched_cell is not None
-            content = onnx_guard.read_onnx_file(self._bundle.path, manifest.batched_cell)
+            content = onnx_guard.read_onnx_file(self._path, manifest.batched_cell)
             if not self._known:
                 known_models.check(manifest, {BATCHED_CELL: content})
             signature.check(manifest, {BATCHED_CELL: self._backend.open_batched_cell(content)})
