@@ -147,6 +147,9 @@ def show(timings: "Sequence[Timing]") -> None:
     for case in dict.fromkeys(one.case for one in timings):
         rows = [_row(one) for one in timings if one.case == case and not one.problem]
         print_rows([f"{case.name}: {case.nodes:,} nodes, {case.edges:,} edges", *COLUMNS], rows)
+    captures = dict.fromkeys((one.side.label, str(one.capture)) for one in timings if one.capture is not None)
+    for label, captured in captures:
+        print_note(f"{label}: captured: {captured}")
     for label, problem in dict.fromkeys((one.side.label, one.problem) for one in timings if one.problem):
         print_note(f"{label} was not measured: {problem}")
 

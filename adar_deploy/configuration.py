@@ -45,6 +45,7 @@ ONLY_READ = (
     "data",
     "graph",
     "graphs",
+    "for",
     "nodes",
     "edges",
     "classes",

@@ -10,8 +10,9 @@ from adar_runtime import Bundle, load
 from adar_runtime.backends.tensorrt import backend as tensorrt
 from adar_runtime.backends.tensorrt import cuda
 from adar_runtime.backends.tensorrt.engines import build, packages
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, _Target, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.clock import clock_model
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions, Target
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import sidecars
 from adar_runtime.bundle.reading import read_bundle
@@ -19,7 +20,7 @@ from tests.runtime.standins import Device, TensorRt
 
 QUICK = BuildOptions(package="rtx", profiles=(Profile.parse("small"),), level=0)
 RTX = packages.load_package("rtx")
-TARGET = _Target(RTX, ())
+TARGET = Target(RTX, ())
 
 
 def with_engines(bundle: Path, to: Path, options: BuildOptions = QUICK) -> Path:

@@ -13,11 +13,14 @@ import tensorrt_rtx
 from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime.backends.tensorrt.engines import FOLDER
-from adar_runtime.backends.tensorrt.engines.build import _Target, _TimingCache, build_engine, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.callbacks import Phases
 from adar_runtime.backends.tensorrt.engines.clock import clock_model
+from adar_runtime.backends.tensorrt.engines.options import Target
+from adar_runtime.backends.tensorrt.engines.plan import build_engine
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
+from adar_runtime.backends.tensorrt.engines.timing_cache import TimingCache
 from adar_runtime.bundle.manifest import TABLES
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.signature import STRUCTURES, expected
@@ -46,7 +49,7 @@ def test_every_onnx_model_is_built_in_every_precision(
     sized = replace(manifest, hidden=config.hidden, proxies=config.proxies, precision=precision)
     for name, content in onnx_models_of(model, precision).items():
         shapes = [PROFILES["small"].shapes(expected(sized)[name].inputs)]
-        assert len(build_engine(name, content, TARGET, shapes, QUICK)) > 10_000
+        assert len(build_engine(name, content, TARGET, shapes, QUICK).content) > 10_000
 
 
 @pytest.mark.parametrize(
@@ -128,11 +131,11 @@ def test_nested_phases_add_up() -> None:
 def test_a_timing_cache_is_kept_between_builds(tmp_path: Path) -> None:
     """For tensorrt; rtx has the same calls, which warn that they do nothing."""
     path = tmp_path / "timing.cache"
-    target = _Target(replace(RTX, name="tensorrt"), (89,))
+    target = Target(replace(RTX, name="tensorrt"), (89,))
     for _ in range(2):
-        timing = _TimingCache.of(target, replace(QUICK, timing_cache=path), tmp_path)
+        timing = TimingCache.of(target, replace(QUICK, timing_cache=path), tmp_path)
         with pytest.warns(DeprecationWarning, match="no-ops in TensorRT-RTX"):
             build_engine("clock", clock_model(8), target, [], QUICK, timing)
         timing.save()
         assert path.stat().st_size
-    assert _TimingCache.of(TARGET, QUICK, tmp_path)._path is None
+    assert TimingCache.of(TARGET, QUICK, tmp_path)._path is None

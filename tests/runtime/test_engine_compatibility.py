@@ -19,7 +19,8 @@ from adar_runtime.backends import available
 from adar_runtime.backends.tensorrt import backend as tensorrt
 from adar_runtime.backends.tensorrt import cuda
 from adar_runtime.backends.tensorrt.engines import FOLDER, trusted_engines
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
@@ -55,6 +56,10 @@ def change_cell(folder: Path) -> None:
 
 INCOMPATIBILITIES = {
     "no engines": (lambda f: shutil.rmtree(f / FOLDER), "has no TensorRT engines: adar-deploy build"),
+    "older format": (
+        lambda f: describe(f, schema=1),
+        "built by an older version of adar-deploy, for other neighbour tables: build again",
+    ),
     "other ONNX": (change_cell, r"cell-rtx\.engine, since it was built from a different cell\.onnx"),
     "other version": (
         lambda f: describe(f, version="0.9"),
@@ -70,6 +75,10 @@ INCOMPATIBILITIES = {
     ),
     "other ranks": (
         lambda f: describe(f, shapes=[{"features": [[], [], []]}]),
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
+    ),
+    "other rows": (
+        lambda f: describe(f, profiles=[{key: [1, 20, 41] for key in "nmck"}]),
         r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
     "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is no engine of the head"),
@@ -174,7 +183,7 @@ def test_a_graph_outside_every_profile(folder: Path, monkeypatch: pytest.MonkeyP
     message = str(caught.value)
     assert "\n" not in message
     assert "outside every profile of encoder-rtx.engine" in message
-    assert "--profile n=1:90:180,m=1:200:400,c=1:3:6,k=1:1:2" in message
+    assert f"adar-deploy build {folder} --for GRAPH, or --rebuild" in message
 
 
 def test_auto_uses_the_next_backend_for_a_graph_outside_every_profile(
@@ -233,7 +242,7 @@ def test_rebuild_adds_a_profile_for_a_graph_outside(folder: Path, monkeypatch: p
     bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)
     assert [bundle.run(graph, 5).backend for graph in (SMALL, LARGE, SMALL)] == ["tensorrt"] * 3
     cell = next(one for one in sidecars(folder) if one.onnx_model == "cell")
-    assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 180)]
+    assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 113)]
 
 
 def test_the_engine_refuses_a_wrong_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

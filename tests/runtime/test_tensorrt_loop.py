@@ -17,7 +17,6 @@ from cuda.bindings import runtime as cudart
 
 import adar_runtime
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
-from adar_runtime.backends.prepared_graph import blocks
 from adar_runtime.backends.tensorrt import cuda
 from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_model, row_width
 from adar_runtime.backends.tensorrt.session import BLOCK
@@ -59,7 +58,10 @@ def assert_same(ours, reference) -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 100, ROWS + 2 * BLOCK + 3])
 def test_results_equal_those_of_onnx_runtime(simulated, reference: Bundle, steps: int) -> None:
-    assert_same(simulated[0].run(GRAPH, steps, Final()), reference.run(GRAPH, steps, Final()))
+    ours, theirs = (bundle.run(GRAPH, steps, Final()) for bundle in (simulated[0], reference))
+    assert_same(ours, theirs)
+    assert str(ours.capture) == "yes"
+    assert theirs.capture is None
 
 
 def test_nodes_are_smoothed_before_the_first_step(
@@ -198,7 +200,7 @@ def test_every_call_exists_in_the_real_classes(simulated) -> None:
     ("files", "prefix", "real"),
     [
         (["cuda.py"], r"self\._api", "cuda.bindings.runtime"),
-        (["engines/build.py", "engines/packages.py", "backend.py"], "trt", "tensorrt_rtx"),
+        (["engines/plan.py", "engines/packages.py", "backend.py"], "trt", "tensorrt_rtx"),
     ],
 )
 def test_every_name_in_the_source_exists_in_the_real_modules(
@@ -288,8 +290,11 @@ def test_without_capture_in_the_driver_steps_are_queued(
 ) -> None:
     bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add(call)
-    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    result = bundle.run(GRAPH, 40, Final())
+    assert_same(result, reference.run(GRAPH, 40, Final()))
     assert "cudaGraphLaunch" not in device.names
+    assert result.capture is not None
+    assert result.capture.why.startswith(f"CUDA failed in {call}: ")
 
 
 def test_an_engine_that_does_not_run_raises_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,8 +309,10 @@ def test_an_engine_that_cannot_be_captured_is_queued(
 ) -> None:
     bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add("capture")
-    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    result = bundle.run(GRAPH, 40, Final())
+    assert_same(result, reference.run(GRAPH, 40, Final()))
     assert "cudaStreamBeginCapture" not in device.names
+    assert str(result.capture) == "no: TensorRT says that the engine of the clock cannot be captured"
 
 
 def test_only_a_new_shape_is_captured_again(simulated) -> None:
@@ -360,14 +367,6 @@ def test_a_failing_device_raises_one_line(folder: Path, monkeypatch: pytest.Monk
     device.fail.add("cudaMalloc")
     with pytest.raises(BackendError, match=r"^CUDA failed in cudaMalloc: .*$"):
         bundle.run(GRAPH, 5)
-
-
-def test_nodes_are_encoded_in_blocks() -> None:
-    for nodes in (1, 63, 64, 65, 128, 1000):
-        found = blocks(nodes, 64, least=64)
-        assert [start for start, _ in found] == [64 * i for i in range(len(found))]
-        assert [stop for _, stop in found] == [start for start, _ in found[1:]] + [nodes]
-        assert all(stop - start >= min(64, nodes) for start, stop in found)
 
 
 def test_encoding_in_blocks_gives_the_same_state(simulated, reference: Bundle, monkeypatch) -> None:

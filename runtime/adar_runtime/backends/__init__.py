@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 from adar_runtime.errors import BackendError, MissingExtraError, ProfileError
 from adar_runtime.loop.solvers import Motion, Move
@@ -65,6 +65,26 @@ class Lookahead(Protocol):
 
     def plan_ahead(self, moves: "Iterator[tuple[Floats, Move]]") -> None:
         """Receive the expected arguments of the next `step` calls. The actual arguments may differ."""
+        ...
+
+
+class Capture(NamedTuple):
+    """Whether blocks of steps run as one CUDA graph, and the reason if not."""
+
+    captured: bool
+    why: str = ""
+
+    def __str__(self) -> str:
+        return "yes" if self.captured else f"no: {self.why}"
+
+
+@runtime_checkable
+class Capturing(Protocol):
+    """A recurrence that tries to capture blocks of steps as one CUDA graph."""
+
+    @property
+    def capture(self) -> Capture:
+        """Whether it succeeded."""
         ...
 
 

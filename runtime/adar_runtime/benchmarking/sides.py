@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.backends import Lookahead
+from adar_runtime.backends import Capture, Lookahead
 from adar_runtime.benchmarking.race import Turn, Worker, peak_bytes, race
 from adar_runtime.bundle.bundle import load
 from adar_runtime.errors import BackendError
@@ -64,6 +64,7 @@ class Timing:
     peak: int = 0  # peak memory of its process, in bytes
     speedup: list[float] | None = None  # speed-up over PyTorch, turn by turn
     same: float | None = None  # share of outputs with the same prediction as the first side
+    capture: Capture | None = None  # whether steps ran as one CUDA graph; None without CUDA graphs
     problem: str | None = None  # why there are no measurements
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +86,8 @@ class Timing:
                 "peak_bytes": self.peak,
                 "times_pytorch": None if self.speedup is None else quantiles(self.speedup),
                 "same_predictions": self.same,
+                "captured": None if self.capture is None else self.capture.captured,
+                **({"not_captured": self.capture.why} if self.capture and self.capture.why else {}),
             }
         )
 
@@ -105,8 +108,10 @@ def runtime_turn(side: Side, budget: int) -> Turn:
         _, steps = timed(loop)
         if isinstance(loop.recurrence, Lookahead):  # such a backend runs steps in blocks,
             steps = [sum(steps) / len(steps)] * len(steps)  # so only the mean time per step is known
-        scores = loop.result().scores
-        return time.perf_counter() - started, answer(steps, scores, regression=bundle.manifest.regression)
+        result = loop.result()
+        seconds = time.perf_counter() - started
+        found = answer(steps, result.scores, regression=bundle.manifest.regression)
+        return seconds, found | {"capture": result.capture}
 
     return turn
 
@@ -167,6 +172,7 @@ def _race(
         try:
             _, answer = workers[label].turn(case.path)
             predictions[label], timing.calls = answer["predictions"], len(answer["steps"])
+            timing.capture = answer.get("capture")
         except BackendError as error:
             timing.problem = str(error)
         on_turn(case, timing.side)

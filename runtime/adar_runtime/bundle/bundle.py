@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
+from adar_runtime.bundle.fit import check_fits
 from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
-from adar_runtime.bundle.onnx_facts import metadata_of
+from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
-from adar_runtime.errors import AdarError, GraphError, UsageError, short
-from adar_runtime.graph import EDGE, Graph
-from adar_runtime.graph.feature_encoding import check_same_encoding
+from adar_runtime.errors import AdarError, UsageError, short
+from adar_runtime.graph import Graph
 from adar_runtime.graph.in_memory import as_graph
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.checks import check_budget
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from adar_runtime.evaluation.evaluate import Subject
 
 MAX_THREADS = 1024
-BY_ROW = ("adar.by_row", "yes")  # metadata of an encoder that treats each node alone
 
 
 def load(
@@ -109,8 +108,7 @@ class Bundle(Predictor):
         is_known = made_here or known_models.are_known(
             self.manifest, onnx_models, allow_others=allow_unknown_model
         )
-        key, value = BY_ROW
-        self.by_row = metadata_of(onnx_models["encoder"]).get(key) == value
+        self.by_row = encodes_by_row(onnx_models["encoder"])
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
         self.backend: Backend = open_models(
@@ -308,12 +306,4 @@ class Bundle(Predictor):
 
     def check(self, graph: Graph) -> None:
         """Raise an AdarError if the graph does not fit the bundle."""
-        if self.manifest.level == EDGE and graph.pairs is None:
-            raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
-        if graph.width != self.manifest.features:
-            raise GraphError(
-                f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"
-            )
-        check_same_encoding(self.manifest.feature_encoding, graph.feature_encoding)
-        if self.manifest.targets is None and graph.target_features is None:
-            raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
+        check_fits(graph, self.manifest)

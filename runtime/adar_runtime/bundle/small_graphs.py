@@ -80,7 +80,7 @@ class SmallGraphs:
     ) -> list[Outcome]:
         bundle, started = self._bundle, time.perf_counter()
         prepared = [
-            prepare(graph, bundle.manifest, by_row=bundle.by_row, with_structure=False) for graph in graphs
+            prepare(graph, bundle.manifest, by_row=bundle.by_row) for graph in graphs
         ]
         batch = self._backend.start_batch(PreparedBatch.of(prepared))
         seconds = (time.perf_counter() - started) / len(graphs)

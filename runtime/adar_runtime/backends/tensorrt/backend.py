@@ -12,26 +12,30 @@ from threading import Lock
 from typing import Any
 from weakref import finalize
 
-from adar_runtime.backends import TENSORRT, Settings
-from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.backends import TENSORRT, Settings, tensor_limits
+from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph
 from adar_runtime.backends.tensorrt.context import Shape
 from adar_runtime.backends.tensorrt.cuda import Cuda, bindings_problem, device_problem
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.clock import CLOCK, clock_model
+from adar_runtime.backends.tensorrt.engines.model_shapes import ENCODER, model_shapes
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.packages import (
     MODULES,
     TensorRtPackage,
     installed_packages,
     load_package,
 )
-from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
-from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
+from adar_runtime.backends.tensorrt.engines.profiles import Profile
+from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, outdated, read_engine, sha256, sidecars
 from adar_runtime.backends.tensorrt.engines.trusted_engines import built_here
 from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
 from adar_runtime.backends.tensorrt.session import Session
 from adar_runtime.bundle.manifest import Manifest, Port
+from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.signature import STATE, Ports
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
+from adar_runtime.graph.neighbour_tables import FIXED, LONGEST
 from adar_runtime.interrupts import deferred_signals
 
 
@@ -92,6 +96,7 @@ class TensorRtBackend:
             )
         self._onnx_models, self._manifest, self._bundle = onnx_models, manifest, settings.bundle
         self._rebuild, self._trusted = settings.rebuild, settings.trusted
+        self._by_row = encodes_by_row(onnx_models[ENCODER])
         self._building = Lock()
         self._engines = self._find()  # replaced as a whole: a run keeps the engines that it started with
 
@@ -105,16 +110,15 @@ class TensorRtBackend:
             return self._start(prepared, engines)
         except ProfileError as error:
             if not self._rebuild:
-                option = _as_option(Profile.around(prepared.graph))
                 raise ProfileError(
                     f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
-                    f"--profile {option}, or --rebuild, or --backend auto"
+                    "--for GRAPH, or --rebuild, or --backend auto"
                 ) from error
         with self._building:
             if self._engines is not engines:  # another thread has built engines in the meantime
                 with suppress(ProfileError):
                     return self._start(prepared, self._engines)
-            self._build((*self._profiles(), Profile.around(prepared.graph)))
+            self._build((*(self._profiles() or ()), Profile.around(prepared.graph)))
             self._engines = self._load()
             try:
                 return self._start(prepared, self._engines)
@@ -126,17 +130,17 @@ class TensorRtBackend:
 
     def _start(self, prepared: PreparedGraph, engines: _Engines) -> TensorRtRecurrence:
         d, p = self._manifest.hidden, self._manifest.proxies
-        n, c, structure = prepared.graph.nodes, prepared.targets, prepared.structure
+        n, c, structure = prepared.graph.nodes, prepared.targets, _structure(prepared)
         states = dict(zip(STATE, ((n, d), (c, d), (p, d), (p, d)), strict=True))
-        shapes = _input_shapes(prepared, states)
+        shapes = _input_shapes(prepared, states, structure)
+        tensor_limits.check(prepared, self._manifest, shapes, pairs=prepared.outputs)
         chosen = {name: engines.profile(name, shapes) for name in self._manifest.onnx_models}
 
         session = engines.session(d)
         session.fit(chosen["cell"], states, structure)
         session.head.fit(chosen["head"], shapes, prepared.pairs, (prepared.outputs, c))
         session.side = 0
-        least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
-        session.encoder.run(chosen["encoder"], prepared, least, session.sides[0])
+        session.encoder.run(chosen["encoder"], prepared, session.sides[0])
         recurrence = TensorRtRecurrence(self.name, session)
         finalize(recurrence, engines.give_back, session).atexit = False
         return recurrence
@@ -150,19 +154,24 @@ class TensorRtBackend:
         self._build(self._profiles())
         return self._load()
 
-    def _profiles(self) -> tuple[Profile, ...]:
-        """The profiles of the existing engines; the default profiles where there are no engines."""
+    def _profiles(self) -> tuple[Profile, ...] | None:
+        """The profiles of the existing engines; None, the default profiles, where there are no engines."""
         for sidecar in sidecars(self._bundle):
             if sidecar.onnx_model == "cell":
                 return sidecar.profiles
-        return tuple(PROFILES.values())
+        return None
 
-    def _build(self, profiles: tuple[Profile, ...]) -> None:
+    def _build(self, profiles: tuple[Profile, ...] | None) -> None:
         build_engines(self._bundle, self._manifest, self._onnx_models, BuildOptions(profiles=profiles))
 
     def _load(self) -> _Engines:
         """Load the engines that fit."""
         found = list(sidecars(self._bundle))
+        if not found and outdated(self._bundle):
+            raise BackendError(
+                f"the TensorRT engines of {self._bundle} were built by an older version of adar-deploy, for "
+                f"other neighbour tables: build again with adar-deploy build {self._bundle}, or --rebuild"
+            )
         if not found:
             raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
         hashes = {name: file.sha256 for name, file in self._manifest.onnx_models.items()}
@@ -204,12 +213,9 @@ class TensorRtBackend:
         return None
 
     def _describes(self, sidecar: Sidecar) -> bool:
-        """Whether its profiles cover exactly the inputs of its model that have a dynamic dimension."""
-        file = self._manifest.onnx_models.get(sidecar.onnx_model)
-        ports = () if file is None else file.inputs
-        free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
-        profiled = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
-        return all(profile == free for profile in profiled) and bool(profiled) == bool(free)
+        """Whether its shapes are those that this version gives its profiles, for the inputs of its model."""
+        shapes = model_shapes(self._manifest, sidecar.onnx_model, sidecar.profiles, by_row=self._by_row)
+        return shapes == sidecar.shapes
 
     def _deserialize(self, package: TensorRtPackage, runtime: Any, sidecar: Sidecar) -> Any:
         package.log.messages.clear()
@@ -224,12 +230,23 @@ class TensorRtBackend:
         return engine
 
 
-def _input_shapes(prepared: PreparedGraph, states: Mapping[str, Shape]) -> dict[str, Shape]:
+def _structure(prepared: PreparedGraph) -> Arrays:
+    """The neighbour tables, with the widths of every engine."""
+    longest = int(prepared.neighbours.counts.max(initial=0))
+    if longest > LONGEST:
+        raise ProfileError(f"one of its nodes has {longest:,} neighbours, and engines take up to {LONGEST:,}")
+    return prepared.structure_with(FIXED)
+
+
+def _input_shapes(
+    prepared: PreparedGraph, states: Mapping[str, Shape], structure: Arrays
+) -> dict[str, Shape]:
     """The shapes of the inputs of all engines, by name."""
     shapes: dict[str, Shape] = dict(states)
-    shapes |= {name: array.shape for name, array in prepared.structure.items()}
+    shapes |= {name: array.shape for name, array in structure.items()}
     shapes |= {f"previous_{name}_velocity": shape for name, shape in states.items()}
-    shapes["features"] = (prepared.graph.nodes, prepared.graph.width)
+    rows = max(stop - start for start, stop in prepared.feature_blocks())
+    shapes["features"] = (rows, prepared.graph.width)
     if prepared.target_features is not None:
         shapes["target_features"] = prepared.target_features.shape
     if prepared.pairs is not None:
@@ -244,11 +261,6 @@ def _package(found: Mapping[str, Sidecar]) -> TensorRtPackage:
         return load_package(wanted if wanted in installed_packages() else None)
     except (EngineError, MissingExtraError) as error:
         raise BackendError(f"tensorrt does not work here: {error}") from error
-
-
-def _as_option(profile: Profile) -> str:
-    sizes = profile.to_dict()
-    return ",".join(f"{name}={':'.join(map(str, numbers))}" for name, numbers in sizes.items())
 
 
 def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:

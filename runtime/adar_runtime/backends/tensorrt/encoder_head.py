@@ -16,10 +16,10 @@ class Encoder:
         self._cuda = cuda
         self._context = context
 
-    def run(self, profile: int, prepared: PreparedGraph, least: int, to: Arena) -> None:
-        """Write the first state, with a velocity of zero. `least` is the fewest rows the engine takes."""
+    def run(self, profile: int, prepared: PreparedGraph, to: Arena) -> None:
+        """Write the first state, with a velocity of zero."""
         self._cuda.clear(to.memory)
-        graph, targets, blocks = prepared.graph, prepared.target_features, prepared.feature_blocks(least)
+        graph, targets, blocks = prepared.graph, prepared.target_features, prepared.feature_blocks()
         shapes: dict[str, Shape] = {"features": (max(stop - start for start, stop in blocks), graph.width)}
         if targets is not None:
             shapes["target_features"] = targets.shape

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adar_runtime.backends import Capture
 from adar_runtime.backends.tensorrt.engines.clock import ROWS
 from adar_runtime.backends.tensorrt.session import BLOCK, SLOTS, Session
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
@@ -62,6 +63,10 @@ class TensorRtRecurrence:
     @property
     def motion(self) -> Motion:
         return Motion(self._scalars["speed"], self._scalars["turn"])
+
+    @property
+    def capture(self) -> Capture:
+        return self._session.capture
 
     def plan_ahead(self, moves: Iterator[tuple[Floats, Move]]) -> None:
         self._rewind()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime.backends import Capture
 from adar_runtime.backends.prepared_graph import Arrays
 from adar_runtime.backends.tensorrt.context import Context, Shape
 from adar_runtime.backends.tensorrt.cuda import Arena, Array, Captured, Cuda
@@ -43,6 +44,7 @@ class Session:
         self.head = Head(self.cuda, Context(package, self.cuda, "head", engines["head"]))
         self._shapes: dict[str, Shape] | None = None
         self._captured: Captured | None = None
+        self.capture = Capture(captured=False, why="nothing was captured yet")
 
     def fit(self, profile: int, states: Mapping[str, Shape], structure: Arrays) -> None:
         """Prepare for a graph with these state shapes and these neighbour tables."""
@@ -56,7 +58,7 @@ class Session:
         if new:
             self._connect(profile, states, structure)
             self._warm_up()
-            self._captured = self._capture()
+            self._capture()
             self._shapes = shapes
 
     def _allocate(self, states: Mapping[str, Shape], structure: Arrays) -> None:
@@ -105,16 +107,20 @@ class Session:
         self._queue(2, side=0)
         self.cuda.wait()
 
-    def _capture(self) -> Captured | None:
-        """Capture a block of steps. Returns None if TensorRT cannot be captured; steps are queued then."""
-        if not all(context.capturable() for context in (*self._clock, *self._cell)):
-            return None
+    def _capture(self) -> None:
+        """Capture a block of steps. If that is impossible, steps are queued; `capture` has the reason."""
+        for context in (*self._clock, *self._cell):
+            if not context.capturable():
+                why = f"TensorRT says that the engine of the {context.name} cannot be captured"
+                self.capture = Capture(captured=False, why=why)
+                return
         try:
             with self.cuda.capturing() as captured:
                 self._queue(BLOCK, side=0)
-        except BackendError:  # if more than the capture failed, the next run raises an error
-            return None
-        return captured
+        except BackendError as error:  # if more than the capture failed, the next run raises an error
+            self.capture = Capture(captured=False, why=str(error))
+            return
+        self._captured, self.capture = captured, Capture(captured=True)
 
     def _queue(self, steps: int, side: int) -> None:
         for step in range(steps):
