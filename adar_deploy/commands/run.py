@@ -66,6 +66,10 @@ def run(
         bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
     ] = False,
     allow_unknown_model: AllowUnknownModel = False,
+    allow_tf32: Annotated[
+        bool,
+        typer.Option("--allow-tf32", help="Faster, less precise float32 products in ONNX Runtime on a GPU."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -126,6 +130,7 @@ def run(
         rebuild=rebuild,
         trust_engines=trusted,
         allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+        allow_tf32=allow_tf32,
     )
     rule = opened.manifest.exit.get("rule") if exit is None else str(exit)
     inference = Inference(

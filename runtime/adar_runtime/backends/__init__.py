@@ -111,6 +111,7 @@ class Settings:
     bundle: Path | None = None  # folder in which engines are found or built
     rebuild: bool = False  # rebuild engines that do not fit, instead of raising an error
     trusted: bool = False  # load engines from anywhere, not only those that were built on this machine
+    tf32: bool = False  # let ONNX Runtime multiply float32 matrices in TF32 on CUDA: faster, less precise
 
 
 class BackendClass(Protocol):

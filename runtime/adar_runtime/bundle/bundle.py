@@ -42,6 +42,7 @@ def load(
     rebuild: bool = False,
     trust_engines: bool | None = None,
     allow_unknown_model: bool = False,
+    allow_tf32: bool = False,
 ) -> "Bundle":
     """Open an exported bundle.
 
@@ -55,6 +56,7 @@ def load(
             program. `trust_engines` defaults to True for backend="tensorrt", else False.
         allow_unknown_model: Whether to accept ONNX models that this version of adar-deploy does not export.
             They run in a child process on the CPU, with limits of memory and time.
+        allow_tf32: Whether onnxruntime-cuda may round the factors of float32 products to TF32 (10 bits).
 
     Returns:
         The bundle, checked and ready to run.
@@ -74,6 +76,7 @@ def load(
         rebuild=rebuild,
         trust_engines=trust_engines,
         allow_unknown_model=allow_unknown_model,
+        allow_tf32=allow_tf32,
     )
 
 
@@ -99,6 +102,7 @@ class Bundle(Predictor):
         rebuild: bool = False,
         trust_engines: bool | None = None,
         allow_unknown_model: bool = False,
+        allow_tf32: bool = False,
         made_here: bool = False,  # this process made the models, so that they need no check
     ) -> None:
         if threads is not None and (not is_count(threads, 1) or threads > MAX_THREADS):
@@ -115,7 +119,7 @@ class Bundle(Predictor):
             backend,
             onnx_models,
             self.manifest,
-            Settings(threads, None if is_pack(path) else path, rebuild, trusted),
+            Settings(threads, None if is_pack(path) else path, rebuild, trusted, allow_tf32),
         )
         signature.check(self.manifest, self.backend.ports)
         self.small_graphs = SmallGraphs.of(self, known=made_here)

@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from adar_runtime.backends import CPU, CUDA, Settings
+from adar_runtime.backends import CPU, CUDA, Settings, tensor_limits
 from adar_runtime.backends.onnxruntime.batch import OnnxBatch
 from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
-from adar_runtime.backends.onnxruntime.sessions import backend_errors, open_sessions, ports_of, session_of
+from adar_runtime.backends.onnxruntime.sessions import (
+    backend_errors,
+    load_cuda_libraries,
+    open_sessions,
+    ports_of,
+    session_of,
+)
 from adar_runtime.backends.prepared_batch import PreparedBatch
-from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.backends.prepared_graph import PreparedGraph, pairs_at_once
 from adar_runtime.backends.tensorrt.cuda import device_problem
 from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS, Manifest
 from adar_runtime.bundle.signature import Ports
@@ -22,8 +28,13 @@ class _OnnxBackend:
     provider: ClassVar[str]
 
     def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        self._manifest = manifest
         self._threads = settings.threads
-        self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads)
+        options = dict.fromkeys(onnx_models, self._provider_options(settings))
+        self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads, options)
+
+    def _provider_options(self, _settings: Settings) -> dict[str, str]:
+        return {}
 
     @property
     def ports(self) -> dict[str, Ports]:
@@ -64,6 +75,20 @@ class OnnxCudaBackend(_OnnxBackend):
     name = CUDA
     device = "cuda"
     provider = "CUDAExecutionProvider"
+
+    def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        load_cuda_libraries()
+        super().__init__(onnx_models, manifest, settings)
+
+    def _provider_options(self, settings: Settings) -> dict[str, str]:
+        # By default, the provider multiplies float32 matrices in TF32, which has 10 bits of mantissa.
+        return {"use_tf32": "1" if settings.tf32 else "0"}
+
+    def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
+        shapes = {name: array.shape for name, array in prepared.structure.items()}
+        pairs = min(prepared.outputs, pairs_at_once(prepared.graph))
+        tensor_limits.check(prepared, self._manifest, shapes, pairs)
+        return super().start(prepared)
 
     @staticmethod
     def problem() -> str | None:
