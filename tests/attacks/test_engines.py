@@ -182,6 +182,21 @@ def test_a_timing_cache_that_is_not_a_regular_file_is_ignored(
 
 def test_an_engine_of_another_model_does_not_fit() -> None:
     """The bundle's own ONNX file decides, not the sidecar."""
-    assert "built from a different cell.onnx" in str(SIDECAR.incompatibility("1" * 64, "rtx", "1.0", 89))
-    assert SIDECAR.incompatibility("0" * 64, "rtx", "1.0", 89) is None
-    assert "1.0" in str(replace(SIDECAR, version="1.0").incompatibility("0" * 64, "rtx", "2.0", 89))
+    assert "built from a different cell.onnx" in str(SIDECAR.incompatibility("1" * 64, "rtx", "1.0"))
+    assert SIDECAR.incompatibility("0" * 64, "rtx", "1.0") is None
+    assert "1.0" in str(SIDECAR.incompatibility("0" * 64, "rtx", "2.0"))
+
+
+@pytest.mark.parametrize(
+    ("installed", "fits"), [("10.9", True), ("10.13.1", True), ("10.8", False), ("11.0", False), ("x", False)]
+)
+def test_a_version_compatible_engine_takes_later_minor_versions(installed: str, fits: bool) -> None:
+    engine = replace(SIDECAR, package="tensorrt", version="10.9", version_compatible=True)
+    assert (engine.incompatibility("0" * 64, "tensorrt", installed) is None) == fits
+
+
+def test_without_a_query_of_tensorrt_the_compute_capability_decides() -> None:
+    assert SIDECAR.other_gpu(80) is None
+    assert "8.0 and later, but this GPU has 7.5" in str(SIDECAR.other_gpu(75))
+    assert replace(SIDECAR, compute_capabilities=(86, 121)).other_gpu(121) is None
+    assert "8.6, but this GPU has 8.9" in str(replace(SIDECAR, compute_capabilities=(86,)).other_gpu(89))

@@ -35,7 +35,9 @@ def simulate_gpu(patch: pytest.MonkeyPatch, folder: Path, capability: int = 89) 
     device, sources = Device(capability), {}
     real = packages._load("rtx")
     simulated = packages.TensorRtPackage("rtx", TensorRt(device, sources), tensorrt_rtx.__version__, real.log)
+    device.log_error = lambda message: real.log.messages.record(message, is_error=True)
     patch.setattr(cuda, "runtime_api", lambda: device)
+    patch.setattr(cuda._thread, "device", None)  # of another simulated GPU
     patch.setattr(tensorrt, "device_problem", lambda: None)
     patch.setattr(tensorrt, "load_package", lambda _name=None: simulated)
     real_build = build.build_engines
@@ -45,7 +47,7 @@ def simulate_gpu(patch: pytest.MonkeyPatch, folder: Path, capability: int = 89) 
         known = onnx_models | {"clock": clock_model(manifest.hidden)}
         for one in sidecars(folder):
             profiles = [{name: (s.least, s.most) for name, s in each.items()} for each in one.shapes]
-            sources[one.engine_sha256] = known[one.onnx_model], profiles
+            sources[one.engine_sha256] = known[one.onnx_model], profiles, one.compute_capabilities
 
     def build_and_register(*arguments, **options):
         found = real_build(*arguments, **options)

@@ -18,6 +18,7 @@ from cuda.bindings import runtime as cudart
 import adar_runtime
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
 from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_model, row_width
 from adar_runtime.backends.tensorrt.session import BLOCK
 from adar_runtime.bundle import manifest as manifests
@@ -200,7 +201,11 @@ def test_every_call_exists_in_the_real_classes(simulated) -> None:
     ("files", "prefix", "real"),
     [
         (["cuda.py"], r"self\._api", "cuda.bindings.runtime"),
-        (["engines/plan.py", "engines/packages.py", "backend.py"], "trt", "tensorrt_rtx"),
+        (
+            ["engines/plan.py", "engines/packages.py", "loaded_engines.py", "backend.py"],
+            "trt",
+            "tensorrt_rtx",
+        ),
     ],
 )
 def test_every_name_in_the_source_exists_in_the_real_modules(
@@ -215,7 +220,7 @@ def test_every_name_in_the_source_exists_in_the_real_modules(
         assert attrgetter(name[1:])(import_module(real)), name
 
 
-@pytest.mark.skipif(cuda.device_problem() is None, reason="on a GPU these addresses are invalid")
+@pytest.mark.skipif(device_problem() is None, reason="on a GPU these addresses are invalid")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -229,7 +234,8 @@ def test_every_name_in_the_source_exists_in_the_real_modules(
         ("cudaStreamBeginCapture", (7, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal)),
         ("cudaStreamEndCapture", (7,)),
         ("cudaDeviceGetAttribute", (cudart.cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor, 0)),
-        ("cudaGetDevice", ()),
+        ("cudaSetDevice", (0,)),
+        ("cudaMemGetInfo", ()),
     ],
 )
 def test_the_real_calls_accept_these_arguments(name: str, arguments: tuple) -> None:
@@ -275,11 +281,12 @@ def test_after_a_failed_capture_steps_are_queued(
     assert "cudaGraphLaunch" not in device.names
     begin = position(device.names, "cudaStreamBeginCapture")
     after = [name for name in device.names[begin:] if "Free" not in name]
-    assert after[:4] == [
+    assert after[:5] == [
         "cudaStreamBeginCapture",
         "IExecutionContext.execute_async_v3",
         "cudaStreamEndCapture",
         "cudaGraphDestroy",
+        "cudaGetLastError",
     ]
     assert device.capturing is None
 
@@ -317,7 +324,8 @@ def test_an_engine_that_cannot_be_captured_is_queued(
 
 def test_only_a_new_shape_is_captured_again(simulated) -> None:
     bundle, device = simulated
-    for graph, captures in ((GRAPH, 1), (GRAPH, 1), (LARGER, 2), (LARGER, 2), (GRAPH, 3)):
+    """Sessions of both shapes are kept."""
+    for graph, captures in ((GRAPH, 1), (GRAPH, 1), (LARGER, 2), (LARGER, 2), (GRAPH, 2)):
         bundle.run(graph, 20)
         assert device.names.count("cudaStreamBeginCapture") == captures
 

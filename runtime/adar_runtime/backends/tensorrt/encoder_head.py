@@ -56,6 +56,11 @@ class Head:
         self._out = Arena(self._cuda, {"scores": output, "alignment": ()})
         self._scratch = self._cuda.allocate(self._context.fit(profile, shapes))
 
+    @property
+    def bytes(self) -> int:
+        """Device memory of the pairs, the scores and the scratch memory."""
+        return self._out.memory.size + self._scratch.size + (self._pairs.size if self._pairs else 0)
+
     def run(self, state: Arena) -> float:
         """Compute the scores of a state, and return its alignment."""
         addresses = {name: state.addresses[name] for name in ("nodes", "targets")} | self._out.addresses

@@ -10,8 +10,7 @@ The scalar outputs of each step go to one row of a log. One copy brings the log 
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from adar_runtime.backends.tensorrt.context import Context, Shape
 from adar_runtime.backends.tensorrt.cuda import Arena, Array, Captured, Cuda
 from adar_runtime.backends.tensorrt.encoder_head import Encoder, Head
 from adar_runtime.backends.tensorrt.engines.clock import CLOCK, CODE, NEXT_TICK, ROWS, TABLE, TICK, row_width
-from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats
@@ -33,21 +31,19 @@ SLOTS = 3  # saved states: the start of the current block, the start of a kept b
 class Session:
     """Contexts and buffers for one graph at a time. A later graph of the same shapes reuses all of them."""
 
-    def __init__(self, package: TensorRtPackage, engines: Mapping[str, Any], hidden: int) -> None:
-        self.cuda = Cuda()
+    def __init__(self, cuda: Cuda, make_context: Callable[[Cuda, str], Context], hidden: int) -> None:
+        self.cuda = cuda
         self.side = 0  # the side that holds the current state
         self._width = row_width(hidden)
-        self._clock, self._cell = (
-            [Context(package, self.cuda, name, engines[name]) for _ in range(2)] for name in (CLOCK, "cell")
-        )
-        self.encoder = Encoder(self.cuda, Context(package, self.cuda, "encoder", engines["encoder"]))
-        self.head = Head(self.cuda, Context(package, self.cuda, "head", engines["head"]))
+        self._clock, self._cell = ([make_context(cuda, name) for _ in range(2)] for name in (CLOCK, "cell"))
+        self.encoder = Encoder(cuda, make_context(cuda, "encoder"))
+        self.head = Head(cuda, make_context(cuda, "head"))
         self._shapes: dict[str, Shape] | None = None
         self._captured: Captured | None = None
         self.capture = Capture(captured=False, why="nothing was captured yet")
 
-    def fit(self, profile: int, states: Mapping[str, Shape], structure: Arrays) -> None:
-        """Prepare for a graph with these state shapes and these neighbour tables."""
+    def fit(self, profile: int, states: Mapping[str, Shape], structure: Arrays) -> bool:
+        """Prepare for a graph with these state shapes and neighbour tables; return whether they are new."""
         shapes = dict(states) | {name: array.shape for name, array in structure.items()}
         new = shapes != self._shapes
         if new:
@@ -60,6 +56,13 @@ class Session:
             self._warm_up()
             self._capture()
             self._shapes = shapes
+        return new
+
+    @property
+    def bytes(self) -> int:
+        """Device memory of the buffers and the scratch memory."""
+        arenas = (*self.sides, *self._slots, self._structure)
+        return sum(arena.memory.size for arena in arenas) + self._scratch.size + self.head.bytes
 
     def _allocate(self, states: Mapping[str, Shape], structure: Arrays) -> None:
         cuda = self.cuda

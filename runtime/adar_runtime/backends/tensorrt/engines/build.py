@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from adar_runtime.backends.tensorrt.cuda import Cuda, device_problem
+from adar_runtime.backends.tensorrt.cuda import Cuda
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines import FOLDER
 from adar_runtime.backends.tensorrt.engines.callbacks import Report, ignore_progress
 from adar_runtime.backends.tensorrt.engines.clock import CLOCK, clock_model

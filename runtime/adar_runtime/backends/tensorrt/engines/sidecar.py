@@ -103,14 +103,18 @@ class Sidecar:
             raise ValueError("a switch is neither true nor false")
         return found
 
-    def incompatibility(self, onnx_sha256: str, package: str, version: str, capability: int) -> str | None:
-        """Why the engine cannot be used with this ONNX model, package and GPU; None if it can."""
+    def incompatibility(self, onnx_sha256: str, package: str, version: str) -> str | None:
+        """Why the engine cannot be used with this ONNX model and package; None if it can."""
         if self.onnx_sha256 != onnx_sha256:
             return f"it was built from a different {self.onnx_model}.onnx"
         if self.package != package:
             return f"it was built with {self.builder}, but {_pip_name(package)} is installed"
         if self.version != version and not (self.version_compatible and _is_later(version, self.version)):
             return f"it was built with {self.builder} {short(self.version)}, but {version} is installed"
+        return None
+
+    def other_gpu(self, capability: int) -> str | None:
+        """Why the engine cannot run on a GPU of this compute capability, if TensorRT itself does not tell."""
         if capability in self.compute_capabilities or (
             not self.compute_capabilities and capability >= PORTABLE
         ):
