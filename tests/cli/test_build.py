@@ -15,7 +15,7 @@ from adar_deploy.console import err
 from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime import Graph, write_graph
-from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
 from adar_runtime.backends.tensorrt.engines.model_shapes import usable_profiles
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
@@ -183,13 +183,13 @@ def test_help_names_what_can_be_chosen(adar) -> None:
         assert name in out
 
 
-@pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here")
+@pytest.mark.skipif(device_problem() is None, reason="there is a GPU here")
 def test_running_without_a_gpu_is_one_line(adar, bundle: Path, board: Graph, tmp_path: Path) -> None:
     write_graph(tmp_path / "board.npz", board)
     code, _, error = adar("run", tmp_path / "board.npz", "--bundle", bundle, "--backend", "tensorrt")
     assert code == 2
     assert error.splitlines() == [
-        f"error: tensorrt does not work here: {cuda.device_problem()}; use onnxruntime-cpu"
+        f"error: tensorrt does not work here: {device_problem()}; use onnxruntime-cpu"
     ]
 
 

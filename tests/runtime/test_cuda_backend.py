@@ -9,13 +9,15 @@ import onnxruntime as ort
 import pytest
 
 import adar_runtime
-from adar_runtime import Bundle, Graph
+from adar_runtime import Bundle, Euler, Graph, Loop, Peak
 from adar_runtime.backends import Settings
 from adar_runtime.backends.onnxruntime import sessions
 from adar_runtime.backends.onnxruntime.backend import OnnxCudaBackend
+from adar_runtime.backends.onnxruntime.recurrence import CapturingOnnxRecurrence, Placement
 from adar_runtime.backends.tensor_limits import MOST_ELEMENTS, too_large
 from adar_runtime.bundle.bundle import read_bundle
 from adar_runtime.errors import BackendError, ProfileError
+from adar_runtime.graph.synthetic import minesweeper
 
 
 @pytest.fixture
@@ -44,8 +46,39 @@ def test_products_are_float32_unless_tf32_is_allowed(
     libraries, ((provider, options),) = opened
     assert libraries == "libraries"  # before the first session
     assert provider == "CUDAExecutionProvider"
-    assert options["use_tf32"] == ("1" if allowed else "0")
+    assert options == {"device_id": "0", "use_tf32": "1" if allowed else "0", "enable_cuda_graph": "0"}
     assert capfd.readouterr().out == ""
+
+
+def test_a_device_can_be_chosen_and_only_the_cell_is_captured() -> None:
+    backend = object.__new__(OnnxCudaBackend)  # without sessions, which need a GPU
+    backend._settings = Settings(device=1, cuda_graph=True)
+    options = {name: backend._provider_options(name) for name in ("encoder", "cell", "head")}
+    assert {one["device_id"] for one in options.values()} == {"1"}
+    assert [one["enable_cuda_graph"] for one in options.values()] == ["0", "1", "0"]
+
+
+def test_with_cuda_graphs_scalars_are_copied_after_every_call(bundle_folder: Path) -> None:
+    """On the CPU, where ONNX Runtime captures nothing: the same bindings and copies give the same results."""
+    bundle = Bundle(bundle_folder, "onnxruntime-cpu")
+    graph = minesweeper(side=9)
+    loops = []
+    for cuda_graph in (False, True):
+        placement = Placement("cpu", cuda_graph=cuda_graph)
+        recurrence = CapturingOnnxRecurrence("x", placement, bundle.backend._sessions, bundle.prepare(graph))
+        loops.append(Loop(recurrence, bundle.manifest, 40, Peak(patience=5), Euler()))
+    results = []
+    for loop in loops:
+        for _ in loop:
+            pass
+        results.append(loop.result())
+    assert results[0].alignment == results[1].alignment
+    assert np.array_equal(results[0].scores, results[1].scores)
+    assert [one.capture.captured for one in results] == [False, True]
+    assert "--cuda-graph" in str(results[0].capture)
+    used = [options for _, options in loops[1].recurrence._bindings.values()]
+    numbers = [options.get_run_config_entry("gpu_graph_id") for options in used]
+    assert len(set(numbers)) == len(numbers) > 2  # a captured graph has fixed addresses
 
 
 def test_the_cpu_needs_no_cuda_libraries(bundle_folder: Path, opened: list[Any]) -> None:

@@ -111,7 +111,9 @@ class Settings:
     bundle: Path | None = None  # folder in which engines are found or built
     rebuild: bool = False  # rebuild engines that do not fit, instead of raising an error
     trusted: bool = False  # load engines from anywhere, not only those that were built on this machine
+    device: int = 0  # number of the CUDA device
     tf32: bool = False  # let ONNX Runtime multiply float32 matrices in TF32 on CUDA: faster, less precise
+    cuda_graph: bool = False  # let ONNX Runtime capture the cell as a CUDA graph
 
 
 class BackendClass(Protocol):

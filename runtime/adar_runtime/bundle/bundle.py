@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from adar_runtime.evaluation.evaluate import Subject
 
 MAX_THREADS = 1024
+MAX_DEVICE = 1023
 
 
 def load(
@@ -42,7 +43,9 @@ def load(
     rebuild: bool = False,
     trust_engines: bool | None = None,
     allow_unknown_model: bool = False,
+    device: int = 0,
     allow_tf32: bool = False,
+    cuda_graph: bool = False,
 ) -> "Bundle":
     """Open an exported bundle.
 
@@ -56,7 +59,9 @@ def load(
             program. `trust_engines` defaults to True for backend="tensorrt", else False.
         allow_unknown_model: Whether to accept ONNX models that this version of adar-deploy does not export.
             They run in a child process on the CPU, with limits of memory and time.
+        device: Number of the CUDA device, for the backends on a GPU.
         allow_tf32: Whether onnxruntime-cuda may round the factors of float32 products to TF32 (10 bits).
+        cuda_graph: Whether onnxruntime-cuda captures the cell as a CUDA graph. Not yet tested on a GPU.
 
     Returns:
         The bundle, checked and ready to run.
@@ -64,7 +69,7 @@ def load(
     Raises:
         BundleError: The folder is not a bundle, its files were changed or are unsafe, or a model is unknown.
         BackendError: The backend does not work on this machine or with this bundle.
-        UsageError: `threads` is out of range.
+        UsageError: `threads` or `device` is out of range.
 
     Examples:
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
@@ -76,7 +81,9 @@ def load(
         rebuild=rebuild,
         trust_engines=trust_engines,
         allow_unknown_model=allow_unknown_model,
+        device=device,
         allow_tf32=allow_tf32,
+        cuda_graph=cuda_graph,
     )
 
 
@@ -102,11 +109,17 @@ class Bundle(Predictor):
         rebuild: bool = False,
         trust_engines: bool | None = None,
         allow_unknown_model: bool = False,
+        device: int = 0,
         allow_tf32: bool = False,
+        cuda_graph: bool = False,
         made_here: bool = False,  # this process made the models, so that they need no check
     ) -> None:
         if threads is not None and (not is_count(threads, 1) or threads > MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
+        if not is_count(device, 0) or device > MAX_DEVICE:
+            raise UsageError(
+                f"device is {short(repr(device))}: choose the number of a CUDA device, from 0 on"
+            )
         self.path = path
         self.manifest, onnx_models = read_bundle(path, allow_unknown_model=True)
         is_known = made_here or known_models.are_known(
@@ -115,12 +128,9 @@ class Bundle(Predictor):
         self.by_row = encodes_by_row(onnx_models["encoder"])
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
-        self.backend: Backend = open_models(
-            backend,
-            onnx_models,
-            self.manifest,
-            Settings(threads, None if is_pack(path) else path, rebuild, trusted, allow_tf32),
-        )
+        folder = None if is_pack(path) else path
+        settings = Settings(threads, folder, rebuild, trusted, device, allow_tf32, cuda_graph)
+        self.backend: Backend = open_models(backend, onnx_models, self.manifest, settings)
         signature.check(self.manifest, self.backend.ports)
         self.small_graphs = SmallGraphs.of(self, known=made_here)
 

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from adar_runtime.backends import CPU, CUDA, Settings, tensor_limits
 from adar_runtime.backends.onnxruntime.batch import OnnxBatch
-from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
+from adar_runtime.backends.onnxruntime.recurrence import CapturingOnnxRecurrence, OnnxRecurrence, Placement
 from adar_runtime.backends.onnxruntime.sessions import (
+    LOOPED,
     backend_errors,
     load_cuda_libraries,
     open_sessions,
@@ -15,7 +16,7 @@ from adar_runtime.backends.onnxruntime.sessions import (
 )
 from adar_runtime.backends.prepared_batch import PreparedBatch
 from adar_runtime.backends.prepared_graph import PreparedGraph, pairs_at_once
-from adar_runtime.backends.tensorrt.cuda import device_problem
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS, Manifest
 from adar_runtime.bundle.signature import Ports
 
@@ -28,12 +29,11 @@ class _OnnxBackend:
     provider: ClassVar[str]
 
     def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
-        self._manifest = manifest
-        self._threads = settings.threads
-        options = dict.fromkeys(onnx_models, self._provider_options(settings))
+        self._manifest, self._settings = manifest, settings
+        options = {name: self._provider_options(name) for name in onnx_models}
         self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads, options)
 
-    def _provider_options(self, _settings: Settings) -> dict[str, str]:
+    def _provider_options(self, _onnx_model: str) -> dict[str, str]:
         return {}
 
     @property
@@ -42,7 +42,7 @@ class _OnnxBackend:
 
     def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
         with backend_errors():
-            return OnnxRecurrence(self.name, self.device, self._sessions, prepared)
+            return OnnxRecurrence(self.name, Placement(self.device), self._sessions, prepared)
 
 
 class OnnxCpuBackend(_OnnxBackend):
@@ -59,7 +59,7 @@ class OnnxCpuBackend(_OnnxBackend):
 
     def open_batched_cell(self, content: bytes) -> Ports:
         """Open the batched cell of the bundle, and return its actual inputs and outputs."""
-        session = session_of(content, self.provider, self._threads, spins=True)
+        session = session_of(content, self.provider, self._settings.threads, spins=True)
         self._sessions[BATCHED_CELL] = session
         return ports_of(session)
 
@@ -70,7 +70,7 @@ class OnnxCpuBackend(_OnnxBackend):
 
 
 class OnnxCudaBackend(_OnnxBackend):
-    """On the first CUDA device."""
+    """On a CUDA device."""
 
     name = CUDA
     device = "cuda"
@@ -80,15 +80,22 @@ class OnnxCudaBackend(_OnnxBackend):
         load_cuda_libraries()
         super().__init__(onnx_models, manifest, settings)
 
-    def _provider_options(self, settings: Settings) -> dict[str, str]:
-        # By default, the provider multiplies float32 matrices in TF32, which has 10 bits of mantissa.
-        return {"use_tf32": "1" if settings.tf32 else "0"}
+    def _provider_options(self, onnx_model: str) -> dict[str, str]:
+        graphs = self._settings.cuda_graph and onnx_model == LOOPED
+        return {
+            "device_id": str(self._settings.device),
+            # By default, the provider multiplies float32 matrices in TF32, which has 10 bits of mantissa.
+            "use_tf32": "1" if self._settings.tf32 else "0",
+            "enable_cuda_graph": "1" if graphs else "0",
+        }
 
     def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
         shapes = {name: array.shape for name, array in prepared.structure.items()}
         pairs = min(prepared.outputs, pairs_at_once(prepared.graph))
         tensor_limits.check(prepared, self._manifest, shapes, pairs)
-        return super().start(prepared)
+        placement = Placement(self.device, self._settings.device, cuda_graph=self._settings.cuda_graph)
+        with backend_errors():
+            return CapturingOnnxRecurrence(self.name, placement, self._sessions, prepared)
 
     @staticmethod
     def problem() -> str | None:
