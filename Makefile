@@ -8,10 +8,10 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
 
 # What training, export and run need.
 $(VENV)/demo-installed: pyproject.toml constraints.txt $(LOCKS) Makefile
@@ -97,6 +97,9 @@ pictures: demo  ## draw the pictures of the documents again, from the demo's mod
 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints
+
+selftest-bundle: install  ## write the bundles of `adar-deploy selftest` into the runtime
+	$(BIN)/python -m adar_export.selftest_bundle
 
 clean:  ## remove everything that these targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """The files of a bundle in a second executor: the reference evaluator of the `onnx` package, over 10 steps.
 
-It takes the neighbour tables with fixed widths, as TensorRT does; ONNX Runtime takes those chosen for the graph.
+It takes the neighbour tables with fixed widths, as TensorRT does. ONNX Runtime takes tables chosen for the
+graph.
 """
 
 from pathlib import Path

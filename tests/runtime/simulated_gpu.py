@@ -30,8 +30,8 @@ def with_engines(bundle: Path, to: Path, options: BuildOptions = QUICK) -> Path:
     return to
 
 
-def simulate_gpu(patch: pytest.MonkeyPatch, folder: Path, capability: int = 89) -> Device:
-    """Pretend that this machine has a GPU that can run the engines of this bundle."""
+def simulate_gpu(patch: pytest.MonkeyPatch, folder: Path | None, capability: int = 89) -> Device:
+    """Pretend that this machine has a GPU that can run the engines of this bundle, and those built later."""
     device, sources = Device(capability), {}
     real = packages._load("rtx")
     simulated = packages.TensorRtPackage("rtx", TensorRt(device, sources), tensorrt_rtx.__version__, real.log)
@@ -42,20 +42,21 @@ def simulate_gpu(patch: pytest.MonkeyPatch, folder: Path, capability: int = 89) 
     patch.setattr(tensorrt, "load_package", lambda _name=None: simulated)
     real_build = build.build_engines
 
-    def register_engines() -> None:
-        manifest, onnx_models = read_bundle(folder)
+    def register_engines(bundle: Path) -> None:
+        manifest, onnx_models = read_bundle(bundle)
         known = onnx_models | {"clock": clock_model(manifest.hidden)}
-        for one in sidecars(folder):
+        for one in sidecars(bundle):
             profiles = [{name: (s.least, s.most) for name, s in each.items()} for each in one.shapes]
             sources[one.engine_sha256] = known[one.onnx_model], profiles, one.compute_capabilities
 
-    def build_and_register(*arguments, **options):
-        found = real_build(*arguments, **options)
-        register_engines()
+    def build_and_register(bundle, *arguments, **options):
+        found = real_build(bundle, *arguments, **options)
+        register_engines(bundle)
         return found
 
     patch.setattr(tensorrt, "build_engines", build_and_register)
-    register_engines()
+    if folder is not None:
+        register_engines(folder)
     return device
 
 

@@ -24,9 +24,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import tensorrt_rtx as trt
 from cuda.bindings import runtime as cudart
+
+from adar_export.bf16_emulation import emulate
 
 OK = cudart.cudaError_t.cudaSuccess
 FAILED = cudart.cudaError_t.cudaErrorStreamCaptureInvalidated
@@ -319,6 +322,12 @@ class Cache(StandIn):
         return True
 
 
+def is_bf16(content: bytes) -> bool:
+    """Whether a model multiplies in bfloat16."""
+    weights = onnx.load_from_string(content).graph.initializer
+    return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in weights)
+
+
 class Config(StandIn):
     real = trt.IRuntimeConfig
 
@@ -346,6 +355,9 @@ class Engine(StandIn):
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        if is_bf16(content):  # ONNX Runtime has no bfloat16 products on the CPU
+            content = emulate(onnx.load_from_string(content)).SerializeToString()
         self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self._ports = {p.name: p for p in (*self._session.get_inputs(), *self._session.get_outputs())}
         self._inputs = [p.name for p in self._session.get_inputs()]

@@ -144,6 +144,11 @@ def available() -> list[str]:
     return [name for name in BACKENDS if _class(name).problem() is None]
 
 
+def backend_problem(name: str) -> str | None:
+    """Why a backend cannot work on this machine and what to do; None if it can."""
+    return _class(name).problem()
+
+
 def open_backend(
     name: str, onnx_models: Mapping[str, bytes], manifest: "Manifest", settings: Settings | None = None
 ) -> Backend:

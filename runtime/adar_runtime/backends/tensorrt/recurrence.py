@@ -68,6 +68,20 @@ class TensorRtRecurrence:
     def capture(self) -> Capture:
         return self._session.capture
 
+    @property
+    def device(self) -> int:
+        """Number of the CUDA device."""
+        return self._session.cuda.device
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory of this graph's buffers and scratch memory."""
+        return self._session.bytes
+
+    def use_captured_steps(self, on: bool) -> None:
+        """Replay captured steps, or queue every step: for comparisons."""
+        self._session.replays = on
+
     def plan_ahead(self, moves: Iterator[tuple[Floats, Move]]) -> None:
         self._rewind()
         self._plan = (_PlannedStep(move, _row(code, move)) for code, move in moves)

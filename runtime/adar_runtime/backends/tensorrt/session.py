@@ -34,6 +34,7 @@ class Session:
     def __init__(self, cuda: Cuda, make_context: Callable[[Cuda, str], Context], hidden: int) -> None:
         self.cuda = cuda
         self.side = 0  # the side that holds the current state
+        self.replays = True  # use captured steps
         self._width = row_width(hidden)
         self._clock, self._cell = ([make_context(cuda, name) for _ in range(2)] for name in (CLOCK, "cell"))
         self.encoder = Encoder(cuda, make_context(cuda, "encoder"))
@@ -141,7 +142,7 @@ class Session:
 
     def run(self, steps: int) -> list[dict[str, float]]:
         """Run at most one block of steps, without the host in between; return the scalars of each step."""
-        if steps == BLOCK and self.side == 0 and self._captured is not None:
+        if steps == BLOCK and self.side == 0 and self._captured is not None and self.replays:
             self.cuda.launch(self._captured)
         else:
             self._queue(steps, self.side)
