@@ -10,7 +10,7 @@ from adar_export import selftest_bundle
 from adar_runtime.backends.tensorrt import backend as tensorrt
 from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.selftest import accuracy, packaged, run
 from adar_runtime.selftest.findings import Finding, Findings, Status
 from adar_runtime.selftest.run import SelftestOptions, run_selftest

@@ -15,7 +15,7 @@ from adar_runtime.backends.onnxruntime import sessions
 from adar_runtime.backends.onnxruntime.backend import OnnxCudaBackend
 from adar_runtime.backends.onnxruntime.recurrence import CapturingOnnxRecurrence, Placement
 from adar_runtime.backends.tensor_limits import MOST_ELEMENTS, too_large
-from adar_runtime.bundle.bundle import read_bundle
+from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import BackendError, ProfileError
 from adar_runtime.graph.synthetic import minesweeper
 

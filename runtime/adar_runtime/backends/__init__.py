@@ -146,6 +146,7 @@ def available() -> list[str]:
 
 def backend_problem(name: str) -> str | None:
     """Why a backend cannot work on this machine and what to do; None if it can."""
+    _require_onnxruntime()
     return _class(name).problem()
 
 

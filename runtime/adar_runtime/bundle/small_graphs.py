@@ -79,9 +79,7 @@ class SmallGraphs:
         self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver
     ) -> list[Outcome]:
         bundle, started = self._bundle, time.perf_counter()
-        prepared = [
-            prepare(graph, bundle.manifest, by_row=bundle.by_row) for graph in graphs
-        ]
+        prepared = [prepare(graph, bundle.manifest, by_row=bundle.by_row) for graph in graphs]
         batch = self._backend.start_batch(PreparedBatch.of(prepared))
         seconds = (time.perf_counter() - started) / len(graphs)
         loops = [

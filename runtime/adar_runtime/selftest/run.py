@@ -13,7 +13,8 @@ from adar_runtime.backends import BACKENDS, CPU, TENSORRT, backend_problem
 from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
-from adar_runtime.bundle.bundle import Bundle, load, read_bundle, read_manifest
+from adar_runtime.bundle.bundle import Bundle, load
+from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_runtime.graph import Graph
 from adar_runtime.selftest.accuracy import compare_backend
 from adar_runtime.selftest.findings import Finding, Findings
