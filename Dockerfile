@@ -1,4 +1,5 @@
 # An image with the runtime only: numpy, ONNX Runtime and the command line, without PyTorch and without a compiler.
+# Dockerfile.gpu is for NVIDIA GPUs.
 #   docker build -t adar .
 #   docker run --rm -v "$PWD:/work" adar run graph.npz --bundle bundle --output predictions.csv
 # The packages come from the lock files in requirements/, with hashes. The base image is named by its tag,
@@ -17,11 +18,9 @@ COPY export export
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.11-slim
-# Use onnxruntime-gpu for CUDA. Install one of the two, never both: they share one folder.
-ARG ONNXRUNTIME=onnxruntime
 COPY --from=build /wheels /wheels
 COPY requirements /requirements
-RUN pip install --no-cache-dir --no-deps --require-hashes -r /requirements/runtime.txt -r "/requirements/$ONNXRUNTIME.txt" \
+RUN pip install --no-cache-dir --no-deps --require-hashes -r /requirements/runtime.txt -r /requirements/onnxruntime.txt \
  && pip install --no-cache-dir --no-deps /wheels/*.whl \
  && rm -r /wheels /requirements \
  && adar-deploy --version

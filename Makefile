@@ -8,10 +8,10 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints tritonclient clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
 
 # What training, export and run need.
 $(VENV)/demo-installed: pyproject.toml constraints.txt $(LOCKS) Makefile
@@ -103,6 +103,9 @@ tritonclient:  ## install NVIDIA's client for the test of the server; needs a ne
 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints
+
+selftest-bundle: install  ## write the bundles of `adar-deploy selftest` into the runtime
+	$(BIN)/python -m adar_export.selftest_bundle
 
 clean:  ## remove everything that these targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

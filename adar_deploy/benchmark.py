@@ -86,13 +86,14 @@ def configurations(
     threads: list[int],
     *,
     trusted: bool = False,
+    device: int = 0,
 ) -> "list[Side]":
     """Every combination of the choices. PyTorch has neither solver nor precision to choose."""
     from adar_runtime.backends import TENSORRT
     from adar_runtime.benchmarking.sides import PYTORCH, Side, runtime_turn
 
     found = [
-        Side(runtime_turn, bundle, backend, solver, count, precision, trusted and backend == TENSORRT)
+        Side(runtime_turn, bundle, backend, solver, count, precision, trusted and backend == TENSORRT, device)
         for precision, bundle in bundles.items()
         for backend in backends
         for solver in solvers
@@ -147,6 +148,11 @@ def show(timings: "Sequence[Timing]") -> None:
     for case in dict.fromkeys(one.case for one in timings):
         rows = [_row(one) for one in timings if one.case == case and not one.problem]
         print_rows([f"{case.name}: {case.nodes:,} nodes, {case.edges:,} edges", *COLUMNS], rows)
+    captures = dict.fromkeys((one.side.label, str(one.capture)) for one in timings if one.capture is not None)
+    for label, used in dict.fromkeys((one.side.label, one.gpu_bytes) for one in timings if one.gpu_bytes):
+        print_note(f"{label}: {used / 1e6:,.0f} MB of GPU memory in use")
+    for label, captured in captures:
+        print_note(f"{label}: captured: {captured}")
     for label, problem in dict.fromkeys((one.side.label, one.problem) for one in timings if one.problem):
         print_note(f"{label} was not measured: {problem}")
 

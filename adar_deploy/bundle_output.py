@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adar_deploy.console import Bar, print_facts, print_rows
+from adar_deploy.console import Bar, print_facts, print_note, print_rows
 from adar_deploy.formatting import percent, plain
 
 if TYPE_CHECKING:
     from adar_export import Check, Trial
-    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
+    from adar_runtime.backends.tensorrt.engines.options import BuildOptions
     from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar
     from adar_runtime.bundle.manifest import Manifest
     from adar_train import Run
@@ -35,14 +35,22 @@ def readable(bundle: Path) -> Iterator[None]:
         ) from error
 
 
-def build_with_bar(bundle: Path, options: "BuildOptions") -> "list[Sidecar]":
-    """Build engines while a bar shows the phases that TensorRT reports."""
+def build_with_bar(bundle: Path, options: "BuildOptions") -> "tuple[list[Sidecar], dict[str, str]]":
+    """Build engines while a bar shows the phases that TensorRT reports.
+
+    Returns:
+        The engines, and the default profiles that were left out, with the reasons.
+    """
     from adar_runtime.backends.tensorrt.engines.build import build_engines
+    from adar_runtime.backends.tensorrt.engines.model_shapes import ENCODER, usable_profiles
+    from adar_runtime.bundle.onnx_facts import encodes_by_row
     from adar_runtime.bundle.pack import require_folder
     from adar_runtime.bundle.reading import read_bundle
 
     require_folder(bundle, "building engines")
     manifest, onnx_models = read_bundle(bundle)
+    by_row = encodes_by_row(onnx_models[ENCODER])
+    _, left_out = usable_profiles(manifest, options.profiles, by_row=by_row)
     started: list[str] = []
     with Bar("build engines", ENGINES, counted=False) as bar:
 
@@ -51,7 +59,7 @@ def build_with_bar(bundle: Path, options: "BuildOptions") -> "list[Sidecar]":
                 started.append(model)
             bar.update(len(started) - 1 + done, f"{model}  {phase}")
 
-        return build_engines(bundle, manifest, onnx_models, options, show)
+        return build_engines(bundle, manifest, onnx_models, options, show), left_out
 
 
 def export_with_bar(run: "Run", out: Path, *, shown: bool = True, **options: Any) -> "Manifest":
@@ -77,11 +85,11 @@ def _status(found: "Check | Trial") -> str:
     return f"{found.solver}, {found.calls} calls: difference {found.change:.0e}"
 
 
-def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
+def show_engines(bundle: Path, engines: "Sequence[Sidecar]", left_out: Mapping[str, str]) -> None:
     """The engines that were built, and the graph sizes that they accept."""
     from adar_runtime.backends.tensorrt.engines import FOLDER
 
-    first = engines[0]
+    first, cell = engines[0], next(one for one in engines if one.onnx_model == "cell")
     print_facts(
         "built",
         {
@@ -89,11 +97,26 @@ def show_engines(bundle: Path, engines: "Sequence[Sidecar]") -> None:
             "builder": f"{first.builder} {first.version}",
             "GPUs": first.gpus,
             "precision": first.precision,
+            "can be captured": capturable(cell),
         },
     )
     print_rows(["engine", "MB"], [(one.file, f"{one.bytes / 1e6:.1f}") for one in engines])
-    sizes = {f"profile {index}": one.in_words for index, one in enumerate(first.profiles)}
-    print_facts("accepted graph sizes", sizes)
+    rows = [
+        (profile.name, profile.in_words, "unknown" if needed is None else f"{needed / 1e6:,.0f}")
+        for profile, needed in cell.activation_by_profile()
+    ]
+    print_rows(["profile", "accepted graph sizes", "activation MB, at most"], rows)
+    for name, why in left_out.items():
+        print_note(f"the profile {name} was left out: at its largest sizes, {why}")
+
+
+def capturable(cell: "Sidecar") -> str:
+    """Whether a CUDA graph can capture steps of an engine, as far as the build tells."""
+    from adar_runtime.backends.tensorrt.engines.packages import RTX
+
+    if cell.package != RTX:
+        return "decided at the first run"
+    return "yes" if cell.user_allocation else "no: built without user allocation"
 
 
 def show_parity(manifest: "Manifest") -> None:

@@ -23,6 +23,7 @@ from adar_deploy.commands.inspect import inspect
 from adar_deploy.commands.pack import pack, unpack
 from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
+from adar_deploy.commands.selftest import selftest
 from adar_deploy.commands.serve import serve
 from adar_deploy.commands.sign import sign
 from adar_deploy.commands.train import train
@@ -40,7 +41,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
     "Make a bundle": (export, build, validate, inspect, pack, unpack, sign, verify),
     "Use a bundle": (run, serve, drift, bench, report),
-    "This program": (doctor, completion),
+    "This program": (doctor, selftest, completion),
 }
 """The commands by purpose, in the order of the help."""
 

@@ -54,6 +54,7 @@ ONLY_READ = (
     "data",
     "graph",
     "graphs",
+    "for",
     "nodes",
     "edges",
     "classes",

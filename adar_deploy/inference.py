@@ -51,6 +51,8 @@ class Success:
             "best_time": result.best_time,
             "stop_reason": result.stop_reason.name.lower(),
             "backend": result.backend,
+            "captured": None if result.capture is None else result.capture.captured,
+            **({"not_captured": result.capture.why} if result.capture and result.capture.why else {}),
             "seconds": result.seconds,
             "timings": result.timings,
             "alignment": result.alignment,
@@ -231,6 +233,7 @@ def _show_one(done: Success) -> None:
         "stop reason": result.stop_reason.value,
         "predictions from": f"t = {result.best_time:.2f}, call {result.best_step:,}",
         "backend": result.backend,
+        **({} if result.capture is None else {"captured": str(result.capture)}),
         "time": f"{result.seconds:.2f} s ({phases})",
         **{
             _metric_label(part, done.metric): with_interval(

@@ -60,6 +60,9 @@ AllowUnknownModel = Annotated[
 BundleArgument = Annotated[
     Path, typer.Argument(help="Folder of an exported bundle, or a file of adar-deploy pack.")
 ]
+CudaDevice = Annotated[
+    int, typer.Option("--device", min=0, help="Number of the CUDA device, for backends on a GPU.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 MaxSteps = Annotated[
     int,

@@ -29,8 +29,10 @@ NOT_LOCKED = {"torch", "triton"}
 ALTERNATIVES = ("onnxruntime", "onnxruntime-gpu")
 LOCKS: dict[str, tuple[str, ...]] = {"runtime": ("gpu",), "export": ("export", "gpu"), "dev": ("dev", "gpu")}
 """The extras in each lock file; gpu, because both packages of ONNX Runtime need the same others. `runtime` is
-for the Dockerfile, the others are for the Makefile. One more lock file, `build`, contains what builds this
-package."""
+for the Dockerfiles, the others are for the Makefile. Two more lock files: `build` contains what builds this
+package, `cuda` the CUDA libraries of Dockerfile.gpu."""
+
+CUDA = "nvidia-"  # prefix of packages with CUDA libraries; torch brings its own
 
 HEADER = "# Made by `make lock` from pyproject.toml and constraints.txt: do not edit.\n"
 
@@ -59,8 +61,8 @@ def requirements(project: dict[str, Any], extras: tuple[str, ...]) -> list[str]:
     return sorted(set(found))
 
 
-def resolved(lines: list[str]) -> dict[str, tuple[str, str]]:
-    """Version and hash of every package that pip would install here, by name."""
+def resolved(lines: list[str], *, cuda: bool = False) -> dict[str, tuple[str, str]]:
+    """Version and hash of what pip would install here, by name: CUDA libraries, or all other packages."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
     command = [*pip, "--report", "-", "-c", str(ROOT / "constraints.txt"), *lines]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -68,7 +70,7 @@ def resolved(lines: list[str]) -> dict[str, tuple[str, str]]:
     for each in json.loads(done.stdout)["install"]:
         of_file = each["download_info"]["archive_info"]["hashes"]["sha256"]
         found[canonicalize_name(each["metadata"]["name"])] = (each["metadata"]["version"], of_file)
-    return {name: found[name] for name in found if name not in NOT_LOCKED and not name.startswith("nvidia-")}
+    return {name: found[name] for name in found if name not in NOT_LOCKED and name.startswith(CUDA) == cuda}
 
 
 def hashes(name: str, version: str) -> set[str]:
@@ -95,6 +97,7 @@ def main() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, build = pyproject["project"], pyproject["build-system"]["requires"]
     sets = {name: resolved(requirements(project, extras)) for name, extras in LOCKS.items()}
+    sets["cuda"] = resolved(requirements(project, ("cuda",)), cuda=True)
     sets |= {"build": resolved(build)} | {name: {name: resolved([name])[name]} for name in ALTERNATIVES}
     packages = {(name, *found) for each in sets.values() for name, found in each.items()}
     entries = {package: locked(*package) for package in packages}

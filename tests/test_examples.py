@@ -1,14 +1,17 @@
 """Every example runs as it stands, and says what it promises."""
 
 import importlib.util
+import json
 import runpy
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from adar_deploy.cli import COMMANDS
 from adar_runtime import Final, Graph, load, write_graph
 from adar_runtime.graph.neighbours import Neighbours
 from tests.helpers import random_graph
@@ -34,6 +37,21 @@ def test_every_example_has_a_test() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == TESTED
     listed = (EXAMPLES / "README.md").read_text()
     assert all(f"({name}.py)" in listed for name in TESTED)
+
+
+def test_the_notebook_of_the_selftest_uses_commands_and_extras_that_exist() -> None:
+    """It needs a GPU, so its commands are checked, not run."""
+    notebook = json.loads((EXAMPLES / "selftest_colab.ipynb").read_text())
+    lines = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    commands = {command.__name__: command for group in COMMANDS.values() for command in group}
+    named = [line.split()[1] for line in lines if line.startswith("!adar-deploy")]
+    assert named == ["doctor", "selftest"]
+    assert set(named) <= set(commands)
+    project = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]
+    extras = next(line for line in lines if "pip install" in line).partition("[")[2].partition("]")[0]
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert not any(cell.get("outputs") for cell in notebook["cells"])
+    assert "(selftest_colab.ipynb)" in (EXAMPLES / "README.md").read_text()
 
 
 def test_transductive(run, tmp_path: Path) -> None:

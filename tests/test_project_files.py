@@ -158,6 +158,7 @@ def test_lock_files_contain_versions_and_hashes_and_nothing_else(path: Path) -> 
 def test_lock_files_contain_every_requirement() -> None:
     assert {path.stem for path in LOCKS} == {
         "build",
+        "cuda",
         "dev",
         "export",
         "onnxruntime",

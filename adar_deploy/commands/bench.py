@@ -14,6 +14,7 @@ from adar_deploy.environment import available_cores, environment
 from adar_deploy.model_folders import find_run
 from adar_deploy.options import (
     Backend,
+    CudaDevice,
     Json,
     MaxSteps,
     PrecisionName,
@@ -64,6 +65,7 @@ def bench(
     threads: Annotated[
         str | None, typer.Option(help="Numbers of threads, comma-separated.", show_default="one per core")
     ] = None,
+    device: CudaDevice = 0,
     run: RunOption = None,
     repeats: Annotated[
         int, typer.Option(min=1, help="Runs of each configuration, after one warm-up run.")
@@ -119,6 +121,7 @@ def bench(
             [str(name) for name in solver or usable_solvers(manifest)],
             counts,
             trusted=is_typed(ctx, "backend"),
+            device=device,
         )
         if graph is None:
             cases = benchmark.generated_cases(manifest, sizes, degrees, folder)

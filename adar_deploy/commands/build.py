@@ -4,7 +4,7 @@ import json
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +12,22 @@ from adar_deploy.bundle_output import build_with_bar, show_engines
 from adar_deploy.console import print_next
 from adar_deploy.options import BundleArgument, Json, PrecisionName
 
+if TYPE_CHECKING:
+    from adar_runtime.backends.tensorrt.engines.profiles import Profile
+    from adar_runtime.bundle.manifest import Manifest
+
 GIB = 2**30
 
 
 class FlavourName(StrEnum):
     rtx = "rtx"
     tensorrt = "tensorrt"
+
+
+class HardwareName(StrEnum):
+    same = "same"
+    same_capability = "same-capability"
+    ampere_plus = "ampere-plus"
 
 
 def build(
@@ -32,7 +42,8 @@ def build(
     sm: Annotated[
         str | None,
         typer.Option(
-            help="Compute capabilities to build for (rtx), of 80, 86, 89, 120.", show_default="80 and later"
+            help="Compute capabilities to build for (rtx), of 80, 86, 89, 120, 121.",
+            show_default="80 and later",
         ),
     ] = None,
     precision: Annotated[
@@ -49,6 +60,14 @@ def build(
             show_default="all three",
         ),
     ] = None,
+    for_graph: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--for",
+            help="Graph to build for (repeatable): its shapes and a quarter more, with the least memory.",
+            show_default="no graph",
+        ),
+    ] = None,
     optimization_level: Annotated[
         int,
         typer.Option(min=0, max=5, help="Effort to find faster kernels; higher levels take longer to build."),
@@ -56,6 +75,23 @@ def build(
     workspace: Annotated[
         float | None, typer.Option(help="Scratch memory of an engine, in GiB.", show_default="no limit")
     ] = None,
+    activation_limit: Annotated[
+        float,
+        typer.Option(help="Refuse a profile whose largest graph needs more memory for activations, in GiB."),
+    ] = 16.0,
+    hardware: Annotated[
+        HardwareName,
+        typer.Option(
+            help="GPUs that can run the engines (tensorrt): the same model, the same compute capability, or "
+            "8.0 and later."
+        ),
+    ] = HardwareName.same,
+    version_compatible: Annotated[
+        bool,
+        typer.Option(
+            "--version-compatible", help="Engines that later minor versions can load too (tensorrt)."
+        ),
+    ] = False,
     timing_cache: Annotated[
         Path | None,
         typer.Option(
@@ -70,16 +106,15 @@ def build(
 
     Example: adar-deploy build bundle --profile medium
 
+    Example: adar-deploy build bundle --for graph.npz
+
     Example: adar-deploy build bundle --flavour rtx --sm 86,89 --profile n=1:10000:1000000,m=1:80000:8000000
     """
-    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
-    from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
+    from adar_runtime.backends.tensorrt.engines.options import BuildOptions
     from adar_runtime.backends.tensorrt.engines.sidecar import summary
     from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
 
-    if workspace is not None and not math.isfinite(workspace):
-        raise UsageError(f"--workspace is {workspace}: give a number of GiB")
     manifest, _ = read_bundle(bundle)
     if precision is not None and precision.value != manifest.precision:
         raise UsageError(
@@ -89,17 +124,49 @@ def build(
     options = BuildOptions(
         package=flavour.value if flavour else None,
         capabilities=_capabilities(sm),
-        profiles=tuple(map(Profile.parse, profile or PROFILES)),
+        profiles=_profiles(profile or [], for_graph or [], manifest),
         level=optimization_level,
-        workspace=None if workspace is None else int(workspace * GIB),
+        workspace=None if workspace is None else _bytes("--workspace", workspace),
+        activation_limit=_bytes("--activation-limit", activation_limit),
         timing_cache=timing_cache,
+        hardware=hardware.value,
+        version_compatible=version_compatible,
     )
-    built = build_with_bar(bundle, options)
+    built, left_out = build_with_bar(bundle, options)
     if as_json:
-        typer.echo(json.dumps({"bundle": str(bundle), "engines": [summary(one) for one in built]}))
+        engines = [summary(one) for one in built]
+        typer.echo(json.dumps({"bundle": str(bundle), "engines": engines, "left_out": left_out}))
         return
-    show_engines(bundle, built)
+    show_engines(bundle, built, left_out)
     print_next("run", "GRAPH", "--bundle", bundle, "--backend", "tensorrt")
+
+
+def _profiles(names: list[str], graphs: list[Path], manifest: "Manifest") -> "tuple[Profile, ...] | None":
+    """The named profiles, then one for each graph; None for the default ones."""
+    from adar_runtime import read_graph
+    from adar_runtime.backends.tensorrt.engines.profiles import Profile
+    from adar_runtime.bundle.fit import check_fits
+    from adar_runtime.errors import GraphError
+
+    found = [Profile.parse(name) for name in names]
+    for path in graphs:
+        graph = read_graph(path)
+        try:
+            check_fits(graph, manifest)
+            profile = Profile.around(graph)
+        except GraphError as error:
+            raise GraphError(f"{path}: {error}") from error
+        if profile not in found:
+            found.append(profile)
+    return tuple(found) or None
+
+
+def _bytes(option: str, gib: float) -> int:
+    from adar_runtime.errors import UsageError
+
+    if not math.isfinite(gib):
+        raise UsageError(f"{option} is {gib}: give a number of GiB")
+    return int(gib * GIB)
 
 
 def _capabilities(text: str | None) -> tuple[int, ...]:

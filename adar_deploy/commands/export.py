@@ -74,7 +74,7 @@ def export(
         version=version,
         description=description,
     )
-    engines = _build(out) if tensorrt else []
+    engines, left_out = _build(out) if tensorrt else ([], {})
     _note_unknown(out)
 
     if as_json:
@@ -91,7 +91,7 @@ def export(
     print_facts("exported", facts)
     show_parity(manifest)
     if engines:
-        show_engines(out, engines)
+        show_engines(out, engines, left_out)
     print_next("run", loaded.path / GRAPH, "--bundle", out, "--max-steps", 300)
 
 
@@ -120,7 +120,7 @@ def _check_engines(*, plain: bool) -> None:
     load_package()
 
 
-def _build(bundle: Path) -> "list[Sidecar]":
-    from adar_runtime.backends.tensorrt.engines.build import BuildOptions
+def _build(bundle: Path) -> "tuple[list[Sidecar], dict[str, str]]":
+    from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 
     return build_with_bar(bundle, BuildOptions())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from adar_deploy.bundle_output import readable, show_parity
+from adar_deploy.bundle_output import capturable, readable, show_parity
 from adar_deploy.console import print_facts
 from adar_deploy.formatting import exit_rule, megabytes, metric_title, percent, predicted
 from adar_deploy.options import BundleArgument, Json
@@ -101,6 +101,7 @@ def _overview(
         **({metric_title(training.get("metric", "metric")): ", ".join(scores)} if scores else {}),
         "checksums": "all files" if manifest.sealed else "ONNX files only, not the manifest",
         "engines": _engine_targets(manifest, engines) or "none",
+        **_captured(engines),
         "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
     }
 
@@ -123,6 +124,12 @@ def _engine_targets(manifest: "Manifest", engines: "Sequence[Sidecar]") -> str:
         name = f"{one.builder} {one.version}, {one.gpus}"
         found[name] = found.get(name, True) and hashes.get(one.onnx_model, one.onnx_sha256) == one.onnx_sha256
     return "; ".join(name if fits else f"{name} (from other ONNX files)" for name, fits in found.items())
+
+
+def _captured(engines: "Sequence[Sidecar]") -> dict[str, str]:
+    """Whether the steps of each cell can be captured as a CUDA graph."""
+    found = dict.fromkeys(capturable(one) for one in engines if one.onnx_model == "cell")
+    return {"engines can be captured": "; ".join(found)} if found else {}
 
 
 def _counted(operators: list[str]) -> str:

@@ -15,6 +15,7 @@ from adar_deploy.options import (
     SOLVER_OPTIONS,
     AllowUnknownModel,
     Backend,
+    CudaDevice,
     ExitRule,
     MaxSteps,
     SolverName,
@@ -66,6 +67,17 @@ def run(
         bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
     ] = False,
     allow_unknown_model: AllowUnknownModel = False,
+    device: CudaDevice = 0,
+    allow_tf32: Annotated[
+        bool,
+        typer.Option("--allow-tf32", help="Faster, less precise float32 products in ONNX Runtime on a GPU."),
+    ] = False,
+    cuda_graph: Annotated[
+        bool,
+        typer.Option(
+            "--cuda-graph", help="Let ONNX Runtime capture the cell as a CUDA graph. Not yet tested on a GPU."
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -126,6 +138,9 @@ def run(
         rebuild=rebuild,
         trust_engines=trusted,
         allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+        device=device,
+        allow_tf32=allow_tf32,
+        cuda_graph=cuda_graph,
     )
     rule = opened.manifest.exit.get("rule") if exit is None else str(exit)
     inference = Inference(

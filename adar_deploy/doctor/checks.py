@@ -80,7 +80,7 @@ def _provider(name: str) -> Finding:
     needs_gpu = name.startswith(("CUDA", "Tensorrt", "NvTensorRTRTX"))
     if needs_gpu and not _gpus():
         return Finding("ONNX Runtime", name, State.absent, "installed, but there is no CUDA device")
-    fix = "pip install 'onnxruntime-gpu[cuda,cudnn]'" if needs_gpu else "pip install -U 'adar-deploy[cpu]'"
+    fix = "pip install 'adar-deploy[cuda]'" if needs_gpu else "pip install -U 'adar-deploy[cpu]'"
     return Finding("ONNX Runtime", name, State.broken, f"does not work: {found['error']}", fix)
 
 

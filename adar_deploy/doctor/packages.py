@@ -10,7 +10,7 @@ from adar_deploy.doctor.findings import Finding, State
 from adar_deploy.environment import ONNXRUNTIMES, package_version
 
 DISTRIBUTION = "adar-deploy"
-NOT_LISTED = ("", "dev", "cpu", "gpu")  # the base, an extra for developers, and the two of ONNX Runtime
+NOT_LISTED = ("", "dev", "cpu", "gpu", "cuda")  # the base, an extra for developers, and those of ONNX Runtime
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)[^;>]*(?:>=(?P<minimum>[\w.]+))?[^;]*(?:;(?P<marker>.*))?")
 
 

@@ -41,6 +41,10 @@ def provider(name: str) -> dict[str, Any]:
     import numpy as np
     import onnxruntime as ort
 
+    from adar_runtime.backends.onnxruntime.sessions import load_cuda_libraries
+
+    if name == "CUDAExecutionProvider":
+        load_cuda_libraries()
     options = ort.SessionOptions()
     options.log_severity_level = 4  # the error is in the JSON object
     session = ort.InferenceSession(DOUBLE, options, providers=[name])

@@ -74,6 +74,10 @@ class OnnxBuilder:
         self._types[value] = type or self._types[inputs[0]]
         return value
 
+    def type_of(self, value: str) -> str:
+        """The element type of a value."""
+        return self._types[value]
+
     def cast(self, value: str, type: str) -> str:
         """Cast a value to a type, with at most one operator per value and type."""
         if self._types[value] == type:

@@ -71,7 +71,11 @@ class CellOps:
 
     def leaky(self, x: str) -> str:
         """Compute LeakyReLU(x)."""
-        return self.builder.op("LeakyRelu", x, alpha=LEAKY_SLOPE)
+        kind = self.builder.type_of(x)
+        if self._precision.leaky_relu or kind == self.builder.real:
+            return self.builder.op("LeakyRelu", x, alpha=LEAKY_SLOPE)
+        slope = self.builder.weight("leaky_slope", np.array(LEAKY_SLOPE), kind)
+        return self.builder.op("Max", x, self.builder.op("Mul", x, slope))
 
     def scaled(self, x: str) -> str:
         """Compute x / √d."""

@@ -14,7 +14,7 @@ import onnx
 
 from adar_export.onnx_models import build_batched_cell, build_onnx_models
 from adar_export.opsets import OLDEST
-from adar_export.precision import PRECISIONS
+from adar_export.precision import FORMER, PRECISIONS
 from adar_runtime.bundle.known_models import FILE, OPERATORS
 from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS
 from adar_runtime.bundle.topology import Topology, Weight, read_topology
@@ -52,13 +52,14 @@ def _add(known: dict[tuple[str, str], dict[str, str]], title: str, topology: Top
 
 
 def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]:
-    """Every model of the fused export: its name, a title, and its topology."""
+    """Every model of the fused export, also of older versions: its name, a title, and its topology."""
+    precisions = PRECISIONS | FORMER
     for config, is_silent in configurations():
         model, cells = build(config, silent=is_silent), config.level == NODE and not config.regression
         title = title_of(config, silent=is_silent)
-        for precision in PRECISIONS if cells else ("fp32",):
-            protos = build_onnx_models(model, opset, PRECISIONS[precision])
-            protos[BATCHED_CELL] = build_batched_cell(model, opset, PRECISIONS[precision])
+        for precision in precisions if cells else ("fp32",):
+            protos = build_onnx_models(model, opset, precisions[precision])
+            protos[BATCHED_CELL] = build_batched_cell(model, opset, precisions[precision])
             for name, proto in protos.items():
                 suffix = f", {precision}" if name in ("cell", BATCHED_CELL) else ""
                 yield name, title + suffix, topology_of(proto)

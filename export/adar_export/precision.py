@@ -19,15 +19,20 @@ class Precision:
     real: str = "float32"  # of states, velocities, sums and all other values
     product: str = "float32"  # of the large products
     weights: str | None = None  # int8: kernels are stored so, with one scale per column
+    leaky_relu: bool = True  # whether LeakyRelu of products is one operator
 
 
 PRECISIONS = {
     "fp32": Precision(),
     "fp16": Precision(product="float16"),
-    "bf16": Precision(product="bfloat16"),
+    # ONNX Runtime has no bfloat16 kernel for LeakyRelu on CUDA.
+    "bf16": Precision(product="bfloat16", leaky_relu=False),
     "int8": Precision(weights="int8"),
 }
 """The precisions by their names on the command line and in the manifest."""
+
+FORMER = {"bf16 until 0.2": Precision(product="bfloat16")}
+"""Precisions that older versions exported. Their bundles still load."""
 
 EXACT = Precision("float64", "float64")
 """For tests: two forms of the same function agree to ten digits."""

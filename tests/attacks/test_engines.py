@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_runtime.backends.tensorrt.engines.build import _exclusive, _TimingCache
+from adar_runtime.backends.tensorrt.engines.build import _exclusive
 from adar_runtime.backends.tensorrt.engines.sidecar import (
     SCHEMA,
     Sidecar,
@@ -18,6 +18,7 @@ from adar_runtime.backends.tensorrt.engines.sidecar import (
     sidecars,
     write_engines,
 )
+from adar_runtime.backends.tensorrt.engines.timing_cache import TimingCache
 from adar_runtime.errors import BackendError, UsageError
 
 PLAN = b"a plan" * 1000
@@ -28,10 +29,13 @@ SIDECAR = Sidecar(
     bytes=len(PLAN),
     package="rtx",
     version="1.0",
+    version_compatible=False,
     compute_capabilities=(),
     precision="fp32",
     profiles=(),
     shapes=(),
+    activation_bytes=(),
+    user_allocation=True,
     optimization_level=3,
     workspace=None,
     built_by="0",
@@ -108,6 +112,12 @@ TEXTS = {
     "a size below 0": described(bytes=-1),
     "a level that is a list": described(optimization_level=[3]),
     "a workspace in words": described(workspace="1 GB"),
+    "activation bytes in words": described(activation_bytes=["1 GB"]),
+    "rows that shrink": described(
+        profiles=[{key: [1, 1, 1] for key in "nmck"} | {"rows": {"leaf_0": [2, 1, 1]}}]
+    ),
+    "rows that are a list": described(profiles=[{key: [1, 1, 1] for key in "nmck"} | {"rows": [1]}]),
+    "a switch in words": described(user_allocation="yes"),
 }
 
 
@@ -165,13 +175,28 @@ def test_a_sidecar_that_is_not_a_regular_file_is_ignored(
 def test_a_timing_cache_that_is_not_a_regular_file_is_ignored(
     change: Callable[[Path], object], engine: Path
 ) -> None:
-    assert _TimingCache(engine)._content == PLAN
+    assert TimingCache(engine)._content == PLAN
     change(engine)
-    assert _TimingCache(engine)._content == b""
+    assert TimingCache(engine)._content == b""
 
 
 def test_an_engine_of_another_model_does_not_fit() -> None:
     """The bundle's own ONNX file decides, not the sidecar."""
-    assert "built from a different cell.onnx" in str(SIDECAR.incompatibility("1" * 64, "rtx", "1.0", 89))
-    assert SIDECAR.incompatibility("0" * 64, "rtx", "1.0", 89) is None
-    assert "1.0" in str(replace(SIDECAR, version="1.0").incompatibility("0" * 64, "rtx", "2.0", 89))
+    assert "built from a different cell.onnx" in str(SIDECAR.incompatibility("1" * 64, "rtx", "1.0"))
+    assert SIDECAR.incompatibility("0" * 64, "rtx", "1.0") is None
+    assert "1.0" in str(SIDECAR.incompatibility("0" * 64, "rtx", "2.0"))
+
+
+@pytest.mark.parametrize(
+    ("installed", "fits"), [("10.9", True), ("10.13.1", True), ("10.8", False), ("11.0", False), ("x", False)]
+)
+def test_a_version_compatible_engine_takes_later_minor_versions(installed: str, fits: bool) -> None:
+    engine = replace(SIDECAR, package="tensorrt", version="10.9", version_compatible=True)
+    assert (engine.incompatibility("0" * 64, "tensorrt", installed) is None) == fits
+
+
+def test_without_a_query_of_tensorrt_the_compute_capability_decides() -> None:
+    assert SIDECAR.other_gpu(80) is None
+    assert "8.0 and later, but this GPU has 7.5" in str(SIDECAR.other_gpu(75))
+    assert replace(SIDECAR, compute_capabilities=(86, 121)).other_gpu(121) is None
+    assert "8.6, but this GPU has 8.9" in str(replace(SIDECAR, compute_capabilities=(86,)).other_gpu(89))

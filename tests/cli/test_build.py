@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
@@ -13,10 +15,13 @@ from adar_deploy.console import err
 from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime import Graph, write_graph
-from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
+from adar_runtime.backends.tensorrt.engines.model_shapes import usable_profiles
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
-from adar_runtime.bundle.reading import read_manifest
+from adar_runtime.bundle.onnx_facts import encodes_by_row
+from adar_runtime.bundle.reading import read_bundle, read_manifest
+from adar_runtime.errors import UsageError
 from adar_train import load_run
 from tests.bundles import edit, replace_model
 
@@ -49,6 +54,54 @@ def test_the_board_s_bundle_is_built_in_every_precision(
         path = bundle / "engines" / one["file"]
         assert path.stat().st_size == one["bytes"] > 10_000
         assert json.loads(path.with_suffix(".json").read_text())["flavour"] == "rtx"
+
+
+def test_every_engine_can_be_captured_and_says_how_much_memory_it_needs(adar, bundle: Path) -> None:
+    """With real builds of the default profiles: a build fails if an engine would allocate by itself."""
+    code, out, error = adar("build", bundle, *QUICK[2:], "--json")
+    assert (code, error) == (0, "")
+    for engine in json.loads(out)["engines"]:
+        described = json.loads((bundle / "engines" / engine["file"]).with_suffix(".json").read_text())
+        assert engine["user_allocation"] is described["user_allocation"] is True
+        if engine["graph"] != "clock":
+            assert [one["name"] for one in engine["profiles"]] == ["small", "medium", "large"]
+            by_profile = [one["activation_bytes"] for one in engine["profiles"]]
+            assert by_profile == described["activation_bytes"] == sorted(by_profile)
+            assert engine["activation_bytes"] == by_profile[-1] > 0
+    _, out, _ = adar("inspect", bundle)
+    assert "engines can be captured yes" in " ".join(out.split())
+
+
+def test_engines_for_a_graph_need_little_memory(adar, bundle: Path, tmp_path: Path) -> None:
+    from adar_runtime.graph.synthetic import minesweeper
+
+    for side in (12, 30):
+        write_graph(tmp_path / f"{side}.npz", minesweeper(side=side))
+    asked = ("build", bundle, *QUICK[2:], "--json", "--for", "12.npz", "--for", "30.npz", "--for", "12.npz")
+    code, out, error = adar(*asked)
+    assert (code, error) == (0, "")
+    cell = next(one for one in json.loads(out)["engines"] if one["graph"] == "cell")
+    assert [one["n"] for one in cell["profiles"]] == [[1, 144, 180], [1, 900, 1125]]
+    assert cell["profiles"][0]["rows"]["leaf_2"][1] > 100  # nearly all fields have 8 neighbours
+    assert cell["profiles"][0]["activation_bytes"] < cell["profiles"][1]["activation_bytes"] < 10_000_000
+
+
+def test_a_graph_with_other_features_is_refused(adar, bundle: Path, tmp_path: Path) -> None:
+    write_graph(tmp_path / "other.npz", Graph(np.zeros((3, 2)), np.zeros((2, 0), np.int64)))
+    code, _, error = adar("build", bundle, "--for", "other.npz")
+    assert code == 2
+    assert "other.npz: the graph has 2 features and the bundle takes 10" in error
+
+
+def test_a_default_profile_beyond_32_bit_indices_is_left_out(bundle: Path) -> None:
+    """A width of 200 makes the table of 16 neighbours too large, so only small and medium are built."""
+    manifest, onnx_models = read_bundle(bundle)
+    wide = replace(manifest, hidden=200)
+    profiles, left_out = usable_profiles(wide, None, by_row=encodes_by_row(onnx_models["encoder"]))
+    assert [one.name for one in profiles] == ["small", "medium"]
+    assert "'rows of leaf_3' would have 3,555,5" in left_out["large"]
+    with pytest.raises(UsageError, match=r"the profile large is too large for this bundle: .*--for GRAPH"):
+        usable_profiles(wide, [PROFILES["large"]], by_row=True)
 
 
 def test_it_says_what_it_built_and_inspect_shows_it(adar, bundle: Path) -> None:
@@ -91,7 +144,15 @@ def test_a_bar_shows_the_builder_s_own_phases(adar, bundle: Path, monkeypatch: p
         (["--workspace", "nan"], "--workspace is nan"),
         (["--workspace", "inf"], "--workspace is inf"),
         (["--profile", "n=5:3:1"], "n=1:100:1000"),  # and no picture of a hundred
-        (["--workspace", "0.0625", "--profile", "small"], "increase --workspace"),
+        (["--workspace", "0.0001", "--profile", "small"], "increase --workspace"),
+        (
+            ["--activation-limit", "0.01", "--profile", "medium"],
+            "the profile medium needs 0.1 GB of activation memory in the cell, and the limit is 0.0 GB",
+        ),
+        (["--activation-limit", "nan"], "--activation-limit is nan"),
+        (["--profile", "n=50000000"], "the tensor 'rows of leaf_1' would have"),
+        (["--hardware", "ampere-plus"], "TensorRT-RTX has no version or hardware compatibility levels"),
+        (["--version-compatible"], "leave --hardware and --version-compatible out"),
     ],
 )
 def test_mistakes_are_one_line(adar, bundle: Path, options: list[str], said: str) -> None:
@@ -122,13 +183,13 @@ def test_help_names_what_can_be_chosen(adar) -> None:
         assert name in out
 
 
-@pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here")
+@pytest.mark.skipif(device_problem() is None, reason="there is a GPU here")
 def test_running_without_a_gpu_is_one_line(adar, bundle: Path, board: Graph, tmp_path: Path) -> None:
     write_graph(tmp_path / "board.npz", board)
     code, _, error = adar("run", tmp_path / "board.npz", "--bundle", bundle, "--backend", "tensorrt")
     assert code == 2
     assert error.splitlines() == [
-        f"error: tensorrt does not work here: {cuda.device_problem()}; use onnxruntime-cpu"
+        f"error: tensorrt does not work here: {device_problem()}; use onnxruntime-cpu"
     ]
 
 

@@ -237,14 +237,20 @@ def test_every_command_has_a_page_with_an_example() -> None:
 def test_the_image_contains_only_what_the_runtime_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     needed = {re.split(r"[>;]", line)[0] for line in project["project"]["dependencies"]}
-    image = (ROOT / "Dockerfile").read_text()
-    assert '-r /requirements/runtime.txt -r "/requirements/$ONNXRUNTIME.txt"' in image
+    image, on_gpu = ((ROOT / name).read_text() for name in ("Dockerfile", "Dockerfile.gpu"))
+    assert "-r /requirements/runtime.txt -r /requirements/onnxruntime.txt" in image
+    for lock in ("runtime", "onnxruntime-gpu", "cuda"):
+        assert f"-r /requirements/{lock}.txt" in on_gpu
+    libraries = (ROOT / "requirements/cuda.txt").read_text()
+    for library in ("nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cudnn", "nvidia-cufft"):
+        assert f"\n{library}" in libraries  # the CUDA provider links against them
     locked = set(re.findall(r"^(\S+)==", (ROOT / "requirements/runtime.txt").read_text(), re.MULTILINE))
     assert needed - {"onnxruntime", "onnxruntime-gpu"} <= locked
     assert not locked & {"torch", "onnx", "onnxruntime", "onnxruntime-gpu", "pytest", "hatchling"}
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         folder = package.split("/")[0]
         assert f"COPY {folder} {folder}" in image
+        assert f"COPY {folder} {folder}" in on_gpu
 
 
 def test_pictures_exist_and_load_no_other_file() -> None:

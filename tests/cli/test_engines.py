@@ -11,7 +11,7 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
 
 from adar_runtime import write_graph
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.benchmarking import sides as bench
 from adar_runtime.errors import BackendError
@@ -61,6 +61,7 @@ def test_bench_loads_it_only_by_name(adar, foreign: Path, monkeypatch: pytest.Mo
     assert found["onnxruntime-cpu"]["run_seconds"]["p50"] > 0
     found = measured(adar, monkeypatch, foreign, "graph.npz", "--backend", "tensorrt")
     assert found["tensorrt"]["run_seconds"]["p50"] > 0
+    assert found["tensorrt"]["captured"] is True
 
 
 def test_bench_does_not_take_a_file_s_word(
@@ -108,9 +109,15 @@ def test_run_does_not_take_a_file_s_word(adar, foreign: Path, tmp_path: Path, na
 
 
 def test_run_takes_the_user_s(adar, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = simulate_gpu(monkeypatch, foreign)
     asked = ("run", "graph.npz", "--bundle", foreign, "--max-steps", 2, "--json")
     assert json.loads(adar(*asked)[1])["backend"] != "tensorrt"
-    assert json.loads(adar(*asked, "--backend", "tensorrt")[1])["backend"] == "tensorrt"
+    found = json.loads(adar(*asked, "--backend", "tensorrt")[1])
+    assert (found["backend"], found["captured"]) == ("tensorrt", True)
+    device.fail.add("capture")
+    found = json.loads(adar(*asked, "--backend", "tensorrt")[1])
+    assert (found["captured"], found["not_captured"][:13]) == (False, "TensorRT says")
+    assert "captured no: TensorRT says" in " ".join(adar(*asked[:-1], "--backend", "tensorrt")[1].split())
     monkeypatch.setenv("ADAR_RUN_BACKEND", "tensorrt")
     assert json.loads(adar(*asked)[1])["backend"] == "tensorrt"
 

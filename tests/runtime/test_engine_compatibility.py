@@ -17,9 +17,11 @@ import adar_runtime
 from adar_runtime import Final
 from adar_runtime.backends import available
 from adar_runtime.backends.tensorrt import backend as tensorrt
-from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt import cuda, device
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines import FOLDER, trusted_engines
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
@@ -55,6 +57,10 @@ def change_cell(folder: Path) -> None:
 
 INCOMPATIBILITIES = {
     "no engines": (lambda f: shutil.rmtree(f / FOLDER), "has no TensorRT engines: adar-deploy build"),
+    "older format": (
+        lambda f: describe(f, schema=1),
+        "built by an older version of adar-deploy, for other neighbour tables: build again",
+    ),
     "other ONNX": (change_cell, r"cell-rtx\.engine, since it was built from a different cell\.onnx"),
     "other version": (
         lambda f: describe(f, version="0.9"),
@@ -70,6 +76,10 @@ INCOMPATIBILITIES = {
     ),
     "other ranks": (
         lambda f: describe(f, shapes=[{"features": [[], [], []]}]),
+        r"encoder-rtx\.engine, since its profiles are for other inputs",
+    ),
+    "other rows": (
+        lambda f: describe(f, profiles=[{key: [1, 20, 41] for key in "nmck"}]),
         r"encoder-rtx\.engine, since its profiles are for other inputs",
     ),
     "one is missing": (lambda f: (f / FOLDER / "head-rtx.json").unlink(), "there is no engine of the head"),
@@ -99,7 +109,8 @@ def test_a_portable_engine_takes_ampere_and_later(
     if fits:
         assert adar_runtime.load(folder, "tensorrt").backend.name == "tensorrt"
     else:
-        with pytest.raises(BackendError, match=r"compute capability 8\.0 and later, but this GPU has 7\.5"):
+        refused = r"refuses it on this GPU \(unsupported cc\); .* 8\.0 and later, and this GPU has 7\.5"
+        with pytest.raises(BackendError, match=refused):
             adar_runtime.load(folder, "tensorrt")
 
 
@@ -108,9 +119,10 @@ def test_an_engine_for_another_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch
     shutil.rmtree(folder / FOLDER)
     write_engines(folder, {k: (replace(s, compute_capabilities=(86,)), e) for k, (s, e) in engines.items()})
     simulate_gpu(monkeypatch, folder, 89)
-    with pytest.raises(BackendError, match=r"for compute capability 8\.6, but this GPU has 8\.9"):
+    with pytest.raises(BackendError, match=r"for compute capability 8\.6, and this GPU has 8\.9"):
         adar_runtime.load(folder, "tensorrt")
     write_engines(folder, engines)  # beside them, one that fits
+    simulate_gpu(monkeypatch, folder, 89)
     assert adar_runtime.load(folder, "tensorrt").run(SMALL, 3).backend == "tensorrt"
 
 
@@ -174,7 +186,7 @@ def test_a_graph_outside_every_profile(folder: Path, monkeypatch: pytest.MonkeyP
     message = str(caught.value)
     assert "\n" not in message
     assert "outside every profile of encoder-rtx.engine" in message
-    assert "--profile n=1:90:180,m=1:200:400,c=1:3:6,k=1:1:2" in message
+    assert f"adar-deploy build {folder} --for GRAPH, or --rebuild" in message
 
 
 def test_auto_uses_the_next_backend_for_a_graph_outside_every_profile(
@@ -233,7 +245,7 @@ def test_rebuild_adds_a_profile_for_a_graph_outside(folder: Path, monkeypatch: p
     bundle = adar_runtime.load(folder, "tensorrt", rebuild=True)
     assert [bundle.run(graph, 5).backend for graph in (SMALL, LARGE, SMALL)] == ["tensorrt"] * 3
     cell = next(one for one in sidecars(folder) if one.onnx_model == "cell")
-    assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 180)]
+    assert [one.n for one in cell.profiles] == [(1, 20, 40), (1, 90, 113)]
 
 
 def test_the_engine_refuses_a_wrong_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +254,7 @@ def test_the_engine_refuses_a_wrong_profile(folder: Path, monkeypatch: pytest.Mo
     build_engines(folder, *read_bundle(folder), options)
     bundle, _ = load_on_simulated_gpu(monkeypatch, folder)
     assert bundle.run(LARGE, 5).backend == "tensorrt"
-    monkeypatch.setattr(tensorrt._Engines, "profile", lambda *_: 0)
+    monkeypatch.setattr(tensorrt.LoadedEngines, "profile", lambda *_: 0)
     with pytest.raises(BackendError, match="refused the shape of"):
         bundle.run(random_graph(100, 300), 5)
 
@@ -290,14 +302,14 @@ def test_the_manifest_does_not_hash_engines(folder: Path) -> None:
 # Without a GPU
 
 
-no_gpu = pytest.mark.skipif(cuda.device_problem() is None, reason="there is a GPU here")
+no_gpu = pytest.mark.skipif(device_problem() is None, reason="there is a GPU here")
 
 
 @no_gpu
 def test_no_gpu_is_one_clear_line(folder: Path) -> None:
     with pytest.raises(BackendError) as caught:
         adar_runtime.load(folder, "tensorrt")
-    assert str(caught.value) == f"tensorrt does not work here: {cuda.device_problem()}; use onnxruntime-cpu"
+    assert str(caught.value) == f"tensorrt does not work here: {device_problem()}; use onnxruntime-cpu"
     assert "tensorrt" not in available()
     assert adar_runtime.load(folder).backend.name == "onnxruntime-cpu"
 
@@ -317,6 +329,6 @@ def test_the_error_names_the_missing_package(
 ) -> None:
     find = tensorrt.find_spec
     monkeypatch.setattr(tensorrt, "device_problem", lambda: None)
-    for module in (tensorrt, cuda):
+    for module in (tensorrt, device):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else find(name))
     assert message in (tensorrt.TensorRtBackend.problem() or "")

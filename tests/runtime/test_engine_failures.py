@@ -14,7 +14,9 @@ from onnx import TensorProto, helper
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 from adar_runtime.backends.tensorrt.engines import FOLDER
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engine, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
+from adar_runtime.backends.tensorrt.engines.plan import build_engine
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Shapes
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars, write_engines
 from adar_runtime.bundle.reading import read_bundle
@@ -89,7 +91,7 @@ def test_a_contradictory_profile_is_refused(bundle_folder: Path) -> None:
 def test_too_small_a_workspace_leaves_no_file(copy: Path) -> None:
     """The encoder builds, the cell does not."""
     with pytest.raises(EngineError, match=r"could not build an engine of cell\.onnx.*--workspace"):
-        build_engines(copy, *read_bundle(copy), replace(QUICK, workspace=2**26))
+        build_engines(copy, *read_bundle(copy), replace(QUICK, workspace=9 * 2**20))
     assert not (copy / FOLDER).exists()
 
 
@@ -97,7 +99,7 @@ def test_a_failure_leaves_older_engines_unchanged(engines_folder: Path, tmp_path
     folder = shutil.copytree(engines_folder, tmp_path / "bundle")
     before = {path: path.read_bytes() for path in (folder / FOLDER).iterdir()}
     with pytest.raises(EngineError):
-        build_engines(folder, *read_bundle(folder), replace(QUICK, workspace=2**26))
+        build_engines(folder, *read_bundle(folder), replace(QUICK, workspace=9 * 2**20))
     assert {path: path.read_bytes() for path in (folder / FOLDER).iterdir()} == before
 
 

@@ -11,15 +11,16 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 from adar_runtime import Graph
 from adar_runtime.backends.prepared_graph import LAYOUTS
-from adar_runtime.backends.tensorrt.engines.build import build_engine
+from adar_runtime.backends.tensorrt.engines import profiles
+from adar_runtime.backends.tensorrt.engines.plan import build_engine
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile, Range
 from adar_runtime.bundle.manifest import TABLES
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.signature import STRUCTURES
-from adar_runtime.errors import UsageError
-from adar_runtime.graph import neighbour_tables as tables
-from adar_runtime.graph.neighbour_tables import JOIN_WIDTH, widest_join
+from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.graph.neighbour_tables import FIXED
 from adar_runtime.graph.neighbours import Neighbours
+from tests.helpers import random_graph
 from tests.runtime.simulated_gpu import QUICK, TARGET
 
 
@@ -49,7 +50,7 @@ def test_a_single_number_fixes_the_size() -> None:
 
 
 def shapes_of(edges: np.ndarray, nodes: int) -> dict[str, tuple[int, ...]]:
-    return {k: v.shape for k, v in LAYOUTS[TABLES](Neighbours.of(edges, nodes)).items()}
+    return {k: v.shape for k, v in LAYOUTS[TABLES](Neighbours.of(edges, nodes), FIXED).items()}
 
 
 def assert_fits(profile: Profile, edges: np.ndarray, nodes: int) -> None:
@@ -63,7 +64,7 @@ def assert_fits(profile: Profile, edges: np.ndarray, nodes: int) -> None:
 @pytest.mark.parametrize("text", ["n=1:1000:10000,m=1:5:10", "n=1,m=1", "n=2147483647"])
 def test_missing_sizes_become_valid_ranges(text: str) -> None:
     profile = Profile.parse(text)
-    for least, likely, most in (*profile.to_dict().values(), *profile._dimensions().values()):
+    for least, likely, most in (*profile.to_dict().values(), *profile._dimensions.values()):
         assert 1 <= least <= likely <= most
 
 
@@ -94,22 +95,35 @@ def test_a_hub_among_low_degrees_fits_the_profile_of_its_graph(hub: int) -> None
     assert_fits(Profile.around(graph), edges, nodes)
 
 
-def test_a_hub_beyond_the_widest_row() -> None:
-    longest = 3_000_000
-    width = tables._full_width(np.array([longest, 1, 2, 3]))
-    assert JOIN_WIDTH < -(-longest // width) <= widest_join(longest)
-    assert Profile.of({"n": Range(1, longest, longest)})._dimensions()["join_width"].most == widest_join(
-        longest
-    )
+def test_a_node_with_more_neighbours_than_engines_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "LONGEST", 30)
+    with pytest.raises(GraphError, match="a node has 40 neighbours, and TensorRT engines take up to 30"):
+        Profile.around(Graph(np.zeros((40, 1)), star(40)))
+
+
+def test_a_profile_for_a_graph_takes_similar_graphs_but_not_much_larger_ones() -> None:
+    sizes = {"graph": (1000, 8000), "a little larger": (1200, 9600), "much larger": (2000, 16_000)}
+    graphs = {name: random_graph(*size, seed=index) for index, (name, size) in enumerate(sizes.items())}
+    ranges = Profile.around(graphs["graph"]).shapes(STRUCTURES[TABLES])
+
+    def fits(graph: Graph) -> bool:
+        shapes = shapes_of(graph.edge_index, graph.nodes)
+        return all(ranges[name].take(shape) for name, shape in shapes.items())
+
+    assert {name: fits(graph) for name, graph in graphs.items()} == {
+        "graph": True,
+        "a little larger": True,
+        "much larger": False,
+    }
 
 
 def test_an_engine_for_the_tables_of_a_hub_is_built(bundle_folder: Path) -> None:
     spokes = 40_000
     edges = star(spokes)
     profile = Profile.of({"n": Range(1, spokes, spokes), "m": Range(1, edges.shape[1], edges.shape[1])})
-    assert max(shape[1] for name, shape in shapes_of(edges, spokes).items() if name.startswith("join")) > 50
+    assert shapes_of(edges, spokes)["join_2"] == (1, 4096)
     for wide in (profile, PROFILES["medium"], PROFILES["large"]):
         assert_fits(wide, edges, spokes)
     manifest, onnx_models = read_bundle(bundle_folder)
     shapes = profile.shapes(manifest.onnx_models["cell"].inputs)
-    assert build_engine("cell", onnx_models["cell"], TARGET, [shapes], QUICK)
+    assert build_engine("cell", onnx_models["cell"], TARGET, [shapes], QUICK).user_allocation

@@ -1,6 +1,7 @@
 """Neighbour tables give the same sums as the edges, with little padding."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adar_runtime import read_graph
-from adar_runtime.graph.neighbour_tables import JOINS, LEAVES, Tables
+from adar_runtime.graph.neighbour_tables import (
+    FIXED,
+    JOINS,
+    LEAVES,
+    LONGEST,
+    Tables,
+    Widths,
+    fixed_widths,
+    most_rows,
+)
 from adar_runtime.graph.neighbours import Neighbours
 from tests.helpers import SHARED_DATA
 
@@ -22,10 +32,10 @@ def summed(tables: Tables, messages: np.ndarray) -> np.ndarray:
     return joined[tables.place]
 
 
-def check(edge_index: np.ndarray, nodes: int) -> Tables:
+def check(edge_index: np.ndarray, nodes: int, widths: Widths | None = None) -> Tables:
     """Compare to a plain sum over distinct edges. Integers, so that the sums are exactly equal."""
     neighbours = Neighbours.of(edge_index, nodes)
-    tables = Tables.of(neighbours)
+    tables = Tables.of(neighbours, widths)
     messages = np.random.default_rng(0).integers(-1000, 1000, (nodes, 2)).astype(np.float64)
     expected = np.zeros_like(messages)
     source, target = np.unique(edge_index, axis=1)
@@ -50,7 +60,20 @@ def entries(tables: Tables) -> int:
 def test_sums_of_any_graph(nodes: int, edges: int, skew: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     target = (nodes * random.random(edges) ** skew).astype(np.int64)  # skewed: most edges end at a few nodes
-    check(np.stack([random.integers(0, nodes, edges), target]), nodes)
+    edge_index = np.stack([random.integers(0, nodes, edges), target])
+    check(edge_index, nodes)
+    check_fixed(edge_index, nodes)
+
+
+def check_fixed(edge_index: np.ndarray, nodes: int) -> Tables:
+    """With fixed widths, the sums are the same, and no table has more rows than the sizes allow."""
+    tables = check(edge_index, nodes, FIXED)
+    edges = np.unique(edge_index, axis=1).shape[1]
+    arrays = tables.arrays()
+    for name, width in fixed_widths().items():
+        assert arrays[name].shape[1] == width
+        assert 1 <= len(arrays[name]) <= most_rows(nodes, edges)[name], name
+    return tables
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,7 +81,27 @@ def test_sums_of_any_graph(nodes: int, edges: int, skew: float, seed: int) -> No
 def test_lists_of_any_length(lengths: list[int]) -> None:
     nodes = max(len(lengths), *lengths)
     source = np.concatenate([np.arange(length) for length in lengths])
-    check(np.stack([source, np.repeat(np.arange(len(lengths)), lengths)]), nodes)
+    edge_index = np.stack([source, np.repeat(np.arange(len(lengths)), lengths)])
+    check(edge_index, nodes)
+    check_fixed(edge_index, nodes)
+
+
+@pytest.mark.parametrize("lengths", [range(140), range(380, 460), [1000, 1025, 24 * 512 + 417, 40_000]])
+def test_fixed_widths_bound_the_rows_of_lists_of_every_length(lengths: Sequence[int]) -> None:
+    """Lists of one length at a time, since the bounds hold for the worst of them."""
+    for length in lengths:
+        edge_index = np.stack([np.tile(np.arange(length), 3), np.repeat(np.arange(3), length)])
+        tables = check_fixed(edge_index, max(length, 3))
+        assert sum(table[table > 0].size for table in tables.leaves) == 3 * length
+
+
+def test_fixed_widths_hold_a_hub_of_two_million_neighbours() -> None:
+    neighbours = Neighbours(np.array([0, LONGEST]), np.zeros(LONGEST, np.int64))
+    tables = Tables.of(neighbours, FIXED)
+    assert len(tables.leaves[5]) == 4087
+    longer = Neighbours(np.array([0, 4097 * 512]), np.zeros(4097 * 512, np.int64))
+    with pytest.raises(ValueError, match="wider than every table"):
+        Tables.of(longer, FIXED)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 17])

@@ -8,7 +8,8 @@ import pytest
 import adar_runtime
 from adar_runtime import Bundle, Final, Peak
 from adar_runtime.backends.tensorrt.cuda import runtime_api
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.bundle.reading import read_bundle
 from tests.helpers import random_graph

@@ -17,8 +17,8 @@ from cuda.bindings import runtime as cudart
 
 import adar_runtime
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Peak
-from adar_runtime.backends.prepared_graph import blocks
 from adar_runtime.backends.tensorrt import cuda
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines.clock import NEXT_TICK, ROWS, TICK, clock_model, row_width
 from adar_runtime.backends.tensorrt.session import BLOCK
 from adar_runtime.bundle import manifest as manifests
@@ -59,7 +59,10 @@ def assert_same(ours, reference) -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 100, ROWS + 2 * BLOCK + 3])
 def test_results_equal_those_of_onnx_runtime(simulated, reference: Bundle, steps: int) -> None:
-    assert_same(simulated[0].run(GRAPH, steps, Final()), reference.run(GRAPH, steps, Final()))
+    ours, theirs = (bundle.run(GRAPH, steps, Final()) for bundle in (simulated[0], reference))
+    assert_same(ours, theirs)
+    assert str(ours.capture) == "yes"
+    assert theirs.capture is None
 
 
 def test_nodes_are_smoothed_before_the_first_step(
@@ -198,7 +201,11 @@ def test_every_call_exists_in_the_real_classes(simulated) -> None:
     ("files", "prefix", "real"),
     [
         (["cuda.py"], r"self\._api", "cuda.bindings.runtime"),
-        (["engines/build.py", "engines/packages.py", "backend.py"], "trt", "tensorrt_rtx"),
+        (
+            ["engines/plan.py", "engines/packages.py", "loaded_engines.py", "backend.py"],
+            "trt",
+            "tensorrt_rtx",
+        ),
     ],
 )
 def test_every_name_in_the_source_exists_in_the_real_modules(
@@ -213,7 +220,7 @@ def test_every_name_in_the_source_exists_in_the_real_modules(
         assert attrgetter(name[1:])(import_module(real)), name
 
 
-@pytest.mark.skipif(cuda.device_problem() is None, reason="on a GPU these addresses are invalid")
+@pytest.mark.skipif(device_problem() is None, reason="on a GPU these addresses are invalid")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -227,7 +234,8 @@ def test_every_name_in_the_source_exists_in_the_real_modules(
         ("cudaStreamBeginCapture", (7, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal)),
         ("cudaStreamEndCapture", (7,)),
         ("cudaDeviceGetAttribute", (cudart.cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor, 0)),
-        ("cudaGetDevice", ()),
+        ("cudaSetDevice", (0,)),
+        ("cudaMemGetInfo", ()),
     ],
 )
 def test_the_real_calls_accept_these_arguments(name: str, arguments: tuple) -> None:
@@ -273,11 +281,12 @@ def test_after_a_failed_capture_steps_are_queued(
     assert "cudaGraphLaunch" not in device.names
     begin = position(device.names, "cudaStreamBeginCapture")
     after = [name for name in device.names[begin:] if "Free" not in name]
-    assert after[:4] == [
+    assert after[:5] == [
         "cudaStreamBeginCapture",
         "IExecutionContext.execute_async_v3",
         "cudaStreamEndCapture",
         "cudaGraphDestroy",
+        "cudaGetLastError",
     ]
     assert device.capturing is None
 
@@ -288,8 +297,11 @@ def test_without_capture_in_the_driver_steps_are_queued(
 ) -> None:
     bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add(call)
-    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    result = bundle.run(GRAPH, 40, Final())
+    assert_same(result, reference.run(GRAPH, 40, Final()))
     assert "cudaGraphLaunch" not in device.names
+    assert result.capture is not None
+    assert result.capture.why.startswith(f"CUDA failed in {call}: ")
 
 
 def test_an_engine_that_does_not_run_raises_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,13 +316,16 @@ def test_an_engine_that_cannot_be_captured_is_queued(
 ) -> None:
     bundle, device = load_on_simulated_gpu(monkeypatch, folder)
     device.fail.add("capture")
-    assert_same(bundle.run(GRAPH, 40, Final()), reference.run(GRAPH, 40, Final()))
+    result = bundle.run(GRAPH, 40, Final())
+    assert_same(result, reference.run(GRAPH, 40, Final()))
     assert "cudaStreamBeginCapture" not in device.names
+    assert str(result.capture) == "no: TensorRT says that the engine of the clock cannot be captured"
 
 
 def test_only_a_new_shape_is_captured_again(simulated) -> None:
     bundle, device = simulated
-    for graph, captures in ((GRAPH, 1), (GRAPH, 1), (LARGER, 2), (LARGER, 2), (GRAPH, 3)):
+    """Sessions of both shapes are kept."""
+    for graph, captures in ((GRAPH, 1), (GRAPH, 1), (LARGER, 2), (LARGER, 2), (GRAPH, 2)):
         bundle.run(graph, 20)
         assert device.names.count("cudaStreamBeginCapture") == captures
 
@@ -360,14 +375,6 @@ def test_a_failing_device_raises_one_line(folder: Path, monkeypatch: pytest.Monk
     device.fail.add("cudaMalloc")
     with pytest.raises(BackendError, match=r"^CUDA failed in cudaMalloc: .*$"):
         bundle.run(GRAPH, 5)
-
-
-def test_nodes_are_encoded_in_blocks() -> None:
-    for nodes in (1, 63, 64, 65, 128, 1000):
-        found = blocks(nodes, 64, least=64)
-        assert [start for start, _ in found] == [64 * i for i in range(len(found))]
-        assert [stop for _, stop in found] == [start for start, _ in found[1:]] + [nodes]
-        assert all(stop - start >= min(64, nodes) for start, stop in found)
 
 
 def test_encoding_in_blocks_gives_the_same_state(simulated, reference: Bundle, monkeypatch) -> None:

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 from adar_runtime.backends.tensorrt.engines import build, packages
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.engines.build import build_engines
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import EngineError, MissingExtraError
 from tests.runtime.simulated_gpu import RTX

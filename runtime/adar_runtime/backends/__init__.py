@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 from adar_runtime.errors import BackendError, MissingExtraError, ProfileError
 from adar_runtime.loop.solvers import Motion, Move
@@ -68,6 +68,26 @@ class Lookahead(Protocol):
         ...
 
 
+class Capture(NamedTuple):
+    """Whether blocks of steps run as one CUDA graph, and the reason if not."""
+
+    captured: bool
+    why: str = ""
+
+    def __str__(self) -> str:
+        return "yes" if self.captured else f"no: {self.why}"
+
+
+@runtime_checkable
+class Capturing(Protocol):
+    """A recurrence that tries to capture blocks of steps as one CUDA graph."""
+
+    @property
+    def capture(self) -> Capture:
+        """Whether it succeeded."""
+        ...
+
+
 class Backend(Protocol):
     """The models of a bundle, ready to run on one kind of device."""
 
@@ -91,6 +111,9 @@ class Settings:
     bundle: Path | None = None  # folder in which engines are found or built
     rebuild: bool = False  # rebuild engines that do not fit, instead of raising an error
     trusted: bool = False  # load engines from anywhere, not only those that were built on this machine
+    device: int = 0  # number of the CUDA device
+    tf32: bool = False  # let ONNX Runtime multiply float32 matrices in TF32 on CUDA: faster, less precise
+    cuda_graph: bool = False  # let ONNX Runtime capture the cell as a CUDA graph
 
 
 class BackendClass(Protocol):
@@ -119,6 +142,12 @@ def available() -> list[str]:
     """The backends that work on this machine, the fastest first."""
     _require_onnxruntime()
     return [name for name in BACKENDS if _class(name).problem() is None]
+
+
+def backend_problem(name: str) -> str | None:
+    """Why a backend cannot work on this machine and what to do; None if it can."""
+    _require_onnxruntime()
+    return _class(name).problem()
 
 
 def open_backend(

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
 from adar_runtime.graph import EDGE, GRAPH, NODE, Floats, Graph, Integers
-from adar_runtime.graph.neighbour_tables import Tables
+from adar_runtime.graph.neighbour_tables import Tables, Widths
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 
@@ -25,7 +26,8 @@ class PreparedGraph:
     """The inputs of a bundle's encoder, cell and head for one graph."""
 
     graph: Graph
-    structure: Arrays  # the cell's inputs that describe the edges, by name; the same at every step
+    neighbours: Neighbours
+    aggregation: str  # the manifest's name of how the cell sums over neighbours
     pairs: Integers | None  # [2, k] where the bundle scores pairs of nodes
     target_features: Floats | None  # [c, f] where the graph describes the targets
     targets: int  # c
@@ -33,23 +35,26 @@ class PreparedGraph:
     by_row: bool  # the encoder treats each node alone, so nodes can be encoded in blocks
     smoothing: Smoothing | None  # of the encoder's nodes, before the first step
 
+    @cached_property
+    def structure(self) -> Arrays:
+        """The cell's inputs that describe the edges, by name; the same at every step."""
+        return LAYOUTS[self.aggregation](self.neighbours, None)
+
     def for_outputs(self, graph: Graph, manifest: Manifest) -> "PreparedGraph":
         """The same nodes and edges with the targets and pairs of another graph. The edges are kept."""
-        return replace(self, graph=graph, **_outputs_of(graph, manifest))
+        found = replace(self, graph=graph, **_outputs_of(graph, manifest))
+        vars(found)["structure"] = self.structure
+        return found
 
-    def feature_blocks(self, least: int = 1) -> list[tuple[int, int]]:
-        """The first and the last row (exclusive) of each block of nodes to encode at once.
+    def structure_with(self, widths: Widths) -> Arrays:
+        """The same inputs, with neighbour tables of these widths."""
+        return LAYOUTS[self.aggregation](self.neighbours, widths)
 
-        Args:
-            least: The fewest rows that the backend's encoder takes. A graph of fewer nodes is one block.
-        """
-        if not self.by_row:
-            return [(0, self.graph.nodes)]
-        rows = min(ENCODER_ROWS, ENCODER_NUMBERS // self.graph.width)
-        rows = max(
-            ENCODER_STEP, rows // ENCODER_STEP * ENCODER_STEP, -(-least // ENCODER_STEP) * ENCODER_STEP
-        )
-        return blocks(self.graph.nodes, rows, least)
+    def feature_blocks(self) -> list[tuple[int, int]]:
+        """The first and the last row (exclusive) of each block of nodes to encode at once."""
+        nodes = self.graph.nodes
+        rows = encoder_rows(self.graph.width) if self.by_row else nodes
+        return [(start, min(start + rows, nodes)) for start in range(0, nodes, rows)]
 
     def first_nodes(self, encoded: Floats) -> Floats:
         """The nodes at t = 0 [n, d], from the nodes of the encoder."""
@@ -63,15 +68,16 @@ class PreparedGraph:
         return [self.pairs[:, start : start + size] for start in range(0, self.outputs, size)]
 
 
-def prepare(graph: Graph, manifest: Manifest, *, by_row: bool, with_structure: bool = True) -> PreparedGraph:
+def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
     """Build the inputs of a bundle's models from a graph that fits the bundle.
 
-    In a batch, graphs have no structure of their own: `PreparedBatch` builds that of all graphs together.
+    The neighbour tables are built when they are first read: a batch of graphs has tables of its own.
     """
     neighbours = Neighbours.of(graph.edge_index, graph.nodes)
     return PreparedGraph(
         graph=graph,
-        structure=LAYOUTS[manifest.aggregation](neighbours) if with_structure else {},
+        neighbours=neighbours,
+        aggregation=manifest.aggregation,
         by_row=by_row,
         smoothing=Smoothing(neighbours, manifest.smoothing) if manifest.smoothing else None,
         **_outputs_of(graph, manifest),
@@ -92,12 +98,10 @@ def _outputs_of(graph: Graph, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def blocks(nodes: int, rows: int, least: int) -> list[tuple[int, int]]:
-    """Spans of `rows` nodes. A rest of fewer than `least` nodes joins the last span."""
-    starts = list(range(0, nodes, rows))
-    if len(starts) > 1 and nodes - starts[-1] < least:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], nodes], strict=True))
+def encoder_rows(features: int) -> int:
+    """How many nodes are encoded at once, if the encoder treats each node alone."""
+    rows = min(ENCODER_ROWS, ENCODER_NUMBERS // features)
+    return max(ENCODER_STEP, rows // ENCODER_STEP * ENCODER_STEP)
 
 
 def pairs_at_once(graph: Graph) -> int:
@@ -105,13 +109,16 @@ def pairs_at_once(graph: Graph) -> int:
     return max(PAIRS, graph.nodes)
 
 
-def _as_tables(neighbours: Neighbours) -> Arrays:
-    return Tables.of(neighbours).arrays() | {"share": neighbours.share}
+def _as_tables(neighbours: Neighbours, widths: Widths | None) -> Arrays:
+    return Tables.of(neighbours, widths).arrays() | {"share": neighbours.share}
 
 
-def _as_edges(neighbours: Neighbours) -> Arrays:
+def _as_edges(neighbours: Neighbours, _widths: Widths | None) -> Arrays:
     return {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
 
 
-LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
-"""The cell's inputs that describe the edges, by the manifest's name of the aggregation."""
+LAYOUTS: dict[str, Callable[[Neighbours, Widths | None], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}
+"""The cell's inputs that describe the edges, by the manifest's name of the aggregation.
+
+The widths of the neighbour tables are fixed, or None to choose them for the graph.
+"""

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.backends import Lookahead
+from adar_runtime.backends import Capture, Lookahead
+from adar_runtime.backends.tensorrt.cuda import used_gpu_memory
 from adar_runtime.benchmarking.race import Turn, Worker, peak_bytes, race
 from adar_runtime.bundle.bundle import load
 from adar_runtime.errors import BackendError
@@ -45,6 +46,7 @@ class Side:
     threads: int
     precision: str
     trusted: bool = False  # also load TensorRT engines that were not built on this machine
+    device: int = 0  # number of the CUDA device
 
     @property
     def label(self) -> str:
@@ -64,6 +66,8 @@ class Timing:
     peak: int = 0  # peak memory of its process, in bytes
     speedup: list[float] | None = None  # speed-up over PyTorch, turn by turn
     same: float | None = None  # share of outputs with the same prediction as the first side
+    capture: Capture | None = None  # whether steps ran as one CUDA graph; None without CUDA graphs
+    gpu_bytes: int | None = None  # GPU memory in use after a run, by all processes; None without a GPU
     problem: str | None = None  # why there are no measurements
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +89,9 @@ class Timing:
                 "peak_bytes": self.peak,
                 "times_pytorch": None if self.speedup is None else quantiles(self.speedup),
                 "same_predictions": self.same,
+                "gpu_bytes": self.gpu_bytes,
+                "captured": None if self.capture is None else self.capture.captured,
+                **({"not_captured": self.capture.why} if self.capture and self.capture.why else {}),
             }
         )
 
@@ -96,7 +103,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def runtime_turn(side: Side, budget: int) -> Turn:
     """A turn of one inference in this runtime."""
-    bundle = load(side.folder, side.backend, side.threads, trust_engines=side.trusted)
+    bundle = load(side.folder, side.backend, side.threads, trust_engines=side.trusted, device=side.device)
 
     def turn(graph: Path) -> tuple[float, Any]:
         loaded = opened(graph)
@@ -105,8 +112,11 @@ def runtime_turn(side: Side, budget: int) -> Turn:
         _, steps = timed(loop)
         if isinstance(loop.recurrence, Lookahead):  # such a backend runs steps in blocks,
             steps = [sum(steps) / len(steps)] * len(steps)  # so only the mean time per step is known
-        scores = loop.result().scores
-        return time.perf_counter() - started, answer(steps, scores, regression=bundle.manifest.regression)
+        result = loop.result()
+        seconds = time.perf_counter() - started
+        found = answer(steps, result.scores, regression=bundle.manifest.regression)
+        used = None if result.capture is None else used_gpu_memory(side.device)
+        return seconds, found | {"capture": result.capture, "gpu_bytes": used}
 
     return turn
 
@@ -167,6 +177,7 @@ def _race(
         try:
             _, answer = workers[label].turn(case.path)
             predictions[label], timing.calls = answer["predictions"], len(answer["steps"])
+            timing.capture, timing.gpu_bytes = answer.get("capture"), answer.get("gpu_bytes")
         except BackendError as error:
             timing.problem = str(error)
         on_turn(case, timing.side)

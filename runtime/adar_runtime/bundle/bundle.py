@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
+from adar_runtime.bundle.fit import check_fits
 from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
-from adar_runtime.bundle.onnx_facts import metadata_of
+from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
-from adar_runtime.errors import AdarError, GraphError, UsageError, short
-from adar_runtime.graph import EDGE, Graph
-from adar_runtime.graph.feature_encoding import check_same_encoding
+from adar_runtime.errors import AdarError, UsageError, short
+from adar_runtime.graph import Graph
 from adar_runtime.graph.in_memory import as_graph
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.checks import check_budget
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from adar_runtime.evaluation.evaluate import Subject
 
 MAX_THREADS = 1024
-BY_ROW = ("adar.by_row", "yes")  # metadata of an encoder that treats each node alone
+MAX_DEVICE = 1023
 
 
 def load(
@@ -43,6 +43,9 @@ def load(
     rebuild: bool = False,
     trust_engines: bool | None = None,
     allow_unknown_model: bool = False,
+    device: int = 0,
+    allow_tf32: bool = False,
+    cuda_graph: bool = False,
 ) -> "Bundle":
     """Open an exported bundle.
 
@@ -56,6 +59,9 @@ def load(
             program. `trust_engines` defaults to True for backend="tensorrt", else False.
         allow_unknown_model: Whether to accept ONNX models that this version of adar-deploy does not export.
             They run in a child process on the CPU, with limits of memory and time.
+        device: Number of the CUDA device, for the backends on a GPU.
+        allow_tf32: Whether onnxruntime-cuda may round the factors of float32 products to TF32 (10 bits).
+        cuda_graph: Whether onnxruntime-cuda captures the cell as a CUDA graph. Not yet tested on a GPU.
 
     Returns:
         The bundle, checked and ready to run.
@@ -63,7 +69,7 @@ def load(
     Raises:
         BundleError: The folder is not a bundle, its files were changed or are unsafe, or a model is unknown.
         BackendError: The backend does not work on this machine or with this bundle.
-        UsageError: `threads` is out of range.
+        UsageError: `threads` or `device` is out of range.
 
     Examples:
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
@@ -75,6 +81,9 @@ def load(
         rebuild=rebuild,
         trust_engines=trust_engines,
         allow_unknown_model=allow_unknown_model,
+        device=device,
+        allow_tf32=allow_tf32,
+        cuda_graph=cuda_graph,
     )
 
 
@@ -100,25 +109,28 @@ class Bundle(Predictor):
         rebuild: bool = False,
         trust_engines: bool | None = None,
         allow_unknown_model: bool = False,
+        device: int = 0,
+        allow_tf32: bool = False,
+        cuda_graph: bool = False,
         made_here: bool = False,  # this process made the models, so that they need no check
     ) -> None:
         if threads is not None and (not is_count(threads, 1) or threads > MAX_THREADS):
             raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
+        if not is_count(device, 0) or device > MAX_DEVICE:
+            raise UsageError(
+                f"device is {short(repr(device))}: choose the number of a CUDA device, from 0 on"
+            )
         self.path = path
         self.manifest, onnx_models = read_bundle(path, allow_unknown_model=True)
         is_known = made_here or known_models.are_known(
             self.manifest, onnx_models, allow_others=allow_unknown_model
         )
-        key, value = BY_ROW
-        self.by_row = metadata_of(onnx_models["encoder"]).get(key) == value
+        self.by_row = encodes_by_row(onnx_models["encoder"])
         trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
-        self.backend: Backend = open_models(
-            backend,
-            onnx_models,
-            self.manifest,
-            Settings(threads, None if is_pack(path) else path, rebuild, trusted),
-        )
+        folder = None if is_pack(path) else path
+        settings = Settings(threads, folder, rebuild, trusted, device, allow_tf32, cuda_graph)
+        self.backend: Backend = open_models(backend, onnx_models, self.manifest, settings)
         signature.check(self.manifest, self.backend.ports)
         self.small_graphs = SmallGraphs.of(self, known=made_here)
 
@@ -303,12 +315,4 @@ class Bundle(Predictor):
 
     def check(self, graph: Graph) -> None:
         """Raise an AdarError if the graph does not fit the bundle."""
-        if self.manifest.level == EDGE and graph.pairs is None:
-            raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
-        if graph.width != self.manifest.features:
-            raise GraphError(
-                f"the graph has {graph.width} features and the bundle takes {self.manifest.features}"
-            )
-        check_same_encoding(self.manifest.feature_encoding, graph.feature_encoding)
-        if self.manifest.targets is None and graph.target_features is None:
-            raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
+        check_fits(graph, self.manifest)

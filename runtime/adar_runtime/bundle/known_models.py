@@ -34,6 +34,7 @@ OPERATORS: dict[str, frozenset[str]] = {
     "LayerNormalization": FLOATS,
     "LeakyRelu": FLOATS,
     "MatMul": FLOATS,
+    "Max": FLOATS,
     "Mul": FLOATS,
     "ReduceL2": FLOATS,
     "ReduceMax": FLOATS,

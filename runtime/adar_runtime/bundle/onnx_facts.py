@@ -6,6 +6,8 @@ from typing import NamedTuple
 from adar_runtime.bundle.protobuf import fields, integers
 from adar_runtime.errors import BundleError
 
+BY_ROW = ("adar.by_row", "yes")  # metadata of an encoder that treats each node alone
+
 _MODEL_METADATA = 14
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_OPERATOR, _TENSOR_DIMS = 7, 1, 5, 4, 1
 
@@ -42,3 +44,9 @@ def metadata_of(content: bytes) -> dict[str, str]:
         raise BundleError(
             "an ONNX file of the bundle has metadata that is not text: export it again"
         ) from error
+
+
+def encodes_by_row(encoder: bytes) -> bool:
+    """Whether the encoder treats each node alone, so that nodes can be encoded in blocks."""
+    key, value = BY_ROW
+    return metadata_of(encoder).get(key) == value

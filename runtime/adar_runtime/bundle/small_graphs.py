@@ -80,7 +80,7 @@ class SmallGraphs:
         self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver
     ) -> list[Outcome]:
         manifest, started = self._manifest, time.perf_counter()
-        prepared = [prepare(graph, manifest, by_row=self._by_row, with_structure=False) for graph in graphs]
+        prepared = [prepare(graph, manifest, by_row=self._by_row) for graph in graphs]
         batch = self._backend.start_batch(PreparedBatch.of(prepared))
         seconds = (time.perf_counter() - started) / len(graphs)
         loops = [

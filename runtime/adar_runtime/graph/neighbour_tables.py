@@ -14,16 +14,21 @@ table, the entry v + 1 stands for the message of node v. In every table, 0 stand
 
 place = [4, 2, 0, 0]: the sum of node 0 is a joined sum, that of node 1 a row sum, the others are zero.
 
+There are two layouts. By default, the widths are chosen for the graph. TensorRT needs the shapes before there
+is a graph: with fixed widths, only the number of rows depends on the graph. A list is then cut into rows of
+512, its rest into rows of 64 and 16, and the last rest takes the narrowest row that holds it.
+
 - A hub of 100,000 neighbours costs no more than its edges.
-- Padding is 0 to 20 % on real graphs.
+- Padding is 0 to 20 % on real graphs with chosen widths.
 - Sums are short, therefore precise, and always in the same order.
 
 Scatter-add would need no tables, but TensorRT has no scatter-add, and ONNX Runtime's ScatterND loses updates
 when several threads write to one node.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +38,52 @@ from adar_runtime.graph.neighbours import Neighbours
 LEAVES = 6  # leaf tables: one for full rows, the others for the shorter rows
 JOINS = 3  # join tables
 FULL_WIDTHS = (8, 16, 32, 64, 128, 256, 512)
-JOIN_WIDTH = 4096  # most rows per list, unless the widest rows need more: TensorRT needs an upper bound
+JOIN_WIDTH = 4096  # most rows per list, unless the widest rows need more: long sums are less precise
 SAMPLE = 1024  # nodes, evenly spaced: enough to estimate how fast all nodes move
 CANDIDATES = 256  # widths to choose from for a table; more would hardly reduce the padding
 
 Index = NDArray[np.int32]
 Sizes = NDArray[np.int64]
+Value = TypeVar("Value")
+
+
+class Widths(NamedTuple):
+    """Widths of all tables, ascending, and the leaf widths at which lists are cut."""
+
+    leaves: tuple[int, ...]
+    joins: tuple[int, ...]
+    cuts: tuple[int, ...]
+
+
+FIXED = Widths(leaves=(2, 4, 8, 16, 64, 512), joins=(4, 32, 4096), cuts=(16, 64, 512))
+"""Widths that need little memory for any graph within given numbers of nodes and edges, see `most_rows`."""
+
+LONGEST = (4096 - 9) * 512  # neighbours of a node with the fixed widths: after full rows, up to 9 rows remain
+
+# With the fixed widths: the fewest neighbours of a list per row in each leaf table, and the most rows of a
+# list. 49 to 64 neighbours take one row of 64, because they would fill as many entries in rows of 16.
+_LEAST_PER_LEAF = (1, 3, 5, 9, 49, 449)
+_MOST_PER_LIST = (1, 1, 1, 3, 7, -(-LONGEST // 512))
+_LEAST_PER_JOIN = (17, 161, 24 * 512)  # lists of 2 to 4, 5 to 32, and more rows
+
+
+def most_rows(nodes: int, edges: int) -> dict[str, int]:
+    """The most rows of each table with the fixed widths, by name, for any graph of these sizes."""
+    leaves = (
+        min(edges // least, most * nodes) for least, most in zip(_LEAST_PER_LEAF, _MOST_PER_LIST, strict=True)
+    )
+    joins = (min(edges // least, nodes) for least in _LEAST_PER_JOIN)
+    found = _named("leaf", leaves) | _named("join", joins)
+    return {name: max(1, rows) for name, rows in found.items()}
+
+
+def fixed_widths() -> dict[str, int]:
+    """The fixed width of each table, by name."""
+    return _named("leaf", FIXED.leaves) | _named("join", FIXED.joins)
+
+
+def _named(kind: str, values: Iterable[Value]) -> dict[str, Value]:
+    return {f"{kind}_{index}": value for index, value in enumerate(values)}
 
 
 @dataclass(frozen=True)
@@ -58,13 +103,20 @@ class Tables:
     sample: Index
 
     @classmethod
-    def of(cls, neighbours: Neighbours) -> "Tables":
-        """Build the tables, in O(m)."""
-        rows = _cut(neighbours, _full_width(neighbours.counts))
+    def of(cls, neighbours: Neighbours, widths: Widths | None = None) -> "Tables":
+        """Build the tables, in O(m). Without `widths`, they are chosen for the least padding.
+
+        Raises:
+            ValueError: A list is longer than the widths can hold.
+        """
+        rows = _cut(neighbours, widths.cuts if widths else (_full_width(neighbours.counts),))
+        leaf_widths, join_widths = (widths.leaves, widths.joins) if widths else (None, None)
         messages = neighbours.sources + 1
-        leaves, row_position = _build(messages, rows.starts, rows.lengths, LEAVES)
+        leaves, row_position = _build(messages, rows.starts, rows.lengths, LEAVES, leaf_widths)
         several = np.flatnonzero(rows.counts > 1)
-        joins, join_position = _build(row_position + 1, rows.firsts[several], rows.counts[several], JOINS)
+        joins, join_position = _build(
+            row_position + 1, rows.firsts[several], rows.counts[several], JOINS, join_widths
+        )
         place = np.zeros(neighbours.nodes, np.int32)
         single = rows.counts == 1
         place[single] = row_position[rows.firsts[single]] + 1
@@ -74,9 +126,8 @@ class Tables:
 
     def arrays(self) -> dict[str, Index]:
         """The tables by the names of the cell's inputs."""
-        leaves = {f"leaf_{i}": table for i, table in enumerate(self.leaves)}
-        joins = {f"join_{i}": table for i, table in enumerate(self.joins)}
-        return leaves | joins | {"place": self.place, "sample": self.sample}
+        tables = _named("leaf", self.leaves) | _named("join", self.joins)
+        return tables | {"place": self.place, "sample": self.sample}
 
 
 class _Rows(NamedTuple):
@@ -88,12 +139,21 @@ class _Rows(NamedTuple):
     counts: Sizes  # [n], the number of rows of each list
 
 
-def _cut(neighbours: Neighbours, width: int) -> _Rows:
-    counts = -(-neighbours.counts // width)
+def _cut(neighbours: Neighbours, cuts: tuple[int, ...]) -> _Rows:
+    """Cut lists into rows of the widest cut, their rests into rows of the next one, and so on."""
+    rest, numbers = neighbours.counts, []
+    for width, narrower in zip(cuts[::-1], (*cuts[-2::-1], cuts[0]), strict=True):
+        # A rest takes a row of this width if it would fill as many entries in narrower rows.
+        number = rest // width + (rest % width > width - narrower)
+        rest = np.maximum(rest - number * width, 0)
+        numbers.append(number)
+    number_of_each = np.stack(numbers, axis=1)  # [n, cuts]
+    counts = number_of_each.sum(axis=1)
     firsts = np.cumsum(counts) - counts
-    number = np.arange(counts.sum()) - np.repeat(firsts, counts)  # of each row within its list
-    starts = np.repeat(neighbours.starts[:-1], counts) + number * width
-    lengths = np.minimum(np.repeat(neighbours.starts[1:], counts) - starts, width)
+    widths = np.repeat(np.tile(cuts[::-1], neighbours.nodes), number_of_each.ravel())
+    filled = np.concatenate([[0], np.cumsum(widths)])  # entries before each row
+    starts = np.repeat(neighbours.starts[:-1] - filled[firsts], counts) + filled[:-1]
+    lengths = np.minimum(np.repeat(neighbours.starts[1:], counts) - starts, widths)
     return _Rows(starts, lengths, firsts, counts)
 
 
@@ -105,12 +165,6 @@ def _full_width(counts: Sizes) -> int:
     return min(joinable, key=lambda width: _entries(counts, width))
 
 
-def widest_join(longest: int) -> int:
-    """Upper bound on the rows of a list in a graph whose longest list has `longest` neighbours."""
-    narrow, wide = FULL_WIDTHS[0], FULL_WIDTHS[-1]
-    return max(min(-(-longest // narrow), JOIN_WIDTH), -(-longest // wide))
-
-
 def _entries(counts: Sizes, width: int) -> float:
     """Entries of all tables, with full rows of this width."""
     remainders, rows = counts % width, -(-counts // width)
@@ -119,25 +173,28 @@ def _entries(counts: Sizes, width: int) -> float:
 
 
 def _build(
-    values: Sizes, starts: Sizes, lengths: Sizes, number: int
+    values: Sizes, starts: Sizes, lengths: Sizes, number: int, fixed: tuple[int, ...] | None
 ) -> tuple[tuple[Index, ...], NDArray[np.int64]]:
     """Tables of the rows values[starts[i] : starts[i] + lengths[i]], and the position of each row in them."""
-    widths = _best_widths(lengths, number)[0]
+    widths = tuple(_best_widths(lengths, number)[0].tolist()) if fixed is None else fixed
+    if lengths.max(initial=0) > max(widths, default=0):
+        raise ValueError(f"a row of {lengths.max()} entries is wider than every table")
     table = np.searchsorted(widths, lengths)
     tables, positions, offset = [], np.zeros(len(lengths), np.int64), 0
     for index in range(number):
         chosen = np.flatnonzero(table == index)
-        tables.append(_table(values, starts[chosen], lengths[chosen]))
+        width = widths[index] if index < len(widths) else 1
+        tables.append(_table(values, starts[chosen], lengths[chosen], width))
         positions[chosen] = offset + np.arange(len(chosen))
         offset += len(tables[-1])
     return tuple(tables), positions
 
 
-def _table(values: Sizes, starts: Sizes, lengths: Sizes) -> Index:
-    """One table, padded with 0; an unused table is a single 0."""
+def _table(values: Sizes, starts: Sizes, lengths: Sizes, width: int) -> Index:
+    """One table, padded with 0; an unused table is a single row of 0."""
     if not len(starts):
-        return np.zeros((1, 1), np.int32)
-    column = np.arange(lengths.max())
+        return np.zeros((1, width), np.int32)
+    column = np.arange(width)
     inside = column < lengths[:, None]
     table = np.zeros(inside.shape, np.int32)
     table[inside] = values[(starts[:, None] + column)[inside]]

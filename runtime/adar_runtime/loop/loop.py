@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.backends import Lookahead, Recurrence
+from adar_runtime.backends import Capturing, Lookahead, Recurrence
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Floats, Graph, Ids
@@ -331,4 +331,5 @@ class Loop:
             class_names=tuple(fill_names(self.class_names, scores.shape[1])) if self.class_names else None,
             ids=self.ids,
             compared=None if self.graph is None else (self.manifest, self.graph),
+            capture=self.recurrence.capture if isinstance(self.recurrence, Capturing) else None,
         )

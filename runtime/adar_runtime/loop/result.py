@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adar_runtime import summaries
+from adar_runtime.backends import Capture
 from adar_runtime.errors import UsageError, import_package
 from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.loop.stopping import StopReason
@@ -38,6 +39,7 @@ class Result:
         ids: Ids of the nodes [k] or of the pairs [2, k], from the graph; None if it has no ids.
         outputs: Which outputs of the graph the scores are for [k]; None for all of them, in order.
         compared: The manifest and the graph that `drift` compares; None for a result without them.
+        capture: Whether steps ran as one CUDA graph, and why not; None for backends without CUDA graphs.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -58,6 +60,7 @@ class Result:
     ids: Ids | None = None
     outputs: Integers | None = None
     compared: "tuple[Manifest, Graph] | None" = field(default=None, repr=False)
+    capture: Capture | None = None
 
     @cached_property
     def drift(self) -> "Drift | None":

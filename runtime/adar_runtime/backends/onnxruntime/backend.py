@@ -3,13 +3,20 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from adar_runtime.backends import CPU, CUDA, Settings
+from adar_runtime.backends import CPU, CUDA, Settings, tensor_limits
 from adar_runtime.backends.onnxruntime.batch import OnnxBatch
-from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
-from adar_runtime.backends.onnxruntime.sessions import backend_errors, open_sessions, ports_of, session_of
+from adar_runtime.backends.onnxruntime.recurrence import CapturingOnnxRecurrence, OnnxRecurrence, Placement
+from adar_runtime.backends.onnxruntime.sessions import (
+    LOOPED,
+    backend_errors,
+    load_cuda_libraries,
+    open_sessions,
+    ports_of,
+    session_of,
+)
 from adar_runtime.backends.prepared_batch import PreparedBatch
-from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.backends.tensorrt.cuda import device_problem
+from adar_runtime.backends.prepared_graph import PreparedGraph, pairs_at_once
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS, Manifest
 from adar_runtime.bundle.signature import Ports
 
@@ -22,8 +29,12 @@ class _OnnxBackend:
     provider: ClassVar[str]
 
     def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
-        self._threads = settings.threads
-        self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads)
+        self._manifest, self._settings = manifest, settings
+        options = {name: self._provider_options(name) for name in onnx_models}
+        self._sessions = open_sessions(onnx_models, manifest, self.provider, settings.threads, options)
+
+    def _provider_options(self, _onnx_model: str) -> dict[str, str]:
+        return {}
 
     @property
     def ports(self) -> dict[str, Ports]:
@@ -31,7 +42,7 @@ class _OnnxBackend:
 
     def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
         with backend_errors():
-            return OnnxRecurrence(self.name, self.device, self._sessions, prepared)
+            return OnnxRecurrence(self.name, Placement(self.device), self._sessions, prepared)
 
 
 class OnnxCpuBackend(_OnnxBackend):
@@ -48,7 +59,7 @@ class OnnxCpuBackend(_OnnxBackend):
 
     def open_batched_cell(self, content: bytes) -> Ports:
         """Open the batched cell of the bundle, and return its actual inputs and outputs."""
-        session = session_of(content, self.provider, self._threads, spins=True)
+        session = session_of(content, self.provider, self._settings.threads, spins=True)
         self._sessions[BATCHED_CELL] = session
         return ports_of(session)
 
@@ -59,11 +70,32 @@ class OnnxCpuBackend(_OnnxBackend):
 
 
 class OnnxCudaBackend(_OnnxBackend):
-    """On the first CUDA device."""
+    """On a CUDA device."""
 
     name = CUDA
     device = "cuda"
     provider = "CUDAExecutionProvider"
+
+    def __init__(self, onnx_models: Mapping[str, bytes], manifest: Manifest, settings: Settings) -> None:
+        load_cuda_libraries()
+        super().__init__(onnx_models, manifest, settings)
+
+    def _provider_options(self, onnx_model: str) -> dict[str, str]:
+        graphs = self._settings.cuda_graph and onnx_model == LOOPED
+        return {
+            "device_id": str(self._settings.device),
+            # By default, the provider multiplies float32 matrices in TF32, which has 10 bits of mantissa.
+            "use_tf32": "1" if self._settings.tf32 else "0",
+            "enable_cuda_graph": "1" if graphs else "0",
+        }
+
+    def start(self, prepared: PreparedGraph) -> OnnxRecurrence:
+        shapes = {name: array.shape for name, array in prepared.structure.items()}
+        pairs = min(prepared.outputs, pairs_at_once(prepared.graph))
+        tensor_limits.check(prepared, self._manifest, shapes, pairs)
+        placement = Placement(self.device, self._settings.device, cuda_graph=self._settings.cuda_graph)
+        with backend_errors():
+            return CapturingOnnxRecurrence(self.name, placement, self._sessions, prepared)
 
     @staticmethod
     def problem() -> str | None:

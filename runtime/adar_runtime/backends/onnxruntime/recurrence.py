@@ -5,11 +5,14 @@ occupies the third. Keeping a state changes the roles of the buffers and copies 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
+from adar_runtime.backends import Capture
 from adar_runtime.backends.onnxruntime.sessions import backend_errors
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
@@ -18,18 +21,27 @@ from adar_runtime.graph import Floats
 from adar_runtime.loop.solvers import Motion, Move
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where the states are, and how the cell is called."""
+
+    device: str  # "cpu" or "cuda"
+    number: int = 0
+    cuda_graph: bool = False  # the session of the cell captures CUDA graphs
+
+
 class OnnxRecurrence:
     """The states of one graph; see `adar_runtime.backends.Recurrence`."""
 
     def __init__(
         self,
         name: str,
-        device: str,
+        placement: Placement,
         sessions: Mapping[str, ort.InferenceSession],
         prepared: PreparedGraph,
     ) -> None:
         self.name = name
-        self._device = device
+        self._placement = placement
         self._cell, self._head = sessions["cell"], sessions["head"]
         self._outputs = prepared.outputs
         first = encode(sessions["encoder"], prepared)
@@ -38,13 +50,15 @@ class OnnxRecurrence:
         self._kept: int | None = None
         self._velocities = [[self._on_device(np.zeros_like(array)) for array in first] for _ in range(2)]
         self._latest = 0  # which of the two sets holds the last velocity
-        self._step = _StepInputs(device, first[0].shape[1])
+        self._step = _StepInputs(placement, first[0].shape[1])
         self._scalars = {name: np.zeros((), np.float32) for name in SCALARS}
+        # A captured graph writes only to the device. Otherwise, ONNX Runtime writes to arrays on the host.
         self._scalar_outputs = {
-            name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in self._scalars.items()
+            name: self._on_device(array) if placement.cuda_graph else ort.OrtValue.ortvalue_from_numpy(array)
+            for name, array in self._scalars.items()
         }
         self._structure = {key: self._on_device(value) for key, value in prepared.structure.items()}
-        self._bindings: dict[tuple[int, int, int], Any] = {}
+        self._bindings: dict[tuple[int, int, int], tuple[Any, ort.RunOptions | None]] = {}
         self._pairs = [self._on_device(block) for block in prepared.pair_blocks()]
         self._measure()
 
@@ -59,9 +73,10 @@ class OnnxRecurrence:
     def step(self, code: Floats, move: Move) -> None:
         self._step.write(code, move)
         free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
-        binding = self._binding(self._current, free, self._latest)
+        binding, options = self._binding(self._current, free, self._latest)
         with backend_errors():
-            self._cell.run_with_iobinding(binding)
+            self._cell.run_with_iobinding(binding, options)
+            self._read_scalars(*SCALARS)
         self._current, self._latest = free, 1 - self._latest
 
     def keep(self) -> None:
@@ -108,6 +123,13 @@ class OnnxRecurrence:
         binding = self._head_binding(0, self._pairs[0] if self._pairs else None)
         binding.bind_ortvalue_output("alignment", self._scalar_outputs["alignment"])
         self._head.run_with_iobinding(binding)
+        self._read_scalars("alignment")
+
+    def _read_scalars(self, *names: str) -> None:
+        """Copy scalars from the device, if ONNX Runtime has written them there."""
+        if self._placement.cuda_graph:
+            for name in names:
+                self._scalars[name][()] = self._scalar_outputs[name].numpy()
 
     def _head_binding(self, slot: int, pairs: ort.OrtValue | None) -> Any:
         nodes, targets, *_ = self._buffers[slot]
@@ -119,8 +141,11 @@ class OnnxRecurrence:
         binding.bind_output("scores")
         return binding
 
-    def _binding(self, source: int, free: int, latest: int) -> Any:
-        """The cell with its inputs from one set of buffers and its outputs to another; made once."""
+    def _binding(self, source: int, free: int, latest: int) -> "tuple[Any, ort.RunOptions | None]":
+        """The cell with its inputs from one set of buffers and its outputs to another; made once.
+
+        Each binding has its own captured graph, because a captured graph reads and writes fixed addresses.
+        """
         if (source, free, latest) not in self._bindings:
             binding = self._cell.io_binding()
             inputs = dict(zip(STATE, self._buffers[source], strict=True)) | self._structure
@@ -135,15 +160,33 @@ class OnnxRecurrence:
                 binding.bind_ortvalue_input(name, value)
             for name, value in outputs.items():
                 binding.bind_ortvalue_output(name, value)
-            self._bindings[source, free, latest] = binding
+            options = None
+            if self._placement.cuda_graph:
+                options = ort.RunOptions()
+                options.add_run_config_entry("gpu_graph_id", str(next(_graph_numbers)))
+            self._bindings[source, free, latest] = binding, options
         return self._bindings[source, free, latest]
 
     def _on_device(self, array: np.ndarray[Any, Any]) -> ort.OrtValue:
         # Copy: an OrtValue that is made from an array on the CPU shares the array's memory.
-        value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, self._device, 0)
+        device, number = self._placement.device, self._placement.number
+        value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, device, number)
         if array.size:
             value.update_inplace(np.ascontiguousarray(array))
         return value
+
+
+class CapturingOnnxRecurrence(OnnxRecurrence):
+    """On a GPU, where the cell may run as a CUDA graph."""
+
+    @property
+    def capture(self) -> Capture:
+        """As requested: ONNX Runtime raises an error if it cannot capture."""
+        on = self._placement.cuda_graph
+        return Capture(captured=on, why="" if on else "CUDA graphs of ONNX Runtime are off (--cuda-graph)")
+
+
+_graph_numbers = count(1)  # never used again: the graph of another run has other addresses
 
 
 class _StepInputs:
@@ -153,14 +196,15 @@ class _StepInputs:
     needs a copy.
     """
 
-    def __init__(self, device: str, width: int) -> None:
+    def __init__(self, placement: Placement, width: int) -> None:
         self._code = np.zeros(width, np.float32)
         self._numbers = {name: np.zeros((), np.float32) for name in STEP}
         self._arrays = {"step_code": self._code} | self._numbers
         self.values = {
-            name: ort.OrtValue.ortvalue_from_numpy(array, device, 0) for name, array in self._arrays.items()
+            name: ort.OrtValue.ortvalue_from_numpy(array, placement.device, placement.number)
+            for name, array in self._arrays.items()
         }
-        self._shared = device == "cpu"
+        self._shared = placement.device == "cpu"
 
     def write(self, code: Floats, move: Move) -> None:
         self._code[:] = code

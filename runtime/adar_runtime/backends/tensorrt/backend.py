@@ -6,72 +6,40 @@ fit. Engines are rebuilt only on request.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from threading import Lock
-from typing import Any
 from weakref import finalize
 
-from adar_runtime.backends import TENSORRT, Settings
-from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.backends import TENSORRT, Settings, tensor_limits
+from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph
 from adar_runtime.backends.tensorrt.context import Shape
-from adar_runtime.backends.tensorrt.cuda import Cuda, bindings_problem, device_problem
-from adar_runtime.backends.tensorrt.engines.build import BuildOptions, build_engines
+from adar_runtime.backends.tensorrt.cuda import Cuda
+from adar_runtime.backends.tensorrt.device import bindings_problem, device_problem
+from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.clock import CLOCK, clock_model
+from adar_runtime.backends.tensorrt.engines.model_shapes import ENCODER, model_shapes
+from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.packages import (
     MODULES,
     TensorRtPackage,
     installed_packages,
     load_package,
 )
-from adar_runtime.backends.tensorrt.engines.profiles import PROFILES, Profile
-from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine, sha256, sidecars
+from adar_runtime.backends.tensorrt.engines.profiles import Profile
+from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, outdated, sha256, sidecars
 from adar_runtime.backends.tensorrt.engines.trusted_engines import built_here
+from adar_runtime.backends.tensorrt.loaded_engines import LoadedEngines, LoadOptions, UnfitEngineError
 from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
 from adar_runtime.backends.tensorrt.session import Session
 from adar_runtime.bundle.manifest import Manifest, Port
+from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.signature import STATE, Ports
 from adar_runtime.errors import BackendError, EngineError, MissingExtraError, ProfileError
-from adar_runtime.interrupts import deferred_signals
-
-
-@dataclass(frozen=True)
-class _Engines:
-    """One engine of each model, for one kind of GPU."""
-
-    package: TensorRtPackage
-    sidecars: Mapping[str, Sidecar]
-    runtime: Any  # has to live as long as the loaded engines
-    loaded: Mapping[str, Any]
-    idle: list[Session]  # of finished runs: the next run need not allocate and capture
-
-    def session(self, hidden: int) -> Session:
-        """An unused session. `pop` is atomic, so threads may ask at the same time."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return Session(self.package, self.loaded, hidden)
-
-    def give_back(self, session: Session) -> None:
-        """Return a session for the next run. The caller keeps these engines alive until then."""
-        self.idle.append(session)
-
-    def profile(self, name: str, shapes: Mapping[str, Shape]) -> int:
-        """The first profile that accepts these shapes."""
-        sidecar = self.sidecars[name]
-        for index, profile in enumerate(sidecar.shapes):
-            if all(free.take(shapes[one]) for one, free in profile.items()):
-                return index
-        if not sidecar.shapes:
-            return 0
-        outside = next(one for one, free in sidecar.shapes[-1].items() if not free.take(shapes[one]))
-        raise ProfileError(
-            f"its {outside} {list(shapes[outside])} is outside every profile of {sidecar.file}"
-        )
+from adar_runtime.graph.neighbour_tables import FIXED, LONGEST
 
 
 class TensorRtBackend:
-    """A bundle's engines on the first device."""
+    """A bundle's engines on one device."""
 
     name = TENSORRT
 
@@ -91,7 +59,8 @@ class TensorRtBackend:
                 "tensorrt runs the engines in a bundle's folder: load the bundle from a folder"
             )
         self._onnx_models, self._manifest, self._bundle = onnx_models, manifest, settings.bundle
-        self._rebuild, self._trusted = settings.rebuild, settings.trusted
+        self._rebuild, self._trusted, self._device = settings.rebuild, settings.trusted, settings.device
+        self._by_row = encodes_by_row(onnx_models[ENCODER])
         self._building = Lock()
         self._engines = self._find()  # replaced as a whole: a run keeps the engines that it started with
 
@@ -105,16 +74,15 @@ class TensorRtBackend:
             return self._start(prepared, engines)
         except ProfileError as error:
             if not self._rebuild:
-                option = _as_option(Profile.around(prepared.graph))
                 raise ProfileError(
                     f"the graph does not fit the TensorRT engines, {error}: adar-deploy build {self._bundle} "
-                    f"--profile {option}, or --rebuild, or --backend auto"
+                    "--for GRAPH, or --rebuild, or --backend auto"
                 ) from error
         with self._building:
             if self._engines is not engines:  # another thread has built engines in the meantime
                 with suppress(ProfileError):
                     return self._start(prepared, self._engines)
-            self._build((*self._profiles(), Profile.around(prepared.graph)))
+            self._build((*(self._profiles() or ()), Profile.around(prepared.graph)))
             self._engines = self._load()
             try:
                 return self._start(prepared, self._engines)
@@ -124,24 +92,27 @@ class TensorRtBackend:
                     "use --backend auto, and please report it"
                 ) from error
 
-    def _start(self, prepared: PreparedGraph, engines: _Engines) -> TensorRtRecurrence:
+    def _start(self, prepared: PreparedGraph, engines: LoadedEngines) -> TensorRtRecurrence:
         d, p = self._manifest.hidden, self._manifest.proxies
-        n, c, structure = prepared.graph.nodes, prepared.targets, prepared.structure
+        n, c, structure = prepared.graph.nodes, prepared.targets, _structure(prepared)
         states = dict(zip(STATE, ((n, d), (c, d), (p, d), (p, d)), strict=True))
-        shapes = _input_shapes(prepared, states)
+        shapes = _input_shapes(prepared, states, structure)
+        tensor_limits.check(prepared, self._manifest, shapes, pairs=prepared.outputs)
         chosen = {name: engines.profile(name, shapes) for name in self._manifest.onnx_models}
 
-        session = engines.session(d)
-        session.fit(chosen["cell"], states, structure)
-        session.head.fit(chosen["head"], shapes, prepared.pairs, (prepared.outputs, c))
-        session.side = 0
-        least = engines.sidecars["encoder"].shapes[chosen["encoder"]]["features"].least[0]
-        session.encoder.run(chosen["encoder"], prepared, least, session.sides[0])
+        def prepare(session: Session) -> None:
+            if session.fit(chosen["cell"], states, structure):
+                engines.cache.save()  # kernels that the first run compiled
+            session.head.fit(chosen["head"], shapes, prepared.pairs, (prepared.outputs, c))
+            session.side = 0
+            session.encoder.run(chosen["encoder"], prepared, session.sides[0])
+
+        session = engines.sessions.run(shapes, prepare)
         recurrence = TensorRtRecurrence(self.name, session)
-        finalize(recurrence, engines.give_back, session).atexit = False
+        finalize(recurrence, engines.sessions.give_back, shapes, session).atexit = False
         return recurrence
 
-    def _find(self) -> _Engines:
+    def _find(self) -> LoadedEngines:
         try:
             return self._load()
         except BackendError:
@@ -150,86 +121,86 @@ class TensorRtBackend:
         self._build(self._profiles())
         return self._load()
 
-    def _profiles(self) -> tuple[Profile, ...]:
-        """The profiles of the existing engines; the default profiles where there are no engines."""
+    def _profiles(self) -> tuple[Profile, ...] | None:
+        """The profiles of the existing engines; None, the default profiles, where there are no engines."""
         for sidecar in sidecars(self._bundle):
             if sidecar.onnx_model == "cell":
                 return sidecar.profiles
-        return tuple(PROFILES.values())
+        return None
 
-    def _build(self, profiles: tuple[Profile, ...]) -> None:
+    def _build(self, profiles: tuple[Profile, ...] | None) -> None:
         build_engines(self._bundle, self._manifest, self._onnx_models, BuildOptions(profiles=profiles))
 
-    def _load(self) -> _Engines:
+    def _load(self) -> LoadedEngines:
         """Load the engines that fit."""
         found = list(sidecars(self._bundle))
+        if not found and outdated(self._bundle):
+            raise BackendError(
+                f"the TensorRT engines of {self._bundle} were built by an older version of adar-deploy, for "
+                f"other neighbour tables: build again with adar-deploy build {self._bundle}, or --rebuild"
+            )
         if not found:
             raise BackendError(f"{self._bundle} has no TensorRT engines: adar-deploy build {self._bundle}")
         hashes = {name: file.sha256 for name, file in self._manifest.onnx_models.items()}
         hashes[CLOCK] = sha256(clock_model(self._manifest.hidden))
-        capability = Cuda().compute_capability()
+        cuda = Cuda(self._device)
         problems = []
         for target in dict.fromkeys(one.target for one in found):
             of_target = {one.onnx_model: one for one in found if one.target == target}
             package = _package(of_target)
-            problem = self._incompatibility(of_target, hashes, package, capability)
-            if problem is None:
-                runtime = package.trt.Runtime(package.log)
-                loaded = {name: self._deserialize(package, runtime, of_target[name]) for name in hashes}
-                return _Engines(package, of_target, runtime, loaded, [])
-            problems.append(problem)
+            try:
+                self._check(of_target, hashes, package)
+                return LoadedEngines.load(
+                    package, {name: of_target[name] for name in hashes}, self._bundle, cuda, self._options()
+                )
+            except UnfitEngineError as error:
+                problems.append(str(error))
         raise BackendError(
             f"no TensorRT engine of {self._bundle} fits, {problems[0]}: "
             f"adar-deploy build {self._bundle}, or --rebuild, or --backend auto"
         )
 
-    def _incompatibility(
-        self,
-        found: Mapping[str, Sidecar],
-        hashes: Mapping[str, str],
-        package: TensorRtPackage,
-        capability: int,
-    ) -> str | None:
-        """The first reason why these engines cannot be used here."""
+    def _options(self) -> LoadOptions:
+        return LoadOptions(self._manifest.hidden, trusted=self._trusted)
+
+    def _check(
+        self, found: Mapping[str, Sidecar], hashes: Mapping[str, str], package: TensorRtPackage
+    ) -> None:
+        """Raise an UnfitEngineError with the first reason why these engines cannot be used here."""
         for name, digest in hashes.items():
             if name not in found:
-                return f"there is no engine of the {name}"
-            why = found[name].incompatibility(digest, package.name, package.version, capability)
+                raise UnfitEngineError(f"there is no engine of the {name}")
+            why = found[name].incompatibility(digest, package.name, package.version)
             if why is None and not self._describes(found[name]):
                 why = "its profiles are for other inputs"
             if why is None and not self._trusted and not built_here([found[name].engine_sha256]):
                 why = "it was not built here and is a program: type --backend tensorrt to trust it"
             if why is not None:
-                return f"{found[name].file}, since {why}"
-        return None
+                raise UnfitEngineError(f"{found[name].file}, since {why}")
 
     def _describes(self, sidecar: Sidecar) -> bool:
-        """Whether its profiles cover exactly the inputs of its model that have a dynamic dimension."""
-        file = self._manifest.onnx_models.get(sidecar.onnx_model)
-        ports = () if file is None else file.inputs
-        free = {one.name: len(one.shape) for one in ports if any(isinstance(side, str) for side in one.shape)}
-        profiled = [{name: len(one.least) for name, one in profile.items()} for profile in sidecar.shapes]
-        return all(profile == free for profile in profiled) and bool(profiled) == bool(free)
-
-    def _deserialize(self, package: TensorRtPackage, runtime: Any, sidecar: Sidecar) -> Any:
-        package.log.messages.clear()
-        content = read_engine(self._bundle, sidecar)
-        with deferred_signals():  # TensorRT calls the Python logger inside
-            engine = runtime.deserialize_cuda_engine(content)
-        if engine is None:
-            raise BackendError(
-                f"TensorRT cannot load {sidecar.file}: {package.log.messages.reason}; "
-                f"adar-deploy build {self._bundle}"
-            )
-        return engine
+        """Whether its shapes are those that this version gives its profiles, for the inputs of its model."""
+        shapes = model_shapes(self._manifest, sidecar.onnx_model, sidecar.profiles, by_row=self._by_row)
+        return shapes == sidecar.shapes
 
 
-def _input_shapes(prepared: PreparedGraph, states: Mapping[str, Shape]) -> dict[str, Shape]:
+def _structure(prepared: PreparedGraph) -> Arrays:
+    """The neighbour tables, with the widths of every engine."""
+    longest = int(prepared.neighbours.counts.max(initial=0))
+    if longest > LONGEST:
+        raise ProfileError(f"one of its nodes has {longest:,} neighbours, and engines take up to {LONGEST:,}")
+    return prepared.structure_with(FIXED)
+
+
+def _input_shapes(
+    prepared: PreparedGraph, states: Mapping[str, Shape], structure: Arrays
+) -> dict[str, Shape]:
     """The shapes of the inputs of all engines, by name."""
     shapes: dict[str, Shape] = dict(states)
-    shapes |= {name: array.shape for name, array in prepared.structure.items()}
+    shapes |= {name: array.shape for name, array in structure.items()}
     shapes |= {f"previous_{name}_velocity": shape for name, shape in states.items()}
-    shapes["features"] = (prepared.graph.nodes, prepared.graph.width)
+    rows = max(stop - start for start, stop in prepared.feature_blocks())
+    shapes["features"] = (rows, prepared.graph.width)
     if prepared.target_features is not None:
         shapes["target_features"] = prepared.target_features.shape
     if prepared.pairs is not None:
@@ -246,14 +217,9 @@ def _package(found: Mapping[str, Sidecar]) -> TensorRtPackage:
         raise BackendError(f"tensorrt does not work here: {error}") from error
 
 
-def _as_option(profile: Profile) -> str:
-    sizes = profile.to_dict()
-    return ",".join(f"{name}={':'.join(map(str, numbers))}" for name, numbers in sizes.items())
-
-
-def _ports(engines: _Engines, name: str, manifest: Manifest) -> Ports:
+def _ports(engines: LoadedEngines, name: str, manifest: Manifest) -> Ports:
     """The inputs and outputs of an engine; a dynamic dimension has its name from the manifest."""
-    trt, engine, file = engines.package.trt, engines.loaded[name], manifest.onnx_models[name]
+    trt, engine, file = engines.package.trt, engines.engines[name], manifest.onnx_models[name]
     types = {trt.DataType.FLOAT: "float32", trt.DataType.INT32: "int32", trt.DataType.INT64: "int64"}
     declared = {port.name: port.shape for port in (*file.inputs, *file.outputs)}
     found: dict[bool, list[Port]] = {True: [], False: []}

@@ -5,6 +5,7 @@ from typing import Any
 
 from adar_runtime.backends.tensorrt.cuda import Cuda, Memory
 from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
+from adar_runtime.backends.tensorrt.runtime_cache import RuntimeCache
 from adar_runtime.errors import BackendError
 
 Shape = tuple[int, ...]
@@ -13,10 +14,22 @@ Shape = tuple[int, ...]
 class Context:
     """One execution context: takes shapes and addresses, then runs."""
 
-    def __init__(self, package: TensorRtPackage, cuda: Cuda, name: str, engine: Any) -> None:
+    def __init__(
+        self,
+        package: TensorRtPackage,
+        cuda: Cuda,
+        name: str,
+        engine: Any,
+        cache: RuntimeCache,
+        *,
+        eager: bool,
+    ) -> None:
         self.name = name
         self._package, self._cuda = package, cuda
-        self._context = package.create_context(engine)
+        cuda.activate()
+        self._context = package.create_context(
+            engine, lambda config: cache.attach(package, config), eager=eager
+        )
         if self._context is None:
             raise BackendError(
                 f"TensorRT cannot create a context for the {name}: {package.log.messages.reason}"
@@ -32,11 +45,19 @@ class Context:
 
     def fit(self, profile: int, shapes: Mapping[str, Shape]) -> int:
         """Set the profile and the input shapes; return the bytes of scratch memory that they need."""
+        self._cuda.activate()
         self._check(self._context.set_optimization_profile_async(profile, self._cuda.stream), "its profile")
         self._cuda.wait()  # the change of profile queues work that has to finish first
         for name in self._dynamic:
             self._check(self._context.set_input_shape(name, shapes[name]), f"the shape of {name}")
-        return int(self._context.update_device_memory_size_for_shapes())
+        messages = self._package.log.messages
+        messages.errors.clear()
+        needed = int(self._context.update_device_memory_size_for_shapes())
+        if not needed and messages.errors:  # a failure and "needs nothing" both return 0
+            raise BackendError(
+                f"the engine of the {self.name} cannot tell how much memory it needs: {messages.reason}"
+            )
+        return needed
 
     def bind(self, addresses: Mapping[str, int], scratch: Memory | None = None) -> None:
         """Set the address of every input and output, and the scratch memory."""
@@ -51,6 +72,7 @@ class Context:
 
     def run(self) -> None:
         """Queue one run on the stream."""
+        self._cuda.activate()
         self._check(self._context.execute_async_v3(self._cuda.stream), "to run")
 
     def capturable(self) -> bool:

@@ -1,14 +1,14 @@
-"""CUDA: whether a device is available, and the few calls that a loop on the device needs.
+"""The few calls of CUDA that a loop on the device needs.
 
 All work is queued on one stream. The stream runs it in order, so the host does not have to wait in between.
 """
 
-import ctypes
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from math import prod
 from typing import Any
 from weakref import finalize
@@ -21,26 +21,6 @@ ALIGNMENT = 256  # bytes; TensorRT requires aligned addresses
 Array = np.ndarray[Any, Any]
 
 
-@lru_cache
-def device_problem() -> str | None:
-    """Why no CUDA device can be used; None if one can. Loads only the driver."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "there is no CUDA driver, so no CUDA device can be used"
-    count = ctypes.c_int()
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
-        return "the CUDA driver finds no device"
-    return None
-
-
-def bindings_problem() -> str | None:
-    """Why `cuda.bindings` (package cuda-python) cannot be used; None if it is installed."""
-    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-        return "cuda-python is not installed: pip install 'adar-deploy[tensorrt]' or 'adar-deploy[rtx]'"
-    return None
-
-
 def runtime_api() -> Any:
     """The module of CUDA runtime calls. Each call returns an error code and its results."""
     try:
@@ -49,23 +29,70 @@ def runtime_api() -> Any:
         raise BackendError(f"cuda-python is installed but cannot be loaded: {reason(error)}") from error
 
 
-class Cuda:
-    """The first CUDA device, with one stream."""
+def used_gpu_memory(device: int) -> int | None:
+    """Bytes in use on a device, by all processes; None if they cannot be read."""
+    try:
+        return Cuda(device).used_memory()
+    except BackendError:
+        return None
 
-    def __init__(self) -> None:
+
+class OutOfMemoryError(BackendError):
+    """The device has too little free memory."""
+
+
+class _ThreadState(threading.local):
+    """What CUDA keeps for each thread."""
+
+    device: int | None = None  # the current device
+    delayed: list[tuple[Any, Any]] | None = None  # resources to free after a capture; None without a capture
+
+
+_thread = _ThreadState()
+
+
+class Cuda:
+    """One CUDA device, with one stream."""
+
+    def __init__(self, device: int = 0) -> None:
         self._api = runtime_api()
-        if not self._call("cudaGetDeviceCount"):
+        self._process = os.getpid()
+        self.device = device
+        count = self._call("cudaGetDeviceCount", on_device=False)
+        if not count:
             raise BackendError("the CUDA runtime finds no device")
+        if not 0 <= device < count:
+            raise BackendError(f"there is no CUDA device {device}: choose 0 to {count - 1}")
         stream = self._call("cudaStreamCreateWithFlags", self._api.cudaStreamNonBlocking)
         self.stream = int(stream)
         _free_with(self, self._api.cudaStreamDestroy, stream)
 
+    def activate(self) -> None:
+        """Make this device the current one of the calling thread, also for calls of TensorRT."""
+        if os.getpid() != self._process:
+            raise BackendError(
+                "this process was forked after CUDA was initialised: open the bundle in the child process, "
+                "or start processes with the method 'spawn'"
+            )
+        if _thread.device != self.device:
+            self._call("cudaSetDevice", self.device, on_device=False)
+            _thread.device = self.device
+
+    @cached_property
+    def total_memory(self) -> int:
+        """Bytes of the device's memory."""
+        return int(self._call_all("cudaMemGetInfo")[1])
+
+    def used_memory(self) -> int:
+        """Bytes of the device's memory that are in use, by all processes."""
+        free, total = self._call_all("cudaMemGetInfo")
+        return int(total - free)
+
     def compute_capability(self) -> int:
         """The compute capability of the device as one number: 89 is 8.9."""
-        device = self._call("cudaGetDevice")
         attributes = self._api.cudaDeviceAttr
         major, minor = (
-            self._call("cudaDeviceGetAttribute", attribute, device)
+            self._call("cudaDeviceGetAttribute", attribute, self.device)
             for attribute in (
                 attributes.cudaDevAttrComputeCapabilityMajor,
                 attributes.cudaDevAttrComputeCapabilityMinor,
@@ -125,34 +152,47 @@ class Cuda:
         The capture ends even if the block raises: a stream that keeps capturing rejects all later work.
         """
         mode = self._api.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        self._call("cudaStreamBeginCapture", self.stream, mode)
-        captured = Captured(self)
         try:
-            yield captured
-        except BaseException:
-            _, graph = self._api.cudaStreamEndCapture(self.stream)  # fails too if queued work failed
-            if graph:
+            with _delayed_frees():
+                self._call("cudaStreamBeginCapture", self.stream, mode)
+                captured = Captured(self)
+                try:
+                    yield captured
+                except BaseException:
+                    _, graph = self._api.cudaStreamEndCapture(self.stream)  # fails too if queued work failed
+                    if graph:
+                        self._api.cudaGraphDestroy(graph)
+                    raise
+                graph = self._call("cudaStreamEndCapture", self.stream)
+            try:
+                captured.executable = self._call("cudaGraphInstantiate", graph, 0)
+                _free_with(captured, self._api.cudaGraphExecDestroy, captured.executable)
+            finally:
                 self._api.cudaGraphDestroy(graph)
+        except BackendError:
+            self._api.cudaGetLastError()  # otherwise a later check of the last error finds this failure
             raise
-        graph = self._call("cudaStreamEndCapture", self.stream)
-        try:
-            captured.executable = self._call("cudaGraphInstantiate", graph, 0)
-            _free_with(captured, self._api.cudaGraphExecDestroy, captured.executable)
-        finally:
-            self._api.cudaGraphDestroy(graph)
 
     def launch(self, captured: "Captured") -> None:
         """Queue a replay of captured work."""
         self._call("cudaGraphLaunch", captured.executable, self.stream)
 
-    def _call(self, name: str, *arguments: Any) -> Any:
-        """Call the CUDA runtime; return the result or raise BackendError."""
+    def _call(self, name: str, *arguments: Any, on_device: bool = True) -> Any:
+        """Call the CUDA runtime; return the first result or raise BackendError."""
+        values = self._call_all(name, *arguments, on_device=on_device)
+        return values[0] if values else None
+
+    def _call_all(self, name: str, *arguments: Any, on_device: bool = True) -> list[Any]:
+        if on_device:
+            self.activate()
         error, *values = getattr(self._api, name)(*arguments)
         if int(error):
             _, text = self._api.cudaGetErrorString(error)
             message = text.decode() if isinstance(text, bytes) else text
-            raise BackendError(f"CUDA failed in {name}: {message}")
-        return values[0] if values else None
+            out_of_memory = error == self._api.cudaError_t.cudaErrorMemoryAllocation
+            kind = OutOfMemoryError if out_of_memory else BackendError
+            raise kind(f"CUDA failed in {name}: {message}")
+        return values
 
 
 class Captured:
@@ -174,7 +214,29 @@ class Memory:
 
 def _free_with(owner: object, free: Any, resource: Any) -> None:
     """Free a resource with its owner. At exit the operating system frees everything."""
-    finalize(owner, free, resource).atexit = False
+    finalize(owner, _free, free, resource, os.getpid()).atexit = False
+
+
+def _free(free: Any, resource: Any, process: int) -> None:
+    """Free a resource. Not in a forked process, and not during a capture in this thread: it would fail."""
+    if os.getpid() != process:
+        return
+    if _thread.delayed is not None:
+        _thread.delayed.append((free, resource))
+    else:
+        free(resource)
+
+
+@contextmanager
+def _delayed_frees() -> Iterator[None]:
+    """Free what the garbage collector finds in this thread after the block."""
+    _thread.delayed = []
+    try:
+        yield
+    finally:
+        delayed, _thread.delayed = _thread.delayed, None
+        for free, resource in delayed:
+            free(resource)
 
 
 class Arena:

@@ -16,10 +16,10 @@ class Encoder:
         self._cuda = cuda
         self._context = context
 
-    def run(self, profile: int, prepared: PreparedGraph, least: int, to: Arena) -> None:
-        """Write the first state, with a velocity of zero. `least` is the fewest rows the engine takes."""
+    def run(self, profile: int, prepared: PreparedGraph, to: Arena) -> None:
+        """Write the first state, with a velocity of zero."""
         self._cuda.clear(to.memory)
-        graph, targets, blocks = prepared.graph, prepared.target_features, prepared.feature_blocks(least)
+        graph, targets, blocks = prepared.graph, prepared.target_features, prepared.feature_blocks()
         shapes: dict[str, Shape] = {"features": (max(stop - start for start, stop in blocks), graph.width)}
         if targets is not None:
             shapes["target_features"] = targets.shape
@@ -55,6 +55,11 @@ class Head:
             self._cuda.upload(self._pairs.address, pairs)
         self._out = Arena(self._cuda, {"scores": output, "alignment": ()})
         self._scratch = self._cuda.allocate(self._context.fit(profile, shapes))
+
+    @property
+    def bytes(self) -> int:
+        """Device memory of the pairs, the scores and the scratch memory."""
+        return self._out.memory.size + self._scratch.size + (self._pairs.size if self._pairs else 0)
 
     def run(self, state: Arena) -> float:
         """Compute the scores of a state, and return its alignment."""

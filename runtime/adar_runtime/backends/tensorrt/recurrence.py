@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adar_runtime.backends import Capture
 from adar_runtime.backends.tensorrt.engines.clock import ROWS
 from adar_runtime.backends.tensorrt.session import BLOCK, SLOTS, Session
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
@@ -62,6 +63,24 @@ class TensorRtRecurrence:
     @property
     def motion(self) -> Motion:
         return Motion(self._scalars["speed"], self._scalars["turn"])
+
+    @property
+    def capture(self) -> Capture:
+        return self._session.capture
+
+    @property
+    def device(self) -> int:
+        """Number of the CUDA device."""
+        return self._session.cuda.device
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory of this graph's buffers and scratch memory."""
+        return self._session.bytes
+
+    def use_captured_steps(self, on: bool) -> None:
+        """Replay captured steps, or queue every step: for comparisons."""
+        self._session.replays = on
 
     def plan_ahead(self, moves: Iterator[tuple[Floats, Move]]) -> None:
         self._rewind()

@@ -10,17 +10,16 @@ The scalar outputs of each step go to one row of a log. One copy brings the log 
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from adar_runtime.backends import Capture
 from adar_runtime.backends.prepared_graph import Arrays
 from adar_runtime.backends.tensorrt.context import Context, Shape
 from adar_runtime.backends.tensorrt.cuda import Arena, Array, Captured, Cuda
 from adar_runtime.backends.tensorrt.encoder_head import Encoder, Head
 from adar_runtime.backends.tensorrt.engines.clock import CLOCK, CODE, NEXT_TICK, ROWS, TABLE, TICK, row_width
-from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats
@@ -32,20 +31,20 @@ SLOTS = 3  # saved states: the start of the current block, the start of a kept b
 class Session:
     """Contexts and buffers for one graph at a time. A later graph of the same shapes reuses all of them."""
 
-    def __init__(self, package: TensorRtPackage, engines: Mapping[str, Any], hidden: int) -> None:
-        self.cuda = Cuda()
+    def __init__(self, cuda: Cuda, make_context: Callable[[Cuda, str], Context], hidden: int) -> None:
+        self.cuda = cuda
         self.side = 0  # the side that holds the current state
+        self.replays = True  # use captured steps
         self._width = row_width(hidden)
-        self._clock, self._cell = (
-            [Context(package, self.cuda, name, engines[name]) for _ in range(2)] for name in (CLOCK, "cell")
-        )
-        self.encoder = Encoder(self.cuda, Context(package, self.cuda, "encoder", engines["encoder"]))
-        self.head = Head(self.cuda, Context(package, self.cuda, "head", engines["head"]))
+        self._clock, self._cell = ([make_context(cuda, name) for _ in range(2)] for name in (CLOCK, "cell"))
+        self.encoder = Encoder(cuda, make_context(cuda, "encoder"))
+        self.head = Head(cuda, make_context(cuda, "head"))
         self._shapes: dict[str, Shape] | None = None
         self._captured: Captured | None = None
+        self.capture = Capture(captured=False, why="nothing was captured yet")
 
-    def fit(self, profile: int, states: Mapping[str, Shape], structure: Arrays) -> None:
-        """Prepare for a graph with these state shapes and these neighbour tables."""
+    def fit(self, profile: int, states: Mapping[str, Shape], structure: Arrays) -> bool:
+        """Prepare for a graph with these state shapes and neighbour tables; return whether they are new."""
         shapes = dict(states) | {name: array.shape for name, array in structure.items()}
         new = shapes != self._shapes
         if new:
@@ -56,8 +55,15 @@ class Session:
         if new:
             self._connect(profile, states, structure)
             self._warm_up()
-            self._captured = self._capture()
+            self._capture()
             self._shapes = shapes
+        return new
+
+    @property
+    def bytes(self) -> int:
+        """Device memory of the buffers and the scratch memory."""
+        arenas = (*self.sides, *self._slots, self._structure)
+        return sum(arena.memory.size for arena in arenas) + self._scratch.size + self.head.bytes
 
     def _allocate(self, states: Mapping[str, Shape], structure: Arrays) -> None:
         cuda = self.cuda
@@ -105,16 +111,20 @@ class Session:
         self._queue(2, side=0)
         self.cuda.wait()
 
-    def _capture(self) -> Captured | None:
-        """Capture a block of steps. Returns None if TensorRT cannot be captured; steps are queued then."""
-        if not all(context.capturable() for context in (*self._clock, *self._cell)):
-            return None
+    def _capture(self) -> None:
+        """Capture a block of steps. If that is impossible, steps are queued; `capture` has the reason."""
+        for context in (*self._clock, *self._cell):
+            if not context.capturable():
+                why = f"TensorRT says that the engine of the {context.name} cannot be captured"
+                self.capture = Capture(captured=False, why=why)
+                return
         try:
             with self.cuda.capturing() as captured:
                 self._queue(BLOCK, side=0)
-        except BackendError:  # if more than the capture failed, the next run raises an error
-            return None
-        return captured
+        except BackendError as error:  # if more than the capture failed, the next run raises an error
+            self.capture = Capture(captured=False, why=str(error))
+            return
+        self._captured, self.capture = captured, Capture(captured=True)
 
     def _queue(self, steps: int, side: int) -> None:
         for step in range(steps):
@@ -132,7 +142,7 @@ class Session:
 
     def run(self, steps: int) -> list[dict[str, float]]:
         """Run at most one block of steps, without the host in between; return the scalars of each step."""
-        if steps == BLOCK and self.side == 0 and self._captured is not None:
+        if steps == BLOCK and self.side == 0 and self._captured is not None and self.replays:
             self.cuda.launch(self._captured)
         else:
             self._queue(steps, self.side)

@@ -9,6 +9,12 @@ from typing import Any
 Report = Callable[[str, float, str], None]
 """Receives the name of the ONNX model, the finished share of its build (0 to 1) and the current phase."""
 
+
+def ignore_progress(_onnx_model: str, _done: float, _phase: str) -> None:
+    """Report progress to nobody."""
+
+
+_ACTIVATION = re.compile(r"Total Activation Memory: (\d+) bytes")
 _PARSING = re.compile(r"Parsing node: (.*) \[(\w+)\]")
 _SOURCE = re.compile(r"^(\[[^\]]*::[^\]]*\]|\w+\.cpp:\d+:|ERROR:|[\w.]+:\d+ In function \w+:|\s)*")
 
@@ -20,16 +26,20 @@ class LogMessages:
     node: str = ""  # name of the node that the parser read last
     operator: str = ""  # and its operator
     errors: deque[str] = field(default_factory=lambda: deque(maxlen=10))
+    activation: list[int] = field(default_factory=list)  # bytes for each profile, as the builder reports them
 
     def clear(self) -> None:
         self.node = self.operator = ""
         self.errors.clear()
+        self.activation.clear()
 
     def record(self, message: str, *, is_error: bool) -> None:
-        """Store a message if it is an error or names the node being parsed."""
-        parsing = _PARSING.match(message)
+        """Store a message if it is an error, names the node being parsed, or has the activation memory."""
+        parsing, activation = _PARSING.match(message), _ACTIVATION.search(message)
         if parsing:
             self.node, self.operator = parsing.groups()
+        elif activation:
+            self.activation.append(int(activation[1]))
         elif is_error:
             self.errors.append(message)
 

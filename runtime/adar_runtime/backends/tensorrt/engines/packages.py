@@ -1,13 +1,13 @@
 """The two Python packages of TensorRT, `tensorrt` and `tensorrt-rtx`: one API, chosen and loaded here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from adar_runtime.backends.tensorrt.cuda import device_problem
+from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines.callbacks import make_logger
 from adar_runtime.errors import EngineError, MissingExtraError, UsageError
 
@@ -32,11 +32,12 @@ class TensorRtPackage:
         flag = getattr(self.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
         return builder.create_network(0 if flag is None else 1 << int(flag))
 
-    def create_context(self, engine: Any) -> Any:
+    def create_context(self, engine: Any, configure: Callable[[Any], None], *, eager: bool) -> Any:
         """Create an execution context whose scratch memory the caller allocates for the actual shapes.
 
         By default TensorRT allocates for the largest shapes of the profile. For neighbour tables that is
-        far more than any graph needs.
+        far more than any graph needs. For `rtx`, `configure` receives the runtime configuration, and `eager`
+        says whether the first run waits until kernels are compiled for its shapes.
         """
         user_managed = self.trt.ExecutionContextAllocationStrategy.USER_MANAGED
         if self.name == TENSORRT:
@@ -44,11 +45,12 @@ class TensorRtPackage:
         config = engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(user_managed)
         # EAGER compiles the kernels for the actual shapes in the first run, so that the captured CUDA graph
-        # contains them. The session captures CUDA graphs itself, so TensorRT-RTX must not.
-        config.dynamic_shapes_kernel_specialization_strategy = (
-            self.trt.DynamicShapesKernelSpecializationStrategy.EAGER
-        )
+        # contains them. LAZY compiles in the background. The session captures CUDA graphs itself, so
+        # TensorRT-RTX must not.
+        strategies = self.trt.DynamicShapesKernelSpecializationStrategy
+        config.dynamic_shapes_kernel_specialization_strategy = strategies.EAGER if eager else strategies.LAZY
         config.cuda_graph_strategy = self.trt.CudaGraphStrategy.DISABLED
+        configure(config)
         return engine.create_execution_context(config)
 
 

@@ -1,22 +1,34 @@
 """Optimization profiles: ranges of graph sizes -> ranges of the shapes of every input of an engine.
 
-TensorRT needs the minimum, typical and maximum shape of each input. The user gives the numbers of
-nodes, edges, targets and pairs. The sizes of the neighbour tables follow from these numbers.
+TensorRT needs the minimum, typical and maximum shape of each input. The user gives the numbers of nodes,
+edges, targets and pairs, or graphs. The neighbour tables have fixed widths. The most rows of a table follow
+from the numbers of nodes and edges, or from the tables of a given graph.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from adar_runtime.bundle.manifest import Port
-from adar_runtime.errors import UsageError, short
+from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import Graph
-from adar_runtime.graph.neighbour_tables import FULL_WIDTHS, SAMPLE, widest_join
+from adar_runtime.graph.neighbour_tables import (
+    FIXED,
+    LONGEST,
+    SAMPLE,
+    Tables,
+    fixed_widths,
+    most_rows,
+)
+from adar_runtime.graph.neighbours import Neighbours
 
 Shape = tuple[int, ...]
 LARGEST = 2**31 - 1  # node ids are 32-bit integers
-HEADROOM = 2  # a profile made for a graph allows graphs this many times larger
+HEADROOM = 0.25  # a profile made for a graph allows graphs that are larger by this share
+SPARE_ROWS = 16  # and a few more rows of each table, as another graph has other degrees
+TYPICAL_SHARE = 2  # at the typical sizes, a table has about this many times fewer rows than it may have
 
 
 class Range(NamedTuple):
@@ -47,12 +59,21 @@ class Shapes(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """The graph sizes that an engine accepts."""
+    """The graph sizes that an engine accepts.
 
-    n: Range  # nodes
-    m: Range  # edges
-    c: Range  # targets, for zero-shot bundles
-    k: Range  # node pairs, for link prediction
+    Attributes:
+        n: Nodes.
+        m: Edges.
+        c: Targets, for zero-shot bundles.
+        k: Node pairs, for link prediction.
+        rows: The rows of each neighbour table, by name, in a profile that was made for a graph.
+    """
+
+    n: Range
+    m: Range
+    c: Range
+    k: Range
+    rows: Mapping[str, Range] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Range]) -> "Profile":
@@ -73,7 +94,7 @@ class Profile:
         for part in text.split(","):
             name, _, numbers = part.partition("=")
             name = name.strip()
-            if name not in cls.__dataclass_fields__ or name in given:
+            if name not in SIZES or name in given:
                 raise UsageError(
                     f"unknown profile {short(text)!r}: choose {', '.join(PROFILES)}, or give sizes of "
                     "n, m, c, k (each at most once), as in n=1:10000:100000,m=1:80000:1000000"
@@ -83,18 +104,36 @@ class Profile:
 
     @classmethod
     def around(cls, graph: Graph) -> "Profile":
-        """A profile for this graph and for graphs up to twice as large."""
+        """A profile for this graph and for similar graphs that are a little larger."""
         pairs = 1 if graph.pairs is None else graph.pairs.shape[1]
         sizes = {"n": graph.nodes, "m": graph.edges, "c": graph.targets, "k": pairs}
-        return cls(
-            **{
-                name: Range(1, size, HEADROOM * max(1, size)).within(1, LARGEST)
-                for name, size in sizes.items()
-            }
-        )
+        found = {name: _with_headroom(size) for name, size in sizes.items()}
+        bounds = most_rows(found["n"].most, found["m"].most)
+        neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+        longest = int(neighbours.counts.max(initial=0))
+        if longest > LONGEST:
+            raise GraphError(
+                f"a node has {longest:,} neighbours, and TensorRT engines take up to {LONGEST:,}"
+            )
+        tables = Tables.of(neighbours, FIXED).arrays()
+        rows = {
+            name: _with_headroom(len(tables[name]), SPARE_ROWS).within(1, most)
+            for name, most in bounds.items()
+        }
+        return cls(**found, rows=rows)
 
-    def to_dict(self) -> dict[str, list[int]]:
-        return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
+    def to_dict(self) -> dict[str, Any]:
+        sizes: dict[str, Any] = {name: list(getattr(self, name)) for name in SIZES}
+        return sizes | ({"rows": {name: list(rows) for name, rows in self.rows.items()}} if self.rows else {})
+
+    @property
+    def name(self) -> str:
+        """The command-line name, or the sizes as text."""
+        for name, profile in PROFILES.items():
+            if profile == self:
+                return name
+        sizes = ",".join(f"{name}={':'.join(map(str, getattr(self, name)))}" for name in SIZES)
+        return f"for a graph of {sizes}" if self.rows else sizes
 
     @property
     def in_words(self) -> str:
@@ -111,33 +150,34 @@ class Profile:
                 found[port.name] = Shapes(*(tuple(one[i] for one in ranges) for i in range(3)))
         return found
 
+    def at_most(self, nodes: int) -> "Profile":
+        """The same sizes, for a model that takes this many nodes at once."""
+        return replace(self, n=self.n.within(1, nodes)._replace(least=1))
+
     def _dimension(self, dimension: int | str) -> Range:
         if isinstance(dimension, int):
             return Range(dimension, dimension, dimension)
-        kind = dimension.rstrip("0123456789").rstrip("_")  # neighbour tables are numbered
-        if kind not in self._dimensions():
+        if dimension not in self._dimensions:
             raise UsageError(f"no profile gives a range for the dimension {short(dimension)!r} of an input")
-        return self._dimensions()[kind]
+        return self._dimensions[dimension]
 
+    @cached_property
     def _dimensions(self) -> dict[str, Range]:
-        """Ranges by dimension name. `neighbour_tables` gives full rows at least 8 entries."""
-        n, m, narrow, wide = self.n, self.m, FULL_WIDTHS[0], FULL_WIDTHS[-1]
-        degree = math.ceil(m.likely / n.likely)
-        longest = min(n.most, m.most)  # neighbour list of a hub
-        rows = min(m.most, n.most + m.most // narrow)
-        several = max(1, min(n.most, m.most // narrow))  # neighbour lists that span more than one row
-        joined = widest_join(longest)
-        return {
-            "n": n,
-            "m": m,
-            "c": self.c,
-            "k": self.k,
-            "s": Range(1, SAMPLE, SAMPLE).within(1, n.most),
-            "leaf_rows": Range(1, n.likely, rows).within(1, rows),
-            "leaf_width": Range(1, degree, wide).within(1, min(wide, longest)),
-            "join_rows": Range(1, n.likely // 64, several).within(1, several),
-            "join_width": Range(1, narrow, joined).within(1, joined),
-        }
+        """Ranges by dimension name."""
+        found = {name: getattr(self, name) for name in SIZES}
+        found["s"] = Range(1, SAMPLE, SAMPLE).within(1, self.n.most)
+        for table, most in most_rows(self.n.most, self.m.most).items():
+            kind, _, index = table.partition("_")
+            likely = max(1, most_rows(self.n.likely, self.m.likely)[table] // TYPICAL_SHARE)
+            found[f"{kind}_rows_{index}"] = self.rows.get(table, Range(1, likely, most).within(1, most))
+            width = fixed_widths()[table]
+            found[f"{kind}_width_{index}"] = Range(width, width, width)
+        return found
+
+
+def _with_headroom(size: int, spare: int = 0) -> Range:
+    most = math.ceil((1 + HEADROOM) * max(1, size)) + spare
+    return Range(1, size, most).within(1, LARGEST)
 
 
 def _range(name: str, text: str) -> Range:
@@ -154,6 +194,8 @@ def _range(name: str, text: str) -> Range:
         )
     return Range(*numbers)
 
+
+SIZES = ("n", "m", "c", "k")  # the fields of a profile that the user gives
 
 PROFILES = {
     name: Profile.of({"n": Range(1, likely, 10 * likely)})

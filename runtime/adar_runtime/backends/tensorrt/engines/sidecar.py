@@ -8,19 +8,21 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from adar_runtime.backends.tensorrt.engines import FOLDER
-from adar_runtime.backends.tensorrt.engines.packages import MODULES, RTX
+from adar_runtime.backends.tensorrt.engines.packages import MODULES
 from adar_runtime.backends.tensorrt.engines.profiles import Profile, Range, Shapes
 from adar_runtime.errors import BackendError, BundleError, reason, short
 from adar_runtime.files import changed_folder, read_bundle_file
 from adar_runtime.temporary_files import NAME
 
-SCHEMA = 1
-PORTABLE = 80  # an rtx engine built for no specific GPU runs on this compute capability and later
+SCHEMA = 2
+PORTABLE = 80  # an engine built for no specific GPU runs on this compute capability and later
 MAX_BYTES = 2**20  # largest sidecar that is read
 SUFFIX = ".engine"
 
@@ -35,10 +37,13 @@ class Sidecar:
     bytes: int
     package: str  # that built the engine: "tensorrt" or "rtx"
     version: str  # of the package
+    version_compatible: bool  # later minor versions of the package can load the engine
     compute_capabilities: tuple[int, ...]  # targets of the build; empty: 8.0 and later
     precision: str  # of the bundle
     profiles: tuple[Profile, ...]  # graph sizes
     shapes: tuple[dict[str, Shapes], ...]  # per profile: every input with a dynamic dimension
+    activation_bytes: tuple[int, ...]  # scratch memory for the largest shapes of each profile, if known
+    user_allocation: bool  # built so that a CUDA graph can capture the engine (TensorRT-RTX)
     optimization_level: int
     workspace: int | None  # limit in bytes, if there was one
     built_by: str  # version of adar-deploy
@@ -63,6 +68,10 @@ class Sidecar:
     def file(self) -> str:
         return f"{self.onnx_model}-{self.target}{SUFFIX}"
 
+    def activation_by_profile(self) -> list[tuple[Profile, int | None]]:
+        """Each profile, and the scratch memory for its largest shapes, if known."""
+        return list(zip_longest(self.profiles, self.activation_bytes[: len(self.profiles)]))
+
     def to_json(self) -> str:
         fields = {_JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
         return json.dumps({"schema": SCHEMA} | fields, indent=2) + "\n"
@@ -82,28 +91,32 @@ class Sidecar:
         if raw["workspace"] is not None:
             _whole(raw["workspace"])
         raw["compute_capabilities"] = tuple(map(_whole, raw["compute_capabilities"]))
-        raw["profiles"] = tuple(
-            Profile(**{name: Range(*_ascending(sizes)) for name, sizes in one.items()})
-            for one in raw["profiles"]
-        )
+        raw["activation_bytes"] = tuple(map(_whole, raw["activation_bytes"]))
+        raw["profiles"] = tuple(map(_profile, raw["profiles"]))
         raw["shapes"] = tuple(
             {str(name): _shapes(*shapes) for name, shapes in one.items()} for one in raw["shapes"]
         )
         found = cls(**raw)
         if not all(isinstance(getattr(found, name), str) for name in _TEXTS):
             raise ValueError("a text field does not hold text")
+        if not all(isinstance(getattr(found, name), bool) for name in _SWITCHES):
+            raise ValueError("a switch is neither true nor false")
         return found
 
-    def incompatibility(self, onnx_sha256: str, package: str, version: str, capability: int) -> str | None:
-        """Why the engine cannot be used with this ONNX model, package and GPU; None if it can."""
+    def incompatibility(self, onnx_sha256: str, package: str, version: str) -> str | None:
+        """Why the engine cannot be used with this ONNX model and package; None if it can."""
         if self.onnx_sha256 != onnx_sha256:
             return f"it was built from a different {self.onnx_model}.onnx"
         if self.package != package:
             return f"it was built with {self.builder}, but {_pip_name(package)} is installed"
-        if self.version != version:
+        if self.version != version and not (self.version_compatible and _is_later(version, self.version)):
             return f"it was built with {self.builder} {short(self.version)}, but {version} is installed"
+        return None
+
+    def other_gpu(self, capability: int) -> str | None:
+        """Why the engine cannot run on a GPU of this compute capability, if TensorRT itself does not tell."""
         if capability in self.compute_capabilities or (
-            not self.compute_capabilities and package == RTX and capability >= PORTABLE
+            not self.compute_capabilities and capability >= PORTABLE
         ):
             return None
         return f"it was built for {self.gpus}, but this GPU has {_dotted(capability)}"
@@ -114,6 +127,7 @@ _JSON_KEYS = {"onnx_model": "graph", "package": "flavour"}
 
 _TEXTS = ("onnx_model", "onnx_sha256", "engine_sha256", "package", "version", "precision", "built_by")
 _NUMBERS = ("bytes", "optimization_level")
+_SWITCHES = ("version_compatible", "user_allocation")
 
 
 def _whole(value: object) -> int:
@@ -128,6 +142,12 @@ def _ascending(values: Sequence[object]) -> list[int]:
     if sorted(found) != found:
         raise ValueError("a range is not in ascending order")
     return found
+
+
+def _profile(raw: Mapping[str, Any]) -> Profile:
+    rows = raw.get("rows", {})
+    sizes = {name: Range(*_ascending(numbers)) for name, numbers in raw.items() if name != "rows"}
+    return Profile(**sizes, rows={str(name): Range(*_ascending(numbers)) for name, numbers in rows.items()})
 
 
 def _shapes(least: Sequence[object], likely: Sequence[object], most: Sequence[object]) -> Shapes:
@@ -146,6 +166,15 @@ def _pip_name(package: str) -> str:
 
 def _dotted(capability: int) -> str:
     return f"{capability // 10}.{capability % 10}"
+
+
+def _is_later(installed: str, built: str) -> bool:
+    """Whether the installed version has the same major number and is not older."""
+    try:
+        here, there = ([int(part) for part in one.split(".")] for one in (installed, built))
+    except ValueError:
+        return False
+    return here[0] == there[0] and here >= there
 
 
 def sha256(content: bytes) -> str:
@@ -179,6 +208,18 @@ def sidecars(bundle: Path) -> Iterator[Sidecar]:
             yield found
 
 
+def outdated(bundle: Path) -> bool:
+    """Whether the bundle has engines of an older version of adar-deploy, with another format of sidecars."""
+    folder = bundle / FOLDER
+    for path in [] if folder.is_symlink() else sorted(folder.glob("*.json")):
+        with suppress(OSError, BundleError, ValueError, RecursionError):
+            raw = json.loads(read_bundle_file(path, MAX_BYTES).decode("utf-8"))
+            schema = raw.get("schema") if isinstance(raw, dict) else None
+            if isinstance(schema, int) and schema < SCHEMA:
+                return True
+    return False
+
+
 def read_engine(bundle: Path, sidecar: Sidecar) -> bytes:
     """Read an engine and check that its bytes are unchanged since the build."""
     path = bundle / FOLDER / sidecar.file
@@ -203,5 +244,10 @@ def summary(sidecar: Sidecar) -> dict[str, Any]:
         "version": sidecar.version,
         "compute_capabilities": list(sidecar.compute_capabilities),
         "precision": sidecar.precision,
-        "profiles": [profile.to_dict() for profile in sidecar.profiles],
+        "user_allocation": sidecar.user_allocation,
+        "activation_bytes": max(sidecar.activation_bytes, default=None),
+        "profiles": [
+            {"name": profile.name} | profile.to_dict() | {"activation_bytes": needed}
+            for profile, needed in sidecar.activation_by_profile()
+        ],
     }

@@ -1,0 +1,17 @@
+"""Whether a graph fits a bundle."""
+
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.errors import GraphError
+from adar_runtime.graph import EDGE, Graph
+from adar_runtime.graph.feature_encoding import check_same_encoding
+
+
+def check_fits(graph: Graph, manifest: Manifest) -> None:
+    """Raise an AdarError if the graph does not have the features, pairs or targets that the bundle takes."""
+    if manifest.level == EDGE and graph.pairs is None:
+        raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
+    if graph.width != manifest.features:
+        raise GraphError(f"the graph has {graph.width} features and the bundle takes {manifest.features}")
+    check_same_encoding(manifest.feature_encoding, graph.feature_encoding)
+    if manifest.targets is None and graph.target_features is None:
+        raise GraphError("the bundle was trained on described targets, and the graph has no target_x")

@@ -1,0 +1,174 @@
+"""`adar-deploy selftest`: on the CPU here, and on a simulated GPU."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from adar_export import selftest_bundle
+from adar_runtime.backends.tensorrt import backend as tensorrt
+from adar_runtime.backends.tensorrt.device import device_problem
+from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
+from adar_runtime.bundle.reading import read_bundle
+from adar_runtime.selftest import accuracy, packaged, run
+from adar_runtime.selftest.findings import Finding, Findings, Status
+from adar_runtime.selftest.run import SelftestOptions, run_selftest
+
+SMALL = ("--nodes", 60, "--runs", 3)
+FEWER = (1, 16, 17, 70)  # steps: the default ones take longer
+
+
+def test_the_bundles_in_the_package_are_those_of_the_maker() -> None:
+    """`make selftest-bundle` writes them again."""
+    assert packaged.contents() == dict(selftest_bundle.files())
+    assert packaged.FILE.stat().st_size < 100_000
+
+
+def test_they_are_known_models_at_every_level(tmp_path: Path) -> None:
+    found = packaged.unpack(tmp_path)
+    assert list(found) == ["edge fp32", "graph fp32", "node bf16", "node fp16", "node fp32"]
+    for path in found.values():
+        read_bundle(path)  # refuses unknown models
+
+
+def test_the_wheel_contains_them() -> None:
+    wheel = pytest.importorskip("hatchling.builders.wheel", reason="make install installs hatchling")
+    root = Path(__file__).parents[2]
+    names = {file.distribution_path for file in wheel.WheelBuilder(str(root)).recurse_included_files()}
+    assert "adar_runtime/selftest/bundles.tar.xz" in names
+
+
+def check_report(adar, tmp_path: Path, names: list[str], *words: object) -> None:
+    """Run on the CPU: these bundles pass, and what needs a GPU is skipped with its reason."""
+    code, out, error = adar("selftest", *SMALL, "--json", "found.json", *words)
+    assert (code, error) == (0, "")
+    found = json.loads((tmp_path / "found.json").read_text())
+    checks = {one["what"]: one for one in found["checks"]}
+    assert found["failed"] is False
+    assert found["environment"]["GPU"]
+    assert {one["status"] for one in found["checks"]} == {"PASS", "SKIP"}
+    for backend in ("onnxruntime-cuda", "tensorrt"):
+        skipped = checks[f"{backend}, {', '.join(names)}"]
+        assert skipped["status"] == "SKIP"
+        assert "CUDA" in skipped["detail"]
+    for name, graph, steps in product(names, ("small", "hub", "large"), accuracy.STEPS):
+        if name == "node bf16":
+            assert "no bfloat16 products" in checks[f"onnxruntime-cpu, {name}"]["detail"]
+        else:
+            one = checks[f"onnxruntime-cpu, {name}, {graph} graph, {steps} steps"]
+            assert one["figures"]["same_predictions"] == 1.0
+    assert checks["onnxruntime-cpu, node fp32, small graph, microseconds a step"]["figures"]["p90"] > 0
+    block = out[out.index("### adar-deploy selftest") :]
+    assert block.count("```") == 2
+    assert "SKIP  tensorrt" in block
+    assert block.rstrip().splitlines()[-2] == found["summary"]
+
+
+no_gpu = pytest.mark.skipif(device_problem() is None, reason="there is a GPU here")
+
+
+@no_gpu
+def test_without_a_gpu_the_cpu_is_checked_and_the_rest_is_skipped(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accuracy, "STEPS", FEWER)
+    check_report(adar, tmp_path, ["node fp32"], "--quick")
+
+
+@no_gpu
+@pytest.mark.torture
+def test_all_bundles_of_the_package_pass_on_the_cpu(adar, tmp_path: Path) -> None:
+    check_report(adar, tmp_path, ["edge fp32", "graph fp32", "node bf16", "node fp16", "node fp32"])
+
+
+def test_a_user_s_bundle_is_checked(adar, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "STEPS", (1,))
+    code, out, _ = adar("selftest", bundle_folder, *SMALL)
+    assert code == 0
+    assert "PASS  onnxruntime-cpu, node fp32, hub graph, 1 steps" in out
+    assert not (bundle_folder / "engines").exists()
+
+
+def test_a_failed_check_is_exit_code_1(adar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "compare_backend", lambda *arguments: _fail(arguments[-1]))
+    monkeypatch.setattr(run, "check_stability", lambda *_: None)
+    monkeypatch.setattr(run, "_time", lambda *_: None)
+    code, out, _ = adar("selftest", "--quick", *SMALL)
+    assert code == 1
+    assert "FAIL  numbers: they differ" in out
+
+
+def _fail(findings: Findings) -> None:
+    findings.check("numbers", passed=False, detail="they differ")
+
+
+# On a simulated GPU
+
+
+def on_simulated_gpu(monkeypatch: pytest.MonkeyPatch, options: SelftestOptions, *fail: str) -> list[Finding]:
+    pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
+    pytest.importorskip("cuda.bindings", reason="needs adar-deploy[rtx]")
+    from tests.runtime.simulated_gpu import simulate_gpu
+
+    device = simulate_gpu(monkeypatch, None)
+    device.fail.update(fail)
+    monkeypatch.setattr(run, "build_engines", tensorrt.build_engines)  # which registers the engines
+    seen: list[Finding] = []
+    found = run_selftest(options, seen.append)
+    assert found.found == seen
+    return [one for one in seen if one.what.startswith("tensorrt")]
+
+
+QUICK = SelftestOptions(nodes=60, runs=3, quick=True)
+TENSORRT = {
+    "build",
+    "load",
+    "small graph, 1 steps",
+    "hub graph, 17 steps",
+    "large graph, 70 steps",
+    "hub graph, stop rule",
+    "first and second run",
+    "shapes A, B, A",
+    "two threads",
+    "captured",
+    "captured and queued runs",
+    "device memory",
+    "3 runs",
+    "large graph, microseconds a step",
+}
+
+
+def test_everything_is_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "STEPS", FEWER)
+    found = on_simulated_gpu(monkeypatch, QUICK)
+    assert [str(one) for one in found if one.status is not Status.PASS] == []
+    assert {one.what.removeprefix("tensorrt, node fp32, ") for one in found} >= TENSORRT
+    peak = next(one for one in found if one.what.endswith("hub graph, stop rule"))
+    assert 0 < peak.figures["best_step"] < 70  # so the rule is tested, not only the end of the budget
+
+
+@pytest.mark.torture
+def test_every_level_and_precision_is_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = on_simulated_gpu(monkeypatch, SelftestOptions(nodes=60, runs=3))
+    assert [str(one) for one in found if one.status is not Status.PASS] == []
+    names = {" ".join(one.what.split(", ")[1:2]) for one in found}
+    assert names == {"node fp32", "edge fp32", "graph fp32", "node fp16", "node bf16"}
+
+
+def test_what_is_wrong_on_a_gpu_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that cannot be captured, and queued steps that give other numbers."""
+    scores = TensorRtRecurrence.scores
+
+    def other_scores(self, *, kept: bool):
+        return scores(self, kept=kept) + (0 if self._session.replays else 1e-3)
+
+    monkeypatch.setattr(TensorRtRecurrence, "scores", other_scores)
+    monkeypatch.setattr(run, "compare_backend", lambda *_: None)
+    monkeypatch.setattr(run, "_time", lambda *_: None)
+    found = on_simulated_gpu(monkeypatch, QUICK, "capture")
+    failed = {
+        one.what.removeprefix("tensorrt, node fp32, "): one.detail for one in found if one.status == "FAIL"
+    }
+    assert set(failed) == {"captured", "captured and queued runs"}
+    assert failed["captured"].startswith("no: TensorRT says")
