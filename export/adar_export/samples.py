@@ -49,6 +49,9 @@ def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: 
         target_features=None if config.targets else features(4),
         pairs=random.integers(0, nodes, (2, 30)) if config.level == EDGE else None,
         level=config.level,
+        edge_weight=random.uniform(0.1, 3.0, edges.shape[1]).astype(np.float32)
+        if config.edge_weights
+        else None,
     )
 
 
@@ -65,9 +68,10 @@ def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
     pairs, outputs = None, np.zeros(1, np.int64) if graph.level == GRAPH else nodes
     if graph.pairs is not None:
         pairs, outputs = _renumbered(graph.pairs, number)
+    edges, kept = _renumbered(graph.edge_index, number)
     return Graph(
         features=_features(graph, nodes),
-        edge_index=_renumbered(graph.edge_index, number)[0],
+        edge_index=edges,
         labels=None if graph.labels is None else graph.labels[outputs],
         **{name: mask[:, outputs] for name in MASKS if (mask := getattr(graph, name)) is not None},
         target_features=graph.target_features,
@@ -76,6 +80,7 @@ def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
         level=graph.level,
         ids=None if graph.ids is None else graph.ids[nodes],
         feature_encoding=graph.feature_encoding,
+        edge_weight=None if graph.edge_weight is None else graph.edge_weight[kept],
     )
 
 

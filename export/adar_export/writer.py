@@ -205,6 +205,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         version=options.version,
         created_at=metadata.creation_date((run.path / run_files.WEIGHTS).stat().st_mtime),
         feature_schema=metadata.feature_schema(graph),
+        edge_weights=config.edge_weights,
     )
     manifest = replace(manifest, description=options.description or describe_model(manifest))
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())

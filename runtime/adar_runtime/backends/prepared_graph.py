@@ -1,7 +1,7 @@
 """A graph as the models of a bundle take it. Prepared once per graph, whichever backend runs the models."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class PreparedGraph:
     """The inputs of a bundle's encoder, cell and head for one graph."""
 
     graph: Graph
+    neighbours: Neighbours  # with a weight for each if the bundle takes weights
     structure: Arrays  # the cell's inputs that describe the edges, by name; the same at every step
     pairs: Integers | None  # [2, k] where the bundle scores pairs of nodes
     target_features: Floats | None  # [c, f] where the graph describes the targets
@@ -66,9 +67,10 @@ def prepare(graph: Graph, manifest: Manifest, *, by_row: bool, with_structure: b
     """
     is_edge_level = manifest.level == EDGE and graph.pairs is not None
     pairs = np.ascontiguousarray(graph.pairs, np.int64) if is_edge_level else None
-    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+    neighbours = _neighbours(graph, weighted=manifest.edge_weights)
     return PreparedGraph(
         graph=graph,
+        neighbours=neighbours,
         structure=LAYOUTS[manifest.aggregation](neighbours) if with_structure else {},
         pairs=pairs,
         target_features=graph.target_features if manifest.targets is None else None,
@@ -92,12 +94,21 @@ def pairs_at_once(graph: Graph) -> int:
     return max(PAIRS, graph.nodes)
 
 
+def _neighbours(graph: Graph, *, weighted: bool) -> Neighbours:
+    """The neighbours, with a weight for each if the bundle takes weights: 1 if the graph has none."""
+    found = Neighbours.in_graph(graph, weighted=weighted)
+    if weighted and found.weights is None:
+        return replace(found, weights=np.ones(len(found.sources), np.float32))
+    return found
+
+
 def _as_tables(neighbours: Neighbours) -> Arrays:
     return Tables.of(neighbours).arrays() | {"share": neighbours.share}
 
 
 def _as_edges(neighbours: Neighbours) -> Arrays:
-    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+    edges: Arrays = {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+    return edges if neighbours.weights is None else edges | {"edge_weight": neighbours.weights}
 
 
 LAYOUTS: dict[str, Callable[[Neighbours], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}

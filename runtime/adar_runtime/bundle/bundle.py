@@ -14,7 +14,7 @@ from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
-from adar_runtime.errors import AdarError, GraphError, UsageError, short
+from adar_runtime.errors import AdarError, GraphError, UsageError, short, warn
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.in_memory import as_graph
@@ -317,3 +317,5 @@ class Bundle(Predictor):
         check_same_encoding(self.manifest.feature_encoding, graph.feature_encoding)
         if self.manifest.targets is None and graph.target_features is None:
             raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
+        if graph.edge_weight is not None and not self.manifest.edge_weights:
+            warn("the graph has edge weights, which this bundle does not use: it was trained without weights")

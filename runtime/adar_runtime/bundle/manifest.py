@@ -83,6 +83,7 @@ class Manifest:
     )  # order of convergence, and trials of the solvers
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    edge_weights: bool = False  # the cell takes the weights of the edges
     name: str | None = None  # this field and those below are None in bundles of older versions
     version: str | None = None  # of the model, chosen by its author
     created_at: str | None = None  # when the model was trained, in UTC
@@ -100,6 +101,8 @@ class Manifest:
         del fields["sealed"]
         if not self.smoothing:
             del fields["smoothing"]  # so that older versions read the bundle
+        if not self.edge_weights:  # absent in bundles of models without weights, as in older bundles
+            del fields["edge_weights"]
         fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
@@ -166,6 +169,7 @@ class Manifest:
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
+            edge_weights=_take(raw, "edge_weights", bool) if "edge_weights" in raw else False,
             sealed=sealed,
             statistics=None if raw.get("statistics") is None else _take(raw, "statistics", dict),
             **metadata.read_metadata(raw),
