@@ -1,7 +1,6 @@
 """Train and write a run: the options and the work of `adar-deploy train` and of `adar_deploy.train`."""
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,6 +12,7 @@ from adar_deploy.formatting import percent
 from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS, training_names
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.training_choices import Ablation, Alignment, ClassWeights, Preset, Task
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
@@ -20,31 +20,6 @@ if TYPE_CHECKING:
 HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
-
-
-class Preset(StrEnum):
-    quick = "quick"
-    transductive = "transductive"
-    zero_shot = "zero-shot"
-
-
-class Task(StrEnum):
-    node = "node"
-    edge = "edge"
-    graph = "graph"
-
-
-class Alignment(StrEnum):
-    cosine_margin = "cosine-margin"
-    mean_inner_product = "mean-inner-product"
-
-
-class Ablation(StrEnum):
-    step_info = "step-info"
-    relation = "relation"
-    total_time = "total-time"
-    step_loss = "step-loss"
-    full_loss = "full-loss"
 
 
 class Training(NamedTuple):
@@ -118,6 +93,13 @@ def run_training(
     label_smoothing: Annotated[
         float | None, typer.Option(min=0.0, max=0.99, help="Label smoothing.", show_default="searched")
     ] = None,
+    class_weights: Annotated[
+        ClassWeights,
+        typer.Option(
+            help="Weights of the classes in the loss. balanced: inverse to the number of training labels of "
+            "a class, so that rare classes count as much as frequent ones."
+        ),
+    ] = ClassWeights.none,
     dropout: Annotated[
         float | None,
         typer.Option(
@@ -287,6 +269,7 @@ def run_training(
             split=split,
             gradient_checkpoints=gradient_checkpoints,
             mixed_precision=mixed_precision,
+            class_weights=str(class_weights),
             **without_none(
                 epochs=epochs,
                 train_steps=train_steps,

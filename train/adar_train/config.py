@@ -8,6 +8,8 @@ from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_train.time_grids import GRIDS
 
+EQUAL, BALANCED = CLASS_WEIGHTS = ("none", "balanced")
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -51,6 +53,8 @@ class TrainConfig:
         gradient_checkpoints: Whether to store one state per step and recompute the rest in the backward
             pass: less memory, more time, the same gradients up to rounding.
         mixed_precision: Whether matrix products use bfloat16 while training. None means: on CUDA only.
+        class_weights: "none", or "balanced": labels of rare classes have larger weights in the loss, inverse
+            to the number of training labels of the class.
 
     Raises:
         UsageError: If a value is out of range.
@@ -85,6 +89,7 @@ class TrainConfig:
     exit_budgets: tuple[int, ...] = PAPER_BUDGETS
     gradient_checkpoints: bool = False
     mixed_precision: bool | None = None
+    class_weights: str = EQUAL
 
     def __post_init__(self) -> None:
         for name in ("epochs", "train_steps", "evaluate_every"):
@@ -101,6 +106,10 @@ class TrainConfig:
             raise UsageError(f"ema_decay is {self.ema_decay}, but it must be at least 0 and below 1")
         if self.grid not in GRIDS:
             raise UsageError(f"unknown grid {self.grid!r}: choose one of {', '.join(GRIDS)}")
+        if self.class_weights not in CLASS_WEIGHTS:
+            raise UsageError(
+                f"unknown class_weights {self.class_weights!r}: choose one of {', '.join(CLASS_WEIGHTS)}"
+            )
         if min((*self.select_budgets, *self.exit_budgets), default=0) < 1:
             raise UsageError("select_budgets and exit_budgets must be numbers of steps of at least 1")
 

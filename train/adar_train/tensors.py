@@ -32,6 +32,7 @@ class GraphTensors:
         pairs: Node pairs to classify [2, k], for level "edge".
         level: What is predicted: "node", "edge" or "graph".
         edge_weight: Weights of the edges in `edge_index` [m]; None if all weights are 1.
+        class_weights: Weights of the classes in the training loss [c]; None if all weights are 1.
 
     Example:
         >>> import numpy as np
@@ -50,6 +51,7 @@ class GraphTensors:
     pairs: Tensor | None
     level: str
     edge_weight: Tensor | None = None
+    class_weights: Tensor | None = None
 
     @classmethod
     def of(cls, graph: Graph, device: Device = "cpu") -> "GraphTensors":

@@ -19,6 +19,7 @@ from adar_runtime.evaluation.training_data import describe
 from adar_runtime.graph import Graph
 from adar_runtime.interrupts import deferred_signals
 from adar_train import checkpoints, distributed
+from adar_train.class_weights import weighted_batches
 from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.evaluate import exit_metrics, worst_metric
@@ -111,11 +112,12 @@ class Trainer:
         self._check_processes()
         if model.config.regression:
             scale_labels(model, self._training_labels())
-        self.batches = (
+        batches: Episodes | WholeGraphs = (
             Episodes(graphs, config.split, self.device)
             if config.episodes
             else WholeGraphs(graphs, self.tensors, config.split)
         )
+        self.batches = weighted_batches(batches, config, model)
         self.optimizer = torch.optim.Adam(
             [weight for weight in model.parameters() if weight.requires_grad],
             config.lr,
