@@ -25,6 +25,12 @@ class ClassWeights(StrEnum):
     balanced = "balanced"
 
 
+class Calibration(StrEnum):
+    quick = "quick"
+    full = "full"
+    none = "none"
+
+
 class Ablation(StrEnum):
     step_info = "step-info"
     relation = "relation"

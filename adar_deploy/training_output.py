@@ -32,6 +32,13 @@ def _search_facts(metrics: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _calibration(metrics: dict[str, Any]) -> str:
+    """What the time after the training was for."""
+    if metrics.get("calibration") == "none":
+        return "evaluate"
+    return f"calibrate the stop rule on budgets of {', '.join(metrics['budgets'])} steps"
+
+
 def _class_facts(metrics: dict[str, Any]) -> dict[str, str]:
     """Balanced accuracy and macro-F1 of each part, where classes are imbalanced."""
     shown = {part: class_metrics(found) for part, found in metrics.get("class_metrics", {}).items()}
@@ -61,7 +68,7 @@ def show_training(
     facts = {
         "nodes, edges": f"{sum(g.nodes for g in graphs):,}, {sum(g.edges for g in graphs):,}",
         "epochs": f"{metrics['epochs']} in {metrics['seconds']:.0f} s, "
-        f"plus {metrics['calibration_seconds']:.0f} s to calibrate the stop rule",
+        f"plus {metrics['calibration_seconds']:.0f} s to {_calibration(metrics)}",
         **_search_facts(metrics),
         **{
             f"{part} {metric}": with_interval(

@@ -39,16 +39,19 @@ class BalancedClasses:
             )
         self._batches = batches
         self._targets = model.config.targets
+        self._weights: Tensor | None = None  # of all graphs together
         self._together = self._targets is not None or model.config.level == GRAPH
 
     def draw(self, count: int, random: np.random.Generator) -> list[Batch]:
         """The batches of one epoch, as the batches without weights draw them."""
         drawn = self._batches.draw(count, random)
-        if self._together:
-            labels = torch.cat([_labels(batch) for batch in drawn])
-            weights = balanced_weights(labels, max(self._classes(graph) for graph, _ in drawn))
-            return [(replace(graph, class_weights=weights), chosen) for graph, chosen in drawn]
-        return [self._alone(batch) for batch in drawn]
+        if not self._together:
+            return [self._alone(batch) for batch in drawn]
+        if self._weights is None:
+            counted = self._batches.all if isinstance(self._batches, WholeGraphs) else drawn
+            labels = torch.cat([_labels(batch) for batch in counted])
+            self._weights = balanced_weights(labels, max(self._classes(graph) for graph, _ in counted))
+        return [(replace(graph, class_weights=self._weights), chosen) for graph, chosen in drawn]
 
     def _alone(self, batch: Batch) -> Batch:
         graph, chosen = batch

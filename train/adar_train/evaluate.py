@@ -17,6 +17,8 @@ from adar_train.graph_batch import members_of
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
 
+NOT_CALIBRATED = "final: the exit was not calibrated"
+
 
 def exit_metrics(
     model: Model,
@@ -35,8 +37,21 @@ def exit_metrics(
         budget: curves(model, graphs, tensors, budget, split, intervals=budget == max(budgets), sample="val")
         for budget in budgets
     }
-    chosen = calibrate(list(found.values()))
-    rule = make_rule(chosen.rule)
+    return _metrics_at_exit(model, graphs, found, calibrate(list(found.values())).to_dict())
+
+
+def final_exit_metrics(
+    model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int
+) -> dict[str, Any]:
+    """The metrics at t = 1 of one budget, with the exit at t = 1: the same fields as `exit_metrics`."""
+    found = {budget: curves(model, graphs, tensors, budget, split, intervals=True)}
+    return _metrics_at_exit(model, graphs, found, {"exit": {"rule": "final"}, "exit_reason": NOT_CALIBRATED})
+
+
+def _metrics_at_exit(
+    model: Model, graphs: Sequence[Graph], found: dict[int, list[Curve]], chosen: dict[str, Any]
+) -> dict[str, Any]:
+    rule = make_rule(chosen["exit"])
     at_exit = {budget: [c.metrics[c.answer_step(rule)] for c in group] for budget, group in found.items()}
     by_budget = {budget: _mean_metrics(of_graphs) for budget, of_graphs in at_exit.items()}
     targets = model.config.targets or graphs[0].targets
@@ -46,7 +61,7 @@ def exit_metrics(
         **by_budget[max(by_budget)],
         "intervals": _intervals(found[max(found)], rule),
         **_class_metrics(found[max(found)], rule),
-        **chosen.to_dict(),
+        **chosen,
         "budgets": {str(budget): scores for budget, scores in by_budget.items()},
         **({"graphs": of_graphs} if len(of_graphs) > 1 else {}),
     }

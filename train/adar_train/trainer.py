@@ -22,7 +22,8 @@ from adar_train import checkpoints, distributed
 from adar_train.class_weights import weighted_batches
 from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
-from adar_train.evaluate import exit_metrics, worst_metric
+from adar_train.evaluate import worst_metric
+from adar_train.exit_calibration import calibrated_metrics
 from adar_train.graph_batch import graph_tensors
 from adar_train.initialisation import scale_labels
 from adar_train.model import Model
@@ -327,9 +328,7 @@ class Trainer:
     def _metrics(self) -> dict[str, Any]:
         """The metrics of the trained model: exit rule, metric at the exit for every budget, and seconds."""
         started = time.perf_counter()
-        found = exit_metrics(
-            self.model, self.graphs, self.tensors, self.config.exit_budgets, self.config.split
-        )
+        found = calibrated_metrics(self.model, self.graphs, self.tensors, self.config, len(self.history))
         return found | {
             **self._search_metrics(),
             "epochs": len(self.history),
