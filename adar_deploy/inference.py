@@ -51,6 +51,8 @@ class Success:
             "best_time": result.best_time,
             "stop_reason": result.stop_reason.name.lower(),
             "backend": result.backend,
+            "solver": result.solver,
+            "proof": result.proof,
             "seconds": result.seconds,
             "timings": result.timings,
             "alignment": result.alignment,
@@ -231,6 +233,7 @@ def _show_one(done: Success) -> None:
         "stop reason": result.stop_reason.value,
         "predictions from": f"t = {result.best_time:.2f}, call {result.best_step:,}",
         "backend": result.backend,
+        "solver": f"{result.solver}: {result.proof}",
         "time": f"{result.seconds:.2f} s ({phases})",
         **{
             _metric_label(part, done.metric): with_interval(

@@ -1,11 +1,14 @@
 """The graphs of the comparison with PyTorch: small ones of several shapes, and a part of the run's graph."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train.cell import ModelConfig
 
+_NO_MASKS: dict[str, None] = dict.fromkeys(MASKS)
 PART = 1_000  # nodes: 300 steps of bundle and PyTorch then take seconds
 
 
@@ -81,6 +84,37 @@ def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
         ids=None if graph.ids is None else graph.ids[nodes],
         feature_encoding=graph.feature_encoding,
         edge_weight=None if graph.edge_weight is None else graph.edge_weight[kept],
+    )
+
+
+def with_outputs(graph: Graph, count: int, seed: int = 3) -> Graph:
+    """Return the graph or, if it has fewer than `count` predictions, one like it that has as many.
+
+    Nodes are drawn with replacement. A drawn node receives from drawn copies of its neighbours, so that the
+    copies of a node have different neighbours. For pairs of nodes, random pairs are added. A graph with one
+    label stays as it is: it has one prediction.
+    """
+    if graph.outputs >= count or graph.level == GRAPH:
+        return graph
+    random = np.random.default_rng(seed)
+    if graph.pairs is not None:
+        added = random.integers(0, graph.nodes, (2, count - graph.outputs))
+        return replace(graph, pairs=np.concatenate([graph.pairs, added], axis=1), labels=None, **_NO_MASKS)
+    drawn = np.sort(random.integers(0, graph.nodes, count))
+    copies = np.bincount(drawn, minlength=graph.nodes)
+    firsts = np.cumsum(copies) - copies
+    neighbours = Neighbours.in_graph(graph)
+    target = np.repeat(np.arange(count), neighbours.counts[drawn])
+    place = _ranges(neighbours.starts[drawn], neighbours.starts[drawn + 1])
+    source = neighbours.sources[place]
+    chosen = firsts[source] + (random.random(len(source)) * copies[source]).astype(np.int64)
+    kept = copies[source] > 0
+    weights = neighbours.weights
+    return Graph(
+        features=_features(graph, drawn),
+        edge_index=np.stack([chosen, target])[:, kept],
+        target_features=graph.target_features,
+        edge_weight=None if weights is None else weights[place][kept],
     )
 
 

@@ -12,6 +12,7 @@ from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
+from adar_runtime.bundle.proven_solver import auto_solver
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
 from adar_runtime.errors import AdarError, GraphError, UsageError, short, warn
@@ -24,7 +25,7 @@ from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.prefetch import prefetch
 from adar_runtime.loop.registry import find, is_count
 from adar_runtime.loop.result import Result
-from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, REFERENCE_STEPS, Solver
 from adar_runtime.loop.stopping import RULES, StopRule, make_rule
 from adar_runtime.summaries import Facts, manifest_facts
 
@@ -136,7 +137,8 @@ class Bundle(Predictor):
             budget: Euler steps in the total time. Euler's method makes one cell call per step.
             stop: When to stop, and which state to answer from; the bundle's own rule by default. A rule, or
                 its name.
-            solver: A solver, or the name of one with the settings that were measured for this bundle.
+            solver: A solver, or the name of one with the settings that were measured for this bundle. The
+                default is "auto", see `solver`; "euler" is the reference.
 
         Returns:
             The answer, and how the loop reached it.
@@ -182,7 +184,7 @@ class Bundle(Predictor):
         """
         check_budget(budget)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
+        solver = self._solver_for(solver, budget)
         for found in small_graphs.outcomes(self, map(as_graph, prefetch(graphs)), budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
@@ -219,7 +221,7 @@ class Bundle(Predictor):
         self.check(graph)
         memory.check(graph, self.manifest, by_row=self.by_row)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
+        solver = self._solver_for(solver, budget)
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
         names, ids = self.class_names(graph), graph.output_ids
@@ -258,12 +260,14 @@ class Bundle(Predictor):
         rule = find(RULES, "stop rule", chosen.get("rule"))
         return make_rule(rule.complete(chosen | settings, self.manifest.training.get("exit_time")))
 
-    def solver(self, name: str = DEFAULT_SOLVER, **settings: Any) -> Solver:
+    def solver(self, name: str = DEFAULT_SOLVER, budget: int = REFERENCE_STEPS, **settings: Any) -> Solver:
         """Make a solver. Without settings, it gets those that were measured for this bundle.
 
         Args:
-            name: A name from `adar_runtime.loop.solvers.SOLVERS`.
-            settings: Settings of the solver.
+            name: A name from `adar_runtime.loop.solvers.SOLVERS`, or "auto" for the cheapest one that export
+                proved to give the predictions of 300 Euler steps; Euler's method if none was proven.
+            budget: Euler steps in the total time. "auto" makes more calls for more than 300 steps.
+            settings: Settings of the solver; "auto" has none.
 
         Returns:
             A new solver.
@@ -276,7 +280,14 @@ class Bundle(Predictor):
             >>> bundle.solver("ab2")  # doctest: +SKIP
             AdamsBashforth2(calls=32)
         """
+        if name == DEFAULT_SOLVER and not settings:
+            return auto_solver(self.manifest, budget)
         return make_measured(self.manifest, name, **settings)
+
+    def _solver_for(self, solver: Solver | str, budget: int) -> Solver:
+        if isinstance(solver, str):
+            return self.solver(solver, budget)
+        return checked_solver(self.manifest, solver)
 
     def split_for(self, graph: Graph) -> int:
         """The split to evaluate on.

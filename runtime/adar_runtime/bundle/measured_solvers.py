@@ -7,7 +7,7 @@ from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import UsageError, short
 from adar_runtime.loop.checks import check_kind
 from adar_runtime.loop.registry import find, settings_of
-from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS, Solver, make_solver
+from adar_runtime.loop.solvers import REFERENCE_SOLVER, SOLVERS, Solver, make_solver
 
 
 def measured_settings(manifest: Manifest, solver: str) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def make_measured(manifest: Manifest, name: str, **settings: Any) -> Solver:
         wanted = " or ".join(f"{one.name} (--{one.option})" for one in settings_of(kind))
         raise UsageError(
             f"the bundle has no measured settings for the solver {name!r}: "
-            f"set {wanted or 'its settings'}, or use the solver {DEFAULT_SOLVER}"
+            f"set {wanted or 'its settings'}, or use the solver {REFERENCE_SOLVER}"
         )
     return make_solver(name, **measured)
 
@@ -53,5 +53,5 @@ def _check_ode(manifest: Manifest, solver: object, name: str) -> None:
         order = short(manifest.convergence.get("order", "not measured"))
         raise UsageError(
             f"the solver {name} needs an order of convergence of at least {manifests.LEAST_ORDER} "
-            f"(this bundle: {order}): use the solver {DEFAULT_SOLVER}"
+            f"(this bundle: {order}): use the solver {REFERENCE_SOLVER}"
         )

@@ -14,6 +14,7 @@ import numpy as np
 
 from adar_runtime.backends import Lookahead, Recurrence
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.proven_solver import solver_facts
 from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
@@ -331,4 +332,5 @@ class Loop:
             class_names=tuple(fill_names(self.class_names, scores.shape[1])) if self.class_names else None,
             ids=self.ids,
             compared=None if self.graph is None else (self.manifest, self.graph),
+            **solver_facts(self.manifest, self.solver, self.budget),
         )

@@ -38,6 +38,8 @@ class Result:
         ids: Ids of the nodes [k] or of the pairs [2, k], from the graph; None if it has no ids.
         outputs: Which outputs of the graph the scores are for [k]; None for all of them, in order.
         compared: The manifest and the graph that `drift` compares; None for a result without them.
+        solver: The solver that ran, such as "euler" or "ab2, 32 calls".
+        proof: What the export of the bundle proved about this solver, in one sentence.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -58,6 +60,8 @@ class Result:
     ids: Ids | None = None
     outputs: Integers | None = None
     compared: "tuple[Manifest, Graph] | None" = field(default=None, repr=False)
+    solver: str = ""
+    proof: str = ""
 
     @cached_property
     def drift(self) -> "Drift | None":
