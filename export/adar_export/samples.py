@@ -8,7 +8,6 @@ from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, Spar
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train.cell import ModelConfig
 
-_NO_MASKS: dict[str, None] = dict.fromkeys(MASKS)
 PART = 1_000  # nodes: 300 steps of bundle and PyTorch then take seconds
 
 
@@ -52,10 +51,12 @@ def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: 
         target_features=None if config.targets else features(4),
         pairs=random.integers(0, nodes, (2, 30)) if config.level == EDGE else None,
         level=config.level,
-        edge_weight=random.uniform(0.1, 3.0, edges.shape[1]).astype(np.float32)
-        if config.edge_weights
-        else None,
+        edge_weight=_weights(random, edges.shape[1]) if config.edge_weights else None,
     )
+
+
+def _weights(random: np.random.Generator, count: int) -> Floats:
+    return np.asarray(random.uniform(0.1, 3.0, count), np.float32)
 
 
 def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
@@ -99,7 +100,8 @@ def with_outputs(graph: Graph, count: int, seed: int = 3) -> Graph:
     random = np.random.default_rng(seed)
     if graph.pairs is not None:
         added = random.integers(0, graph.nodes, (2, count - graph.outputs))
-        return replace(graph, pairs=np.concatenate([graph.pairs, added], axis=1), labels=None, **_NO_MASKS)
+        pairs = np.concatenate([graph.pairs, added], axis=1)
+        return replace(graph, pairs=pairs, labels=None, train_mask=None, val_mask=None, test_mask=None)
     drawn = np.sort(random.integers(0, graph.nodes, count))
     copies = np.bincount(drawn, minlength=graph.nodes)
     firsts = np.cumsum(copies) - copies
