@@ -18,6 +18,7 @@ from adar_runtime.loop.schedule import step_code, times
 from adar_train import AdaR, Fitted, GraphTensors, ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.episodes import EpisodeSource
 from adar_train.data.splits import link_graph
+from adar_train.graph_batch import GraphBatch
 from adar_train.prepare import model_config
 from tests.helpers import awake, random_graph
 from tests.train.test_model import Paper
@@ -77,6 +78,7 @@ def save_awake(path: Path, graph: Graph, config: ModelConfig) -> Path:
 CONFIGS = {
     "standard": {"targets": 3},
     "described": {"targets": None},
+    "smoothing": {"targets": 3, "smoothing": 2},
     "zero-shot": {"targets": None, "variant": "zero-shot"},
     "edge": {"targets": 3, "level": "edge"},
     "graph": {"targets": 3, "level": "graph"},
@@ -117,6 +119,31 @@ def test_every_variant_and_level_of_a_bundle(exported: tuple[AdaR, Bundle, Graph
     ones = replace(graph, edge_weight=np.ones(graph.edges))
     assert np.array_equal(scores(bundle, plain), scores(bundle, ones))
     assert np.abs(scores(bundle, plain) - ours).max() > 1e-2 * np.abs(ours).max()
+
+
+def test_batches_of_small_graphs_take_the_weights(tmp_path: Path) -> None:
+    """In PyTorch and in the bundle, beside a graph without weights; its repeated edges count once."""
+    graphs = [
+        replace(weighted_graph(n, 4 * n, seed=n, level="graph"), target_features=None) for n in (5, 9, 14)
+    ]
+    plain = replace(random_graph(8, 40, level="graph"), target_features=None)
+    config = ModelConfig(plain.width, 3, hidden=8, proxies=4, level="graph", edge_weights=True, smoothing=1)
+    run = save_awake(tmp_path / "run", graphs[0], config)
+    export_bundle(load_run(run), tmp_path / "bundle", steps=(1,))
+    bundle, model, everything = (
+        load(tmp_path / "bundle", "onnxruntime-cpu"),
+        load_run(run).model,
+        [*graphs, plain],
+    )
+    together = [one.scores for one in bundle.run_many(everything, 20, Final(), "euler")]
+    batch = GraphBatch.join(everything, range(4))
+    with torch.no_grad():
+        *_, last = model.trajectory(batch, times(20))
+        in_torch = model.scores(last, batch).numpy()
+    for graph, ours, theirs in zip(everything, together, in_torch, strict=True):
+        assert_close(ours, scores(bundle, graph))
+        assert_close(theirs[None], scores(bundle, graph))
+        assert_close(ours, scores(bundle, repeated(graph) if graph.edge_weight is not None else graph))
 
 
 def test_a_model_without_weights_ignores_them_and_says_so(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import networkx
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from adar_runtime import Graph, read_graph, write_graph
 from adar_runtime.errors import GraphError
 from adar_runtime.evaluation.training_data import identity
 from adar_runtime.graph.directions import both_ways, links_of
-from adar_runtime.graph.formats import import_graph
+from adar_runtime.graph.formats import import_graph, read_graphs, read_tables
+from adar_runtime.graph.formats._tables import TableChoice
 from adar_runtime.graph.formats.graphml import from_networkx
 from adar_runtime.graph.formats.texts import read_texts
 from adar_runtime.graph.graph_warnings import warnings
@@ -63,14 +65,42 @@ def test_an_edge_list_with_a_column_of_weights(tmp_path: Path) -> None:
     edges.write_text("source,target,kind,Weight\n0,1,a,0.5\n1,2,b,4\n")
     found = import_graph(edges)
     assert found.graph.edge_weight.tolist() == [0.5, 4]
-    assert any("edge weights are from the column 'weight'" in note for note in found.notes)
-    assert any("edge features are not used" in note for note in found.notes)
+    (note,) = (note for note in found.notes if "edge weights" in note)
+    assert note.startswith(
+        "edge weights are from the column 'Weight'; other columns of the edges are not used"
+    )
     edges.write_text("u,v,weight\n0,1,0.5\n1,2,4\n")  # a header of other words
     assert import_graph(edges).graph.edge_weight.tolist() == [0.5, 4]
     edges.write_text("0,1,0.5\n1,2,4\n")
     found = import_graph(edges)
     assert found.graph.edge_weight is None
     assert any("name a column 'weight' in a header" in note for note in found.notes)
+
+
+def test_tables_with_weights_in_both_directions(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,size\na,1\nb,2\nc,3\n")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"source": ["a", "b"], "target": ["b", "c"], "weight": [0.5, 2.0]}),
+        tmp_path / "edges.parquet",
+    )
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,0.5\nb,c,2\n")
+    for edges in ("edges.parquet", "edges.csv"):
+        found = read_tables(tmp_path / "nodes.csv", tmp_path / edges, TableChoice(both_ways=True)).graph
+        assert found.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+        assert found.edge_weight.tolist() == [0.5, 0.5, 2, 2]
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,0.5\nb,c,-2\n")
+    with pytest.raises(GraphError, match=r"edges\.csv: line 3: the weight of the edge is -2"):
+        read_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv")
+
+
+def test_a_file_of_many_graphs_with_weights(tmp_path: Path) -> None:
+    arrays = {"node_ptr": [0, 2, 4], "edge_ptr": [0, 2, 3], "edge_index": [[0, 1, 0], [1, 0, 1]]}
+    numbers = {name: np.array(value) for name, value in arrays.items()}
+    np.savez(tmp_path / "g.npz", **numbers, x=X, y=np.array([0, 1]), edge_weight=np.array([1.0, 2.0, 3.0]))
+    assert [graph.edge_weight.tolist() for graph in read_graphs(tmp_path / "g.npz")] == [[1, 2], [3]]
+    np.savez(tmp_path / "g.npz", **numbers, x=X, y=np.array([0, 1]), edge_weight=np.array([1.0]))
+    with pytest.raises(GraphError, match="edge_weight has 1 weights for 3 edges"):
+        read_graphs(tmp_path / "g.npz")
 
 
 @pytest.mark.parametrize("cell", ["-1", "0", "", "much", "inf", "1e99"])

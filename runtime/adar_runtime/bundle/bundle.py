@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
-from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
+from adar_runtime.bundle.measured_solvers import make_measured, solver_for
 from adar_runtime.bundle.onnx_facts import metadata_of
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
-from adar_runtime.bundle.proven_solver import auto_solver
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
 from adar_runtime.errors import AdarError, GraphError, UsageError, short, warn
@@ -184,7 +183,7 @@ class Bundle(Predictor):
         """
         check_budget(budget)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = self._solver_for(solver, budget)
+        solver = solver_for(self.manifest, solver, budget)
         for found in small_graphs.outcomes(self, map(as_graph, prefetch(graphs)), budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
@@ -221,7 +220,7 @@ class Bundle(Predictor):
         self.check(graph)
         memory.check(graph, self.manifest, by_row=self.by_row)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = self._solver_for(solver, budget)
+        solver = solver_for(self.manifest, solver, budget)
         recurrence = self.backend.start(self.prepare(graph))
         prepared = time.perf_counter() - started
         names, ids = self.class_names(graph), graph.output_ids
@@ -280,14 +279,7 @@ class Bundle(Predictor):
             >>> bundle.solver("ab2")  # doctest: +SKIP
             AdamsBashforth2(calls=32)
         """
-        if name == DEFAULT_SOLVER and not settings:
-            return auto_solver(self.manifest, budget)
-        return make_measured(self.manifest, name, **settings)
-
-    def _solver_for(self, solver: Solver | str, budget: int) -> Solver:
-        if isinstance(solver, str):
-            return self.solver(solver, budget)
-        return checked_solver(self.manifest, solver)
+        return make_measured(self.manifest, name, budget, **settings)
 
     def split_for(self, graph: Graph) -> int:
         """The split to evaluate on.

@@ -1,6 +1,7 @@
 """The solver "auto": the cheapest one that export proved to give the predictions of 300 Euler steps."""
 
 import math
+from typing import Any
 
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import short
@@ -28,7 +29,7 @@ def solver_title(solver: Solver) -> str:
     return f"{name}, {getattr(solver, 'calls', '?')} calls" if fixed else name
 
 
-def solver_facts(manifest: Manifest, solver: Solver, budget: int) -> dict[str, str]:
+def solver_facts(manifest: Manifest, solver: Solver, budget: int) -> dict[str, Any]:
     """The fields `solver` and `proof` of a `Result`."""
     return {"solver": solver_title(solver), "proof": proof_of(manifest, solver, budget)}
 

@@ -48,7 +48,8 @@ class EdgeTable:
         if self.weight is None:
             return None
         numbers = self.weight.numbers
-        return read_weights(self.weight.words() if numbers is None else numbers.values, self.locate)
+        values = self.weight.words() if numbers is None else numbers.values.tolist()
+        return read_weights(values, self.locate)
 
     def sorted_ids(self) -> list[str]:
         """The node ids of all edges, sorted: by value if all ids are integers, else as text."""
