@@ -15,8 +15,8 @@ from adar_deploy.cli import app
 from adar_export import export_bundle
 from adar_export.samples import with_outputs
 from adar_runtime import AdamsBashforth2, Bundle, Euler, Final, load, write_graph
-from adar_runtime.bundle.bundle import read_manifest
 from adar_runtime.bundle.proven_solver import auto_solver
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run

@@ -12,10 +12,11 @@ import torch
 from adar_export import export_bundle
 from adar_export.samples import part_of
 from adar_runtime import Bundle, Final, Graph, load
-from adar_runtime.bundle.bundle import read_manifest
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import AdarWarning
 from adar_runtime.loop.schedule import step_code, times
 from adar_train import AdaR, Fitted, GraphTensors, ModelConfig, TrainConfig, fit, load_run, save_run
+from adar_train.baselines import BASELINES
 from adar_train.data.episodes import EpisodeSource
 from adar_train.data.splits import link_graph
 from adar_train.graph_batch import GraphBatch
@@ -189,6 +190,18 @@ def test_tensorrt_takes_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     on_gpu, _ = load_on_simulated_gpu(monkeypatch, tmp_path / "engines")
     assert_close(scores(on_gpu, graph), expected)
     assert_close(scores(on_gpu, repeated(graph)), expected)
+
+
+@pytest.mark.parametrize("name", sorted(BASELINES))
+def test_baselines_ignore_the_weights(name: str) -> None:
+    graph = replace(weighted_graph(30, 120), target_features=None)
+    torch.manual_seed(0)
+    model = BASELINES[name](ModelConfig(graph.width, 3, hidden=8, proxies=4, edge_weights=True)).eval()
+    with torch.no_grad():
+        ends = [
+            list(model.trajectory(GraphTensors.of(g), times(1)))[-1] for g in (graph, without_weights(graph))
+        ]
+    assert torch.allclose(ends[0].nodes, ends[1].nodes, atol=1e-6)
 
 
 def test_training_uses_weights_if_one_graph_has_them() -> None:

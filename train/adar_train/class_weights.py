@@ -39,6 +39,7 @@ class BalancedClasses:
             )
         self._batches = batches
         self._targets = model.config.targets
+        self._made: dict[int, tuple[GraphTensors, GraphTensors]] = {}
         self._weights: Tensor | None = None  # of all graphs together
         self._together = self._targets is not None or model.config.level == GRAPH
 
@@ -51,7 +52,13 @@ class BalancedClasses:
             counted = self._batches.all if isinstance(self._batches, WholeGraphs) else drawn
             labels = torch.cat([_labels(batch) for batch in counted])
             self._weights = balanced_weights(labels, max(self._classes(graph) for graph, _ in counted))
-        return [(replace(graph, class_weights=self._weights), chosen) for graph, chosen in drawn]
+        return [(self._weighted(graph), chosen) for graph, chosen in drawn]
+
+    def _weighted(self, graph: GraphTensors) -> GraphTensors:
+        """The graph with the shared weights; made once, because models keep what they derive from a graph."""
+        if id(graph) not in self._made:
+            self._made[id(graph)] = graph, replace(graph, class_weights=self._weights)
+        return self._made[id(graph)][1]
 
     def _alone(self, batch: Batch) -> Batch:
         graph, chosen = batch

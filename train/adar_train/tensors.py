@@ -1,6 +1,7 @@
 """A graph as tensors on a device, with its edges as a sparse matrix: the input of every PyTorch model."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,8 +83,10 @@ class GraphTensors:
 
     def unweighted(self) -> "GraphTensors":
         """The same graph with weights of 1, for models that do not use the weights of edges."""
-        if self.edge_weight is None:
-            return self
+        return self if self.edge_weight is None else self._with_ones
+
+    @cached_property
+    def _with_ones(self) -> "GraphTensors":
         counts = torch.bincount(self.edge_index[1], minlength=len(self.share))
         share = (1.0 / (counts.double() + 1.0)).to(self.share.dtype)[:, None]
         return replace(self, neighbours=self.neighbours.with_ones(), share=share, edge_weight=None)
