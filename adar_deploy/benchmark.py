@@ -78,6 +78,15 @@ def bundles_by_precision(
     return bundles
 
 
+def default_solvers(manifest: "Manifest") -> list[str]:
+    """The solvers to compare: the reference first, "auto" if a solver was proven, and the measured ones."""
+    from adar_runtime.bundle.measured_solvers import usable_solvers
+    from adar_runtime.loop.solvers import DEFAULT_SOLVER
+
+    reference, *others = usable_solvers(manifest)
+    return [reference, *([DEFAULT_SOLVER] if manifest.proof else []), *others]
+
+
 def configurations(
     bundles: dict[str, Path],
     run: Path | None,

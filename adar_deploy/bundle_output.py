@@ -128,10 +128,19 @@ def show_parity(manifest: "Manifest") -> None:
             f"cell calls needed to match {found['reference']} Euler steps",
             {
                 **found["calls"],
+                "default solver (auto)": _default_solver(manifest),
                 "measured on": found["graph"],
                 "order of convergence": f"{plain(found['order'])} (Euler's method on an ODE: 1)",
             },
         )
+
+
+def _default_solver(manifest: "Manifest") -> str:
+    from adar_runtime.bundle.proven_solver import auto_solver, solver_title
+    from adar_runtime.loop.solvers import REFERENCE_STEPS
+
+    title = solver_title(auto_solver(manifest, REFERENCE_STEPS))
+    return title if manifest.proof else f"{title}: no other solver was proven"
 
 
 def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:

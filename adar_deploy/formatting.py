@@ -8,7 +8,12 @@ from adar_runtime.formatting import exit_rule, metric_title, percent, plain, pre
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
 
+IMBALANCED = 2.0  # labels of the largest class per label of the smallest from which tables show class metrics
+CLASS_METRICS = "balanced accuracy, macro-F1"
+
 __all__ = [
+    "CLASS_METRICS",
+    "class_metrics",
     "exit_rule",
     "megabytes",
     "metric_title",
@@ -32,6 +37,13 @@ def with_interval(share: float, found: Mapping[str, Any] | None, unit: str | Non
     bounds = f"[{low:.0f}, {high:.0f}]" if wide else f"[{low:.1f}, {high:.1f}]"
     value = f"{100 * share:.0f} %" if wide else percent(share)
     return f"{value} {bounds}" + (f" of {found['count']:,} {unit}" if unit else "")
+
+
+def class_metrics(found: Mapping[str, Any] | None) -> str:
+    """Balanced accuracy and macro-F1 where classes are imbalanced: "71.30 %, 69.02 %"; empty otherwise."""
+    if not found or found.get("imbalance", 1.0) < IMBALANCED:
+        return ""
+    return f"{percent(found['balanced_accuracy'])}, {percent(found['macro_f1'])}"
 
 
 def outputs_of(level: str) -> str:

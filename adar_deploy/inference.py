@@ -53,6 +53,8 @@ class Success:
             "backend": result.backend,
             "captured": None if result.capture is None else result.capture.captured,
             **({"not_captured": result.capture.why} if result.capture and result.capture.why else {}),
+            "solver": result.solver,
+            "proof": result.proof,
             "seconds": result.seconds,
             "timings": result.timings,
             "alignment": result.alignment,
@@ -234,6 +236,7 @@ def _show_one(done: Success) -> None:
         "predictions from": f"t = {result.best_time:.2f}, call {result.best_step:,}",
         "backend": result.backend,
         **({} if result.capture is None else {"captured": str(result.capture)}),
+        "solver": f"{result.solver}: {result.proof}",
         "time": f"{result.seconds:.2f} s ({phases})",
         **{
             _metric_label(part, done.metric): with_interval(

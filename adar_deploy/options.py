@@ -15,7 +15,7 @@ import typer
 
 from adar_runtime.backends import AUTO, BACKENDS
 from adar_runtime.loop.registry import Setting, settings_of
-from adar_runtime.loop.solvers import SOLVERS
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS
 from adar_runtime.loop.stopping import RULES
 
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     ExitRule = str
 else:
     Backend = choices("Backend", [AUTO, *BACKENDS])
-    SolverName = choices("SolverName", SOLVERS)
+    SolverName = choices("SolverName", [DEFAULT_SOLVER, *SOLVERS])
     ExitRule = choices("ExitRule", RULES)
 
 

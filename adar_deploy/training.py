@@ -12,7 +12,7 @@ from adar_deploy.formatting import percent
 from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
 from adar_deploy.paths import RUNS, training_names
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
-from adar_deploy.training_choices import Ablation, Alignment, Preset, Task
+from adar_deploy.training_choices import Ablation, Alignment, Calibration, ClassWeights, Preset, Task
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
@@ -93,6 +93,13 @@ def run_training(
     label_smoothing: Annotated[
         float | None, typer.Option(min=0.0, max=0.99, help="Label smoothing.", show_default="searched")
     ] = None,
+    class_weights: Annotated[
+        ClassWeights,
+        typer.Option(
+            help="Weights of the classes in the loss. balanced: inverse to the number of training labels of "
+            "a class, so that rare classes count as much as frequent ones."
+        ),
+    ] = ClassWeights.none,
     dropout: Annotated[
         float | None,
         typer.Option(
@@ -124,6 +131,13 @@ def run_training(
             show_default="mean-inner-product, or cosine-margin for quick and zero-shot",
         ),
     ] = None,
+    calibration: Annotated[
+        Calibration,
+        typer.Option(
+            help="How to choose the stop rule after training. quick: in at most a tenth of the training "
+            "time; full: on every step of eight budgets; none: always stop at t = 1."
+        ),
+    ] = Calibration.quick,
     without: Annotated[
         list[Ablation] | None,
         typer.Option(help="Remove a part of the model (repeatable): the ablations of the paper."),
@@ -262,6 +276,8 @@ def run_training(
             split=split,
             gradient_checkpoints=gradient_checkpoints,
             mixed_precision=mixed_precision,
+            class_weights=str(class_weights),
+            calibration=str(calibration),
             **without_none(
                 epochs=epochs,
                 train_steps=train_steps,

@@ -20,6 +20,17 @@ class Alignment(StrEnum):
     mean_inner_product = "mean-inner-product"
 
 
+class ClassWeights(StrEnum):
+    none = "none"
+    balanced = "balanced"
+
+
+class Calibration(StrEnum):
+    quick = "quick"
+    full = "full"
+    none = "none"
+
+
 class Ablation(StrEnum):
     step_info = "step-info"
     relation = "relation"

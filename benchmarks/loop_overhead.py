@@ -75,7 +75,7 @@ def race(bundle: Bundle, graph: Graph, steps: int, repeats: int) -> dict[str, li
     """Median seconds per step of each turn, after one warm-up turn."""
     seconds: dict[str, list[float]] = {"bare": [], "loop": [], "outside": []}
     for repeat in range(repeats + 1):
-        loop = bundle.loop(graph, steps, Final())
+        loop = bundle.loop(graph, steps, Final(), "euler")
         next(loop)  # the input state takes no cell call
         looped, outside = time_loop(loop)
         bare = time_bare(loop, steps)

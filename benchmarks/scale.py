@@ -83,7 +83,7 @@ def one(options: argparse.Namespace) -> dict[str, float]:
     manifest, nodes = bundle.manifest, int(options.nodes)
     graph = graph_for(manifest, nodes, edges(options.one, nodes, options.degree))
     before = peak_bytes()
-    loop = bundle.loop(graph, options.steps + 1, Final())
+    loop = bundle.loop(graph, options.steps + 1, Final(), "euler")
     next(loop), next(loop)
     started = time.perf_counter()
     for _ in loop:

@@ -15,7 +15,7 @@ from adar_runtime import Final, load, read_graph
 def main(bundle_folder: str, graph_file: str) -> None:
     """Stop when each of five steps in a row changed less than 1 % of the predictions, then continue."""
     bundle, graph = load(bundle_folder), read_graph(graph_file)
-    loop = bundle.loop(graph, budget=50, stop=Final())
+    loop = bundle.loop(graph, budget=50, stop=Final(), solver="euler")
     before, quiet = None, 0
     for step in loop:
         now = step.scores().argmax(axis=1)  # runs the head: call it only when you need the scores

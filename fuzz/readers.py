@@ -39,6 +39,7 @@ KEYS = (
     "level",
     "ids",
     "feature_encoding",
+    "edge_weight",
     "x_indptr",
     "x_shape",
 )

@@ -4,11 +4,12 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
-from adar_runtime.bundle.manifest import checksum_of
+from adar_runtime.bundle.manifest import Manifest, checksum_of
 
 
 def edit(bundle: Path, change: Callable[[dict], object], *, seal: bool = True) -> None:
@@ -18,6 +19,14 @@ def edit(bundle: Path, change: Callable[[dict], object], *, seal: bool = True) -
     if seal:
         manifest["checksum"] = checksum_of(manifest)
     (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def forget_proof(bundle: Path) -> None:
+    """Remove the proof of a solver, if there is one: the solver "auto" is then Euler's method."""
+    text = (bundle / "manifest.json").read_text()
+    manifest = Manifest.from_json(text)
+    rest = {name: value for name, value in manifest.convergence.items() if name != "proof"}
+    (bundle / "manifest.json").write_text(replace(manifest, convergence=rest).to_json())
 
 
 def replace_model(bundle: Path, name: str, content: bytes) -> None:

@@ -12,6 +12,7 @@ from adar_runtime import Graph
 from adar_runtime.backends.tensorrt import backend as tensorrt
 from adar_runtime.graph.synthetic import minesweeper
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
+from tests.bundles import forget_proof
 from tests.helpers import awake, random_graph
 
 
@@ -52,8 +53,10 @@ def run_folder(board: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundle_folder(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle without a proven solver: "auto", the default, is Euler's method."""
     path = tmp_path_factory.mktemp("bundles") / "bundle"
     export_bundle(load_run(run_folder), path)
+    forget_proof(path)
     return path
 
 
@@ -69,6 +72,8 @@ def described_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def described_bundle(described_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle without a proven solver: "auto", the default, is Euler's method."""
     path = tmp_path_factory.mktemp("bundles") / "described"
     export_bundle(load_run(described_run), path)
+    forget_proof(path)
     return path

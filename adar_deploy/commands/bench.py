@@ -53,7 +53,7 @@ def bench(
     ] = None,
     solver: Annotated[
         list[SolverName] | None,
-        typer.Option(help="Solver (repeatable).", show_default="those that the export measured"),
+        typer.Option(help="Solver (repeatable).", show_default="euler, auto and those that export measured"),
     ] = None,
     precision: Annotated[
         list[PrecisionName] | None,
@@ -86,7 +86,6 @@ def bench(
     Example: adar-deploy bench --nodes 1000,10000,100000 --precision fp32 --precision fp16
     """
     from adar_runtime.backends import available
-    from adar_runtime.bundle.measured_solvers import usable_solvers
     from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.evaluation.plots import check_drawable
 
@@ -118,7 +117,7 @@ def bench(
             bundles,
             found,
             [str(name) for name in backend or available()],
-            [str(name) for name in solver or usable_solvers(manifest)],
+            [str(name) for name in solver or benchmark.default_solvers(manifest)],
             counts,
             trusted=is_typed(ctx, "backend"),
             device=device,

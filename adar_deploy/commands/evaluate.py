@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
-from adar_deploy.formatting import metric_title, percent, with_interval
+from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files
@@ -59,7 +59,8 @@ def evaluate(
     The model's own stop rule chooses the stop step; labels are used for the score only. If a graph has a
     test mask, the test part is scored. A training graph without masks is scored on the test part that
     train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
-    matched by name. Brackets show 95 % intervals.
+    matched by name. Brackets show 95 % intervals. If classes are imbalanced, the table also has balanced
+    accuracy and macro-F1 at the exit; --json always has them.
 
     Exit codes: 0 success; 2 an error; 3 the metric is below --min-metric.
 
@@ -132,6 +133,7 @@ def _check_least(done: "list[Evaluation]", least: float) -> None:
 def _show(done: "Evaluation") -> None:
     metric = metric_title(done.metric)
     print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {done.counted}"})
+    by_class = [class_metrics(row) for row in done.budgets()]
     rows = [
         (
             row["budget"],
@@ -141,11 +143,12 @@ def _show(done: "Evaluation") -> None:
             percent(row["at_end"]),
             percent(row["best"]),
             f"{row['alignment_at_exit']:.4g}",
+            *([found] if any(by_class) else []),
         )
-        for row in done.budgets()
+        for row, found in zip(done.budgets(), by_class, strict=True)
     ]
     columns = ["budget", "stop step", "stop t", "at stop", "at t = 1", "at best step", "alignment at stop"]
-    print_rows(columns, rows)
+    print_rows(columns + [CLASS_METRICS] * any(by_class), rows)
     if done.free:
         print_rows(["without a model", metric], [(name, percent(value)) for name, value in done.free.items()])
     for warning in done.warnings:

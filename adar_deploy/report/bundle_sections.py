@@ -123,7 +123,8 @@ def latency_section(facts: Facts) -> str:
     return section(
         "Latency",
         f"Time of a whole run, from features to scores, with a budget of {found['budget']} steps on "
-        f"{found['backend']}: the median of {found['repeats']} runs per solver. The solvers took turns.",
+        f"{found['backend']}: the median of {found['repeats']} runs per solver. The solvers took turns. "
+        "auto is the default: the solver with the fewest calls that export proved.",
         table(
             ["solver", "cell calls", "time", "range", *phases, "per call", "same predictions as euler"], rows
         )

@@ -170,7 +170,7 @@ def latency(
 ) -> dict[str, Any]:
     """Time whole runs of every solver that the export measured. The solvers take turns after a warm-up."""
     from adar_runtime.errors import UsageError
-    from adar_runtime.loop.solvers import SOLVERS
+    from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS
 
     rows: list[dict[str, Any]] = []
     solvers = {}
@@ -179,6 +179,8 @@ def latency(
             solvers[name] = bundle.solver(name)
         except UsageError as error:
             rows.append({"solver": name, "refused": str(error)})
+    if bundle.manifest.proof:
+        solvers[DEFAULT_SOLVER] = bundle.solver(DEFAULT_SOLVER, budget)
     results: dict[str, list[Any]] = {name: [] for name in solvers}
     bundle.run(graph, min(budget, WARM_UP))
     started = time.perf_counter()
@@ -194,6 +196,7 @@ def latency(
         rows.append(
             {
                 "solver": name,
+                "proof": last.proof,
                 "calls": last.cell_calls,
                 "seconds": statistics.median(seconds),
                 "spread": [min(seconds), max(seconds)],

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adar_deploy.formatting import exit_rule, metric_title, percent, plain, with_interval
+from adar_deploy.formatting import (
+    CLASS_METRICS,
+    class_metrics,
+    exit_rule,
+    metric_title,
+    percent,
+    plain,
+    with_interval,
+)
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.markup import fact_table, figure, section, table
 from adar_runtime.graph import PARTS
@@ -24,6 +32,9 @@ def training_section(facts: Facts) -> str:
     ]
     if scores:
         rows[metric_title(metrics.get("metric", "metric"))] = ", ".join(scores)
+    found = {part: class_metrics(one) for part, one in metrics.get("class_metrics", {}).items()}
+    if any(found.values()):
+        rows[CLASS_METRICS] = "; ".join(f"{part} {values}" for part, values in found.items() if values)
     if facts["exit"]:
         rows["stop rule"] = exit_rule(facts["exit"])
     if "exit_reason" in metrics:
@@ -117,8 +128,10 @@ def budgets_section(facts: Facts) -> str:
             f"{name} against budget",
             _over_budgets(facts["evaluation"]["budgets"], Axis(name, show=PERCENT.show)),
         )
+        by_class = any(class_metrics(row) for row in facts["evaluation"]["budgets"])
+        columns = ["budget", "stop step", "at stop", "at t = 1", "at best step", "alignment at stop"]
         rows = table(
-            ["budget", "stop step", "at stop", "at t = 1", "at best step", "alignment at stop"],
+            columns + [CLASS_METRICS] * by_class,
             [
                 (
                     f"{row['budget']:,}",
@@ -127,6 +140,7 @@ def budgets_section(facts: Facts) -> str:
                     percent(row["at_end"]),
                     percent(row["best"]),
                     f"{row['alignment_at_exit']:.4g}",
+                    *([class_metrics(row)] if by_class else []),
                 )
                 for row in facts["evaluation"]["budgets"]
             ],

@@ -10,15 +10,16 @@ import numpy as np
 from adar_export.validate import differing
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_SAME, Manifest
+from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_ORDER, LEAST_OUTPUTS, LEAST_SAME, Manifest
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.registry import settings_of
+from adar_runtime.loop.solvers import REFERENCE_STEPS as REFERENCE
 from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler
-from adar_runtime.loop.stopping import Final
+from adar_runtime.loop.stopping import Final, StopRule
 
-REFERENCE = 300  # Euler steps whose result the solvers have to reproduce
+CLOSE = 0.01  # difference of numbers that is the same prediction, as a fraction of their standard deviation
 ORDER_STEPS = (25, 50, 100)  # budgets of Euler's method that give the order of convergence
 
 
@@ -67,6 +68,8 @@ class Convergence:
         graph: Name of the graph.
         order: log2(‖z_S - z_2S‖ / ‖z_2S - z_4S‖): 1 for Euler's method on an ODE.
         trials: The runs, in the order of the solvers, each solver's cheapest first.
+        proof: The cheapest solver with a fixed number of calls that gave the reference's predictions, at
+            t = 1 and at the exit of the bundle's stop rule; None if there is none, or too few predictions.
 
     Example:
         >>> trials = [Trial("ab2", 8, 5e-3, 1.0), Trial("ab2", 16, 4e-4, 1.0)]
@@ -77,6 +80,7 @@ class Convergence:
     graph: str
     order: float
     trials: list[Trial]
+    proof: dict[str, Any] | None = None
 
     def calls(self) -> dict[str, int]:
         """Return the fewest cell calls that reproduced the reference.
@@ -102,6 +106,7 @@ class Convergence:
             "order": round(self.order, 3),
             "calls": self.calls(),
             "trials": [trial.to_dict() for trial in self.trials],
+            **({"proof": self.proof} if self.proof else {}),
         }
 
 
@@ -127,7 +132,42 @@ def measure(
             if trials[-1].enough:
                 break
     nodes = [None if end is None else end.nodes for end in ends.values()]
-    return Convergence(name, _order(nodes, reference.moved), trials)
+    order = _order(nodes, reference.moved)
+    proof = _prove(bundle, prepared, trials) if order >= LEAST_ORDER else None
+    return Convergence(name, order, trials, proof)
+
+
+def _prove(bundle: Bundle, prepared: PreparedGraph, trials: Sequence[Trial]) -> dict[str, Any] | None:
+    """Find the cheapest solver that also gives the reference's predictions at the exit of the stop rule.
+
+    More calls are tried if those that were enough at t = 1 are too few at the exit.
+    """
+    enough = [trial for trial in trials if trial.enough and SOLVERS[trial.solver].fixed_calls]
+    if not enough or prepared.outputs < LEAST_OUTPUTS:
+        return None
+    first = min(enough, key=lambda trial: trial.calls)
+    expected = _scores_at_exit(bundle, prepared, Attempt(REFERENCE, Euler()))
+    for attempt in SOLVERS[first.solver].attempts(REFERENCE):
+        calls: int = attempt.solver.calls  # type: ignore[attr-defined]
+        if calls < first.calls:
+            continue
+        same = _share_of_same(bundle.manifest, _scores_at_exit(bundle, prepared, attempt), expected)
+        if same < LEAST_SAME:
+            continue
+        at_end = first.same
+        if calls > first.calls:
+            ends = [_run(bundle, prepared, one) for one in (attempt, Attempt(REFERENCE, Euler()))]
+            at_end = _share_of_same(bundle.manifest, *(end.scores for end in ends))
+        shares = {"same": at_end, "same_at_exit": same}
+        return {"solver": first.solver, "calls": calls, "outputs": prepared.outputs} | shares
+    return None
+
+
+def _scores_at_exit(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> Floats:
+    loop = _loop(bundle, prepared, attempt, bundle.stop_rule())
+    for _ in loop:
+        pass
+    return loop.result().scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,19 +188,31 @@ def _try(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> _End | No
 
 
 def _run(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> _End:
-    # Not with bundle.loop, which refuses a solver until the order that is measured here is known.
-    loop = Loop(bundle.backend.start(prepared), bundle.manifest, attempt.budget, Final(), attempt.solver)
+    loop = _loop(bundle, prepared, attempt, Final())
     start = next(loop).state()["nodes"]
     *_, step = loop
     end = step.state()["nodes"]
     return _End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
 
 
+def _loop(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt, rule: StopRule) -> Loop:
+    # Not with bundle.loop, which refuses a solver until the order that is measured here is known.
+    return Loop(bundle.backend.start(prepared), bundle.manifest, attempt.budget, rule, attempt.solver)
+
+
 def _trial(manifest: Manifest, solver: str, attempt: Attempt, end: _End, reference: _End) -> Trial:
     change = _norm(end.nodes - reference.nodes) / reference.moved
-    same = 1 - differing(manifest, end.scores, reference.scores) / len(end.scores)
+    same = _share_of_same(manifest, end.scores, reference.scores)
     settings = {one.name: getattr(attempt.solver, one.name) for one in settings_of(SOLVERS[solver])}
     return Trial(solver, end.calls, change, same, settings)
+
+
+def _share_of_same(manifest: Manifest, scores: Floats, expected: Floats) -> float:
+    """Compute the share of outputs with the same class, or of numbers that differ by less than `CLOSE`."""
+    if manifest.regression:
+        spread = expected.std(axis=0, dtype=np.float64)
+        return float(np.isclose(scores, expected, rtol=1e-5, atol=CLOSE * spread).all(axis=1).mean())
+    return 1 - differing(manifest, scores, expected) / len(scores)
 
 
 def _order(ends: Sequence[Floats | None], moved: float) -> float:

@@ -1,13 +1,15 @@
 """Write `known_models.json`: every topology that this package exports. `make fingerprints` runs it.
 
-A topology depends on the variant of the model, the alignment scalar, the level, the precision, and on whether
-targets are learned. It depends neither on the dimensions nor on the opset. Plain exports are not listed:
-PyTorch writes them, and folds or shares weights depending on their sizes and values.
+A topology depends on the variant of the model, the alignment scalar, the level, the precision, on whether
+targets are learned, and on whether edges have weights. It depends neither on the dimensions nor on the opset.
+Plain exports are not listed: PyTorch writes them, and folds or shares weights depending on their sizes and
+values.
 """
 
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import onnx
@@ -81,9 +83,11 @@ def configurations() -> Iterator[tuple[ModelConfig, bool]]:
                 alignment=alignment,
                 variant=variant,
             )
-            yield config, False
-            if not VARIANTS[variant].learned_targets:
-                yield config, True
+            for weighted in (False, True) if level == NODE and not regression else (False,):  # cells only
+                settings = replace(config, edge_weights=weighted)
+                yield settings, False
+                if not VARIANTS[variant].learned_targets:
+                    yield settings, True
 
 
 def build(config: ModelConfig, *, silent: bool = False) -> AdaR:
@@ -95,6 +99,7 @@ def title_of(config: ModelConfig, *, silent: bool = False) -> str:
     """The settings in words."""
     targets = "described targets" if config.targets is None else "learned targets"
     parts = [config.variant, targets, config.alignment, f"level {config.level}"]
+    parts += ["edge weights"] * config.edge_weights
     return ", ".join(parts + ["regression"] * config.regression + ["layers at zero left out"] * silent)
 
 

@@ -39,6 +39,7 @@ class FusedCell:
     def __init__(self, model: AdaR, opset: int, precision: Precision) -> None:
         self.builder = OnnxBuilder(self.NAME, opset, precision.real)
         self._shapes = self._shapes_of(model)
+        self._is_weighted = model.config.edge_weights
         for name in STATE:
             self.builder.input(name, self._shapes[name])
         self._before = {
@@ -72,6 +73,10 @@ class FusedCell:
             for kind, count in (("leaf", LEAVES), ("join", JOINS))
         )
         self._place = builder.input("place", [rows], "int32")
+        self._leaf_weights = [
+            builder.input(f"leaf_weight_{i}", [f"leaf_rows_{i}", 1, f"leaf_width_{i}"])
+            for i in range(LEAVES if self._is_weighted else 0)
+        ]
 
     def _declare_step(self, d: int) -> None:
         """Declare the inputs that change before each call."""
@@ -163,14 +168,24 @@ class FusedCell:
         return self.builder.op("Mul", total, self._share)
 
     def _received(self, sent: str) -> str:
-        """Emit the sum of `sent` over the neighbours of each node, with the neighbour tables: [n, d]."""
+        """Emit the (weighted) sum of `sent` over the neighbours of each node, with tables: [n, d]."""
         builder, zeros = self.builder, np.zeros((1, self._ops.d))
         no_message = builder.weight("no_message", zeros, self._ops.small)
         messages = builder.op("Concat", no_message, sent, axis=0)
-        leaves = [self._table_sums(messages, table) for table in self._leaves]
+        if self._is_weighted:
+            pairs = zip(self._leaves, self._leaf_weights, strict=True)
+            leaves = [self._weighted_sums(messages, table, weights) for table, weights in pairs]
+        else:
+            leaves = [self._table_sums(messages, table) for table in self._leaves]
         sums = builder.op("Concat", builder.weight("no_sum", zeros), *leaves, axis=0)
         joins = [self._table_sums(sums, table) for table in self._joins]
         return builder.op("Gather", builder.op("Concat", sums, *joins, axis=0), self._place, axis=0)
+
+    def _weighted_sums(self, values: str, table: str, weights: str) -> str:
+        """Emit weights [rows, 1, width] times messages [rows, width, d]: faster than Mul and ReduceSum."""
+        gathered = self._ops.full(self.builder.op("Gather", values, table, axis=0))  # [rows, width, d]
+        sums = self.builder.op("MatMul", weights, gathered)  # [rows, 1, d]
+        return self.builder.op("Squeeze", sums, self.builder.weight("axis_1", np.array([1])))
 
     def _table_sums(self, values: str, table: str) -> str:
         gathered = self._ops.full(self.builder.op("Gather", values, table, axis=0))  # [rows, width, d]

@@ -126,7 +126,14 @@ class PlainCell(nn.Module):
         self.velocity = plain_of(cell.velocity)
         self.parts = cell.parts
 
-    def forward(self, state: State, edge_index: Tensor, step: Tensor, lead: Tensor | float) -> State:
+    def forward(
+        self,
+        state: State,
+        edge_index: Tensor,
+        step: Tensor,
+        lead: Tensor | float,
+        edge_weight: Tensor | None = None,
+    ) -> State:
         """Compute the velocities by Eqs. pnode-graph, pnode-target, cnode, local and gnode."""
         h, c, pn, pc = state
         m_pn, pn_led, v_pn = self.node_abstraction(h, pn, pn, step, lead)
@@ -135,15 +142,16 @@ class PlainCell(nn.Module):
         messages = [m_pn, m_cn, h]
         if self.parts is not None:
             messages = [part * message for part, message in zip(self.parts, messages, strict=True)]
-        local = self.local(torch.cat(messages, dim=1), edge_index)  # [n, 3d]
+        local = self.local(torch.cat(messages, dim=1), edge_index, edge_weight)  # [n, 3d]
         return State(self.velocity(local, inner(h, pc_led), step, h), v_c, v_pn, v_pc)
 
-    def local(self, messages: Tensor, edge_index: Tensor) -> Tensor:
-        """Compute Eq. local-mp [n, 3d]."""
+    def local(self, messages: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Compute Eq. local-mp [n, 3d]; with weights, as a weighted mean."""
         source, target = edge_index
         sent = self.message(messages[source]) if self.per_edge else self.message(messages)[source]  # [m, 3d]
+        sent = sent if edge_weight is None else edge_weight[:, None] * sent
         sums = torch.zeros_like(messages).scatter_add_(0, target[:, None].expand_as(sent), sent)
-        ones = torch.ones_like(target, dtype=messages.dtype)
+        ones = torch.ones_like(target, dtype=messages.dtype) if edge_weight is None else edge_weight
         count = torch.zeros_like(messages[:, 0]).scatter_add_(0, target, ones)[:, None]
         return (messages + sums) / (count + 1)
 
@@ -182,11 +190,12 @@ class PlainAdaR(Model):
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """Yield the state at each of `times`, like `AdaR.trajectory`."""
         self.start.cell.velocity.dropout.redraw()  # the plain velocity has the same dropout
+        graph = self.weighted(graph)
         state = self.start.first_state(graph)
         yield state
         for now, then in pairwise(times):
             step = torch.from_numpy(step_code(now, self.config.hidden)).to(state.nodes)
-            velocities = self.cell(state, graph.edge_index, step, then - now)
+            velocities = self.cell(state, graph.edge_index, step, then - now, graph.edge_weight)
             state = State(*(x + v * (then - now) for x, v in zip(state, velocities, strict=True)))
             yield state
 
@@ -201,8 +210,9 @@ class _Export(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         count = len(STATE)
         state, before = State(*inputs[:count]), State(*inputs[count : 2 * count])
-        source, target, step, weight, previous_weight, lead = inputs[2 * count :]
-        velocities = self.cell(state, torch.stack([source, target]), step, lead)
+        source, target, *weights = inputs[2 * count : -1 - len(STEP)]  # weights of the edges, if any
+        step, weight, previous_weight, lead = inputs[-1 - len(STEP) :]
+        velocities = self.cell(state, torch.stack([source, target]), step, lead, *weights)
         after = State(
             *(x + previous_weight * b + weight * v for x, b, v in zip(state, before, velocities, strict=True))
         )
@@ -253,9 +263,12 @@ def _example(config: ModelConfig) -> tuple[dict[str, Tensor], tuple[dict[int, to
     inputs = {name: torch.ones(count, config.hidden) for name, count in zip(STATE, rows, strict=True)}
     inputs |= {f"previous_{name}_velocity": torch.zeros_like(state) for name, state in inputs.items()}
     inputs |= {port.name: torch.arange(m) % n for port in STRUCTURES[EDGES]}
+    if config.edge_weights:
+        inputs["edge_weight"] = torch.ones(m)
     inputs["step_code"] = torch.ones(config.hidden)
     inputs |= {name: torch.tensor(0.1) for name in STEP}
-    free = {"nodes": "n", "previous_nodes_velocity": "n", "edge_source": "m", "edge_target": "m"}
+    free = {"nodes": "n", "previous_nodes_velocity": "n"}
+    free |= dict.fromkeys(("edge_source", "edge_target", "edge_weight"), "m")
     if config.targets is None:
         free |= {"targets": "c", "previous_targets_velocity": "c"}
     sides = {side: torch.export.Dim(side) for side in dict.fromkeys(free.values())}

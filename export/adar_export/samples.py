@@ -1,5 +1,7 @@
 """The graphs of the comparison with PyTorch: small ones of several shapes, and a part of the run's graph."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Floats, Graph, Integers, SparseRows
@@ -49,7 +51,12 @@ def _graph(config: ModelConfig, random: np.random.Generator, nodes: int, edges: 
         target_features=None if config.targets else features(4),
         pairs=random.integers(0, nodes, (2, 30)) if config.level == EDGE else None,
         level=config.level,
+        edge_weight=_weights(random, edges.shape[1]) if config.edge_weights else None,
     )
+
+
+def _weights(random: np.random.Generator, count: int) -> Floats:
+    return np.asarray(random.uniform(0.1, 3.0, count), np.float32)
 
 
 def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
@@ -65,9 +72,10 @@ def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
     pairs, outputs = None, np.zeros(1, np.int64) if graph.level == GRAPH else nodes
     if graph.pairs is not None:
         pairs, outputs = _renumbered(graph.pairs, number)
+    edges, kept = _renumbered(graph.edge_index, number)
     return Graph(
         features=_features(graph, nodes),
-        edge_index=_renumbered(graph.edge_index, number)[0],
+        edge_index=edges,
         labels=None if graph.labels is None else graph.labels[outputs],
         **{name: mask[:, outputs] for name in MASKS if (mask := getattr(graph, name)) is not None},
         target_features=graph.target_features,
@@ -76,6 +84,39 @@ def part_of(graph: Graph, size: int = PART, start: int = 0) -> Graph:
         level=graph.level,
         ids=None if graph.ids is None else graph.ids[nodes],
         feature_encoding=graph.feature_encoding,
+        edge_weight=None if graph.edge_weight is None else graph.edge_weight[kept],
+    )
+
+
+def with_outputs(graph: Graph, count: int, seed: int = 3) -> Graph:
+    """Return the graph or, if it has fewer than `count` predictions, one like it that has as many.
+
+    Nodes are drawn with replacement. A drawn node receives from drawn copies of its neighbours, so that the
+    copies of a node have different neighbours. For pairs of nodes, random pairs are added. A graph with one
+    label stays as it is: it has one prediction.
+    """
+    if graph.outputs >= count or graph.level == GRAPH:
+        return graph
+    random = np.random.default_rng(seed)
+    if graph.pairs is not None:
+        added = random.integers(0, graph.nodes, (2, count - graph.outputs))
+        pairs = np.concatenate([graph.pairs, added], axis=1)
+        return replace(graph, pairs=pairs, labels=None, train_mask=None, val_mask=None, test_mask=None)
+    drawn = np.sort(random.integers(0, graph.nodes, count))
+    copies = np.bincount(drawn, minlength=graph.nodes)
+    firsts = np.cumsum(copies) - copies
+    neighbours = Neighbours.in_graph(graph)
+    target = np.repeat(np.arange(count), neighbours.counts[drawn])
+    place = _ranges(neighbours.starts[drawn], neighbours.starts[drawn + 1])
+    source = neighbours.sources[place]
+    chosen = firsts[source] + (random.random(len(source)) * copies[source]).astype(np.int64)
+    kept = copies[source] > 0
+    weights = neighbours.weights
+    return Graph(
+        features=_features(graph, drawn),
+        edge_index=np.stack([chosen, target])[:, kept],
+        target_features=graph.target_features,
+        edge_weight=None if weights is None else weights[place][kept],
     )
 
 

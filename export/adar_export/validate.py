@@ -18,6 +18,7 @@ from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.graph import ALL, Floats, Graph
 from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.schedule import times
+from adar_runtime.loop.solvers import REFERENCE_SOLVER
 from adar_runtime.loop.stopping import Final, answer_step
 from adar_train.cell import State
 from adar_train.model import AdaR
@@ -205,7 +206,9 @@ def _check(
 ) -> Check:
     """Compare after the last step, the budget, and measure the drift at the earlier steps."""
     budget = compared[-1]
-    loop = bundle.loop(graph, budget, Final())  # first, because it refuses graphs that do not fit the model
+    loop = bundle.loop(
+        graph, budget, Final(), REFERENCE_SOLVER
+    )  # first, because it refuses graphs that do not fit the model
     # One after the other: both have threads, which would compete for the cores.
     reference = _reference(model, tensors, budget, compared)
     trace: list[float] = []

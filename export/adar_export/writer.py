@@ -21,7 +21,7 @@ from adar_export.onnx_models import build_batched_cell, build_onnx_models
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
-from adar_export.samples import part_of, shapes_for
+from adar_export.samples import part_of, shapes_for, with_outputs
 from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
@@ -126,7 +126,9 @@ def export_bundle(
             if (
                 not manifest.unit_step
             ):  # with unit steps, the total time grows with the budget: no limit exists
-                found = convergence.measure(bundle, own, part, on_progress)
+                like = with_outputs(part, manifests.LEAST_OUTPUTS)
+                named = own if like is part else f"a graph like {own}, drawn from its nodes"
+                found = convergence.measure(bundle, named, like, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
             manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
@@ -205,6 +207,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         version=options.version,
         created_at=metadata.creation_date((run.path / run_files.WEIGHTS).stat().st_mtime),
         feature_schema=metadata.feature_schema(graph),
+        edge_weights=config.edge_weights,
     )
     manifest = replace(manifest, description=options.description or describe_model(manifest))
     (folder / manifests.FILE_NAME).write_text(manifest.to_json())

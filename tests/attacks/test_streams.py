@@ -70,9 +70,9 @@ def test_a_device_or_folder_for_options(file: str, tmp_path: Path) -> None:
 def test_warnings_are_lines_on_stderr_once(tmp_path: Path) -> None:
     """Two graphs with the same problem give one line; stdout stays JSON."""
     arrays = {"x": np.ones((3, 2), np.float32), "edge_index": np.array([[0], [1]])}
-    np.savez(tmp_path / "g.npz", **arrays, edge_weight=np.ones(1))
+    np.savez(tmp_path / "g.npz", **arrays, adj_t=np.ones(1))
     done = adar(tmp_path, "data", "show", "g.npz", "--json", text=True)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line == "note: keys of the file that are not used: edge_weight (edge weights are not supported)"
+    assert line == "note: keys of the file that are not used: adj_t (save edge_index instead)"
     assert done.stdout.startswith("{")

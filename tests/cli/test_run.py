@@ -16,7 +16,7 @@ from adar_deploy.console import sparkline
 from adar_deploy.options import Backend, ExitRule, SolverName
 from adar_runtime import Graph, write_graph
 from adar_runtime.backends import AUTO, BACKENDS
-from adar_runtime.loop.solvers import SOLVERS
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS
 from adar_runtime.loop.stopping import RULES
 from adar_runtime.prediction_files import OUTPUT_FORMATS
 from tests.bundles import edit
@@ -247,7 +247,7 @@ def test_sparklines(values: list[float], drawn: str) -> None:
 
 def test_the_command_offers_the_registries_of_the_runtime() -> None:
     assert [name.value for name in ExitRule] == list(RULES)
-    assert [name.value for name in SolverName] == list(SOLVERS)
+    assert [name.value for name in SolverName] == [DEFAULT_SOLVER, *SOLVERS]
     assert [name.value for name in Backend] == [AUTO, *BACKENDS]
 
 

@@ -42,8 +42,18 @@ class Call:
         """Return the inputs by their names in an exported cell."""
         floats = self.states | {f"previous_{name}_velocity": v for name, v in self.before.items()}
         floats |= {name: np.array(getattr(self, name)) for name in STEP}
-        floats |= {"step_code": self.step_code, "share": 1 / (self.neighbours.counts + 1.0)[:, None]}
-        return Tables.of(self.neighbours).arrays() | {k: v.astype(real) for k, v in floats.items()}
+        floats |= {"step_code": self.step_code, "share": self.share()}
+        tables = Tables.of(self.neighbours).arrays()
+        floats |= {name: table for name, table in tables.items() if name.startswith("leaf_weight")}
+        return tables | {k: v.astype(real) for k, v in floats.items()}
+
+    def share(self) -> np.ndarray:
+        """1 / (sum of the weights + 1), added node by node."""
+        neighbours = self.neighbours
+        weights = np.ones(len(neighbours.sources)) if neighbours.weights is None else neighbours.weights
+        total = np.ones(neighbours.nodes)
+        np.add.at(total, neighbours.targets, weights.astype(np.float64))
+        return 1 / total[:, None]
 
     def in_float32(self) -> "Call":
         rounded = [{k: v.astype(np.float32) for k, v in part.items()} for part in (self.states, self.before)]
@@ -57,7 +67,8 @@ class Call:
         )
 
     def edges(self) -> Arrays:
-        return {"edge_source": self.neighbours.sources, "edge_target": self.neighbours.targets}
+        found = {"edge_source": self.neighbours.sources, "edge_target": self.neighbours.targets}
+        return found if self.neighbours.weights is None else found | {"edge_weight": self.neighbours.weights}
 
     def state(self) -> State:
         return State(*(torch.from_numpy(self.states[name]) for name in STATE))
@@ -70,7 +81,11 @@ def random_call(
     d, p = model.config.hidden, model.config.proxies
     rows = dict(zip(STATE, (nodes, classes, p, p), strict=True))
     states, before = ({name: random.normal(size=(k, d)) for name, k in rows.items()} for _ in range(2))
-    return Call(states, before, Neighbours.of(edge_index, nodes), random.normal(size=d), *moves)
+    weights = None
+    if model.config.edge_weights:
+        weights = random.exponential(size=edge_index.shape[1]).astype(np.float32) + np.float32(0.01)
+    neighbours = Neighbours.of(edge_index, nodes, weights)
+    return Call(states, before, neighbours, random.normal(size=d), *moves)
 
 
 @contextmanager
@@ -90,9 +105,12 @@ def onnx_constants(model: AdaR) -> Iterator[None]:
 @torch.no_grad()
 def by_plain_cell(model: AdaR, call: Call) -> Arrays:
     """Return the outputs of an exported cell, computed by the plain cell in float64."""
-    edges = torch.from_numpy(np.stack([call.neighbours.sources, call.neighbours.targets]))
+    edges, weights = torch.from_numpy(np.stack([call.neighbours.sources, call.neighbours.targets])), None
+    state = call.state()
+    if call.neighbours.weights is not None:
+        weights = torch.from_numpy(call.neighbours.weights).to(state.nodes)
     with onnx_constants(model):
-        velocities = PlainCell(model)(call.state(), edges, torch.from_numpy(call.step_code), call.lead)
+        velocities = PlainCell(model)(state, edges, torch.from_numpy(call.step_code), call.lead, weights)
     v = {name: velocity.numpy() for name, velocity in zip(STATE, velocities, strict=True)}
     after = {
         name: call.states[name] + call.weight * v[name] + call.previous_weight * call.before[name]
@@ -113,7 +131,7 @@ def by_training_cell(model: AdaR, call: Call) -> Arrays:
     """Return the next states by the training cell; the call must be a step of Euler's method."""
     assert call.weight == call.lead
     assert not call.previous_weight
-    share = torch.from_numpy(1 / (call.neighbours.counts + 1.0))[:, None]
+    share = torch.from_numpy(call.share())
     step = torch.from_numpy(call.step_code)
     with onnx_constants(model):
         after = model.cell(call.state(), SparseMatrix(call.neighbours), share, step, call.weight)

@@ -72,6 +72,7 @@ def cases(draw: st.DrawFn):
         variant=draw(st.sampled_from(sorted(variants))),
         step_info=draw(st.booleans()),
         relation=draw(st.booleans()),
+        edge_weights=draw(st.booleans()),
     )
     edges = edges_of(draw(st.sampled_from(KINDS)), nodes, seed)
     moves = (draw(numbers), draw(numbers), draw(st.floats(0, 1, allow_subnormal=False)))
@@ -107,9 +108,10 @@ def test_any_step_equals_the_plain_cell_in_float32(case) -> None:
     assert_close(expected, by_onnxruntime(cell, call.feeds(np.float32)), 1e-5)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_graph_equals_the_training_cell(kind: str) -> None:
-    model = randomised(ModelConfig(3, 4, 8, 5), 1)
+def test_each_kind_of_graph_equals_the_training_cell(kind: str, weighted: bool) -> None:
+    model = randomised(ModelConfig(3, 4, 8, 5, edge_weights=weighted), 1)
     call = random_call(model, edges_of(kind, 300, 2), 300, 4, 3, (0.125, 0.0, 0.125))
     got = by_onnxruntime(build_onnx_models(model, 17)["cell"], call.feeds(np.float32))
     assert_close(by_training_cell(model, call), got, 1e-5)

@@ -24,7 +24,7 @@ from tests.helpers import awake, random_graph
 
 def test_the_plain_cell_has_the_requested_opset_and_gives_the_same_step() -> None:
     opset = newest()
-    ours = awake(ModelConfig(6, 3, 8, 4))
+    ours = awake(ModelConfig(6, 3, 8, 4, edge_weights=True))
     plain = export_plain_cell(ours, opset)
     assert [(entry.domain, entry.version) for entry in plain.opset_import] == [("", opset)]
     call = random_call(ours, random_graph(40, 120).edge_index, 40, 3, 0, (0.2, -0.1, 0.05))

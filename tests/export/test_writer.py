@@ -13,7 +13,7 @@ from adar_runtime.bundle.bundle import load
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import BundleError, ExportError, UsageError
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
-from tests.bundles import edit
+from tests.bundles import edit, forget_proof
 from tests.helpers import awake, random_graph
 
 FEW = (1, 10)  # steps, for tests of other things than the comparison
@@ -100,6 +100,7 @@ def test_two_exports_of_one_run_have_equal_bytes(
     described_run: Path, described_bundle: Path, tmp_path: Path
 ) -> None:
     export_bundle(load_run(described_run), tmp_path / "again")
+    forget_proof(tmp_path / "again")  # as in the fixture
     assert contents(tmp_path / "again") == contents(described_bundle)
 
 
@@ -135,12 +136,14 @@ def test_large_graphs_of_every_level_are_exported(level: str, tmp_path: Path) ->
     assert manifest.parity["checks"][0]["graph"] == "1,000 nodes of the run's graph"
 
 
-def test_regression_has_no_changed_predictions(tmp_path: Path) -> None:
+def test_numbers_are_the_same_within_one_percent_of_their_spread(tmp_path: Path) -> None:
     graph = random_graph(30, 60)
     numbers = Graph(graph.features, graph.edge_index, labels=torch.randn(30, 2).numpy())
     manifest = _export(awake(ModelConfig(graph.width, 2, 8, 2, regression=True)), numbers, tmp_path)
     assert all(check["predictions"] == 0 for check in manifest.parity["checks"])
-    assert all(trial["same"] == 1 for trial in manifest.convergence["trials"])
+    trials = manifest.convergence["trials"]
+    assert all(trial["same"] >= 0.999 for trial in trials if trial["change"] < 1e-5)
+    assert min(trial["same"] for trial in trials) < 1  # a trial with too few calls gives other numbers
 
 
 def test_folders_of_the_data_are_not_recorded(described_run: Path, tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ X, EDGES = np.ones((4, 2), np.float32), np.array([[0, 1], [1, 2]])
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("edge_weight", r"edge_weight \(edge weights are not supported\)"),
-        ("edge_attr", r"edge_attr \(edge features are not supported\)"),
+        ("edge_attr", r"edge_attr \(edge features are not used; one weight per edge belongs in edge_weight"),
+        ("weights", r"weights \(rename it to edge_weight\)"),
         ("labels", r"labels \(rename it to y\)"),
         ("train_idx", r"train_idx \(rename it to train_mask\)"),
         ("anything", "not used: anything$"),

@@ -108,9 +108,10 @@ def test_mostly_zero_features_become_sparse() -> None:
     assert np.array_equal(as_graph(data(x=torch.tensor(X).to_sparse())).rows(0, 3), X)
 
 
-def test_weights_of_an_adjacency_are_not_lost_silently() -> None:
-    with pytest.warns(AdarWarning, match="edge_weight"):
-        as_graph((2 * ADJACENCY, X))
+def test_the_values_of_an_adjacency_are_edge_weights() -> None:
+    weighted = as_graph((2 * ADJACENCY, X))
+    assert weighted.edge_weight.tolist() == [2.0] * weighted.edges
+    assert as_graph((ADJACENCY, X)).edge_weight is None
     zero = scipy.sparse.coo_array(([1.0, 0.0], EDGES), shape=(3, 3))
     assert as_graph((zero, X)).edge_index.tolist() == [[0], [1]]  # a stored zero is no edge
 

@@ -1,11 +1,20 @@
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
 
 from adar_runtime import Graph
-from adar_runtime.evaluation.metrics import metric, metric_name, r_squared, roc_auc, split_metrics
+from adar_runtime.evaluation.metrics import (
+    ClassMetrics,
+    metric,
+    metric_name,
+    r_squared,
+    roc_auc,
+    split_metrics,
+)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))
@@ -15,6 +24,18 @@ def test_roc_auc_is_scikit_learns(pairs: list[tuple[int, bool]]) -> None:
         assert np.isnan(roc_auc(score.astype(np.float32), positive))
     else:
         assert roc_auc(score.astype(np.float32), positive) == pytest.approx(roc_auc_score(positive, score))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1), st.integers(6, 8))
+def test_metrics_of_classes_are_scikit_learns(pairs: list[tuple[int, int]], classes: int) -> None:
+    labels, guesses = (np.array(column) for column in zip(*pairs, strict=True))
+    found = ClassMetrics.of(np.eye(classes, dtype=np.float32)[guesses], labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about guesses of classes without labels
+        assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(labels, guesses))
+        assert found.macro_f1 == pytest.approx(f1_score(labels, guesses, average="macro"))
+    sizes = np.bincount(labels)
+    assert found.imbalance == sizes.max() / sizes[sizes > 0].min()
 
 
 def test_accuracy_where_there_are_more_than_two_classes() -> None:

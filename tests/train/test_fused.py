@@ -34,11 +34,14 @@ def diffuse() -> Pass:
     return Pass(fused.diffuse, plain, [(P, D), (N, D), (D, D), (D,)])
 
 
-def local_messages(edges: int, targets: int) -> Pass:
-    neighbours = Neighbours.of(np.random.default_rng(0).integers(0, N, (2, edges)), N)
+def local_messages(edges: int, targets: int, *, weighted: bool = False) -> Pass:
+    random = np.random.default_rng(0)
+    edge_index, weights = random.integers(0, N, (2, edges)), random.uniform(0.1, 3, edges).astype(np.float32)
+    neighbours = Neighbours.of(edge_index, N, weights if weighted else None)
     matrix, share = SparseMatrix(neighbours), torch.from_numpy(neighbours.share).double()
     adjacency = torch.zeros(N, N, dtype=torch.float64)
-    adjacency[neighbours.targets, neighbours.sources] = 1
+    values = 1.0 if neighbours.weights is None else torch.from_numpy(neighbours.weights).double()
+    adjacency[neighbours.targets, neighbours.sources] = values
 
     def ours(h, p, c, kernel, own, bias, project):
         return fused.local_messages(h, (p, c), (kernel, own), bias, project, matrix, share.to(h.dtype))
@@ -72,6 +75,7 @@ PASSES = {
     "diffuse": diffuse(),
     "local messages": local_messages(30, C),
     "local messages, no edge, one target": local_messages(0, 1),
+    "local messages, weighted": local_messages(30, C, weighted=True),
     "bounded": bounded(dropped=False),
     "bounded, dropped": bounded(dropped=True),
 }

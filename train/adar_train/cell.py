@@ -60,11 +60,11 @@ class ModelConfig:
         level: What predictions are made for: "node", "edge" or "graph".
         regression: True if labels are numbers, False if labels are classes.
         alignment: Name of the scalar that the stop rules read, a key of `adar_train.alignments.ALIGNMENTS`.
-        variant: Name of the model variant, a key of `adar_train.variants.VARIANTS`: "standard", or
-            "zero-shot" for described targets and transfer to unseen graphs.
-        step_info: False removes the time from the velocities (an ablation of the paper).
-        relation: False removes the relations with targets from the velocities (an ablation of the paper).
-        unit_step: True gives every step a time of 1 for any budget (an ablation of the paper).
+        variant: A key of `adar_train.variants.VARIANTS`: "standard", or "zero-shot" for described targets.
+        step_info: False removes the time from the velocities (an ablation of the paper, like the next two).
+        relation: False removes the relations with targets from the velocities.
+        unit_step: True gives every step a time of 1 for any budget.
+        edge_weights: Whether messages are averaged with the weights of the edges, 1 if a graph has none.
 
     Example:
         >>> ModelConfig(features=7, targets=2, hidden=32).proxies
@@ -86,6 +86,7 @@ class ModelConfig:
     step_info: bool = True
     relation: bool = True
     unit_step: bool = False
+    edge_weights: bool = False
 
     def __post_init__(self) -> None:
         if self.feature_scaling not in SCALINGS:

@@ -8,6 +8,9 @@ from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_train.time_grids import GRIDS
 
+EQUAL, BALANCED = CLASS_WEIGHTS = ("none", "balanced")
+QUICK, FULL, NONE = CALIBRATIONS = ("quick", "full", "none")
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -51,6 +54,11 @@ class TrainConfig:
         gradient_checkpoints: Whether to store one state per step and recompute the rest in the backward
             pass: less memory, more time, the same gradients up to rounding.
         mixed_precision: Whether matrix products use bfloat16 while training. None means: on CUDA only.
+        class_weights: "none", or "balanced": labels of rare classes have larger weights in the loss, inverse
+            to the number of training labels of the class.
+        calibration: How the exit rule is calibrated after training. "full": on all `exit_budgets`. "quick",
+            the choice of `preset`: on as many of them as fit into a tenth of the training time, but at least
+            on the smallest. "none": not at all, the exit is t = 1.
 
     Raises:
         UsageError: If a value is out of range.
@@ -85,6 +93,8 @@ class TrainConfig:
     exit_budgets: tuple[int, ...] = PAPER_BUDGETS
     gradient_checkpoints: bool = False
     mixed_precision: bool | None = None
+    class_weights: str = EQUAL
+    calibration: str = FULL
 
     def __post_init__(self) -> None:
         for name in ("epochs", "train_steps", "evaluate_every"):
@@ -101,6 +111,9 @@ class TrainConfig:
             raise UsageError(f"ema_decay is {self.ema_decay}, but it must be at least 0 and below 1")
         if self.grid not in GRIDS:
             raise UsageError(f"unknown grid {self.grid!r}: choose one of {', '.join(GRIDS)}")
+        for name, known in (("class_weights", CLASS_WEIGHTS), ("calibration", CALIBRATIONS)):
+            if getattr(self, name) not in known:
+                raise UsageError(f"unknown {name} {getattr(self, name)!r}: choose one of {', '.join(known)}")
         if min((*self.select_budgets, *self.exit_budgets), default=0) < 1:
             raise UsageError("select_budgets and exit_budgets must be numbers of steps of at least 1")
 
@@ -185,4 +198,4 @@ def preset(
         chosen = OURS_WIDE if wide else OURS
     else:
         chosen = PRESETS[name]
-    return replace(TrainConfig(), **chosen | overrides)
+    return replace(TrainConfig(), **{"calibration": QUICK} | chosen | overrides)

@@ -9,13 +9,15 @@ import torch
 from adar_runtime.evaluation.calibration import calibrate
 from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
 from adar_runtime.evaluation.metrics import metric_name, pooled_metrics, split_metrics
-from adar_runtime.evaluation.uncertainty import mean_estimate
+from adar_runtime.evaluation.uncertainty import Estimate, mean_class_metrics, mean_estimate
 from adar_runtime.graph import GRAPH, PARTS, Floats, Graph
 from adar_runtime.loop.schedule import times
 from adar_runtime.loop.stopping import StopRule, make_rule
 from adar_train.graph_batch import members_of
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
+
+NOT_CALIBRATED = "final: the exit was not calibrated"
 
 
 def exit_metrics(
@@ -28,15 +30,28 @@ def exit_metrics(
     """Calibrate the exit rule on every step of the budgets; return the rule and the metrics at the exit.
 
     "train", "val" and "test" are the metrics of the largest budget; "intervals" has their 95 % intervals
-    and the numbers of labels. With several graphs, they are means over
-    the graphs with labels in that part, and "graphs" has the metrics of each graph.
+    and the numbers of labels, "class_metrics" their balanced accuracy and macro-F1. With several
+    graphs, they are means over the graphs with labels in that part, and "graphs" has the metrics of each.
     """
     found = {
         budget: curves(model, graphs, tensors, budget, split, intervals=budget == max(budgets), sample="val")
         for budget in budgets
     }
-    chosen = calibrate(list(found.values()))
-    rule = make_rule(chosen.rule)
+    return _metrics_at_exit(model, graphs, found, calibrate(list(found.values())).to_dict())
+
+
+def final_exit_metrics(
+    model: Model, graphs: Sequence[Graph], tensors: Sequence[GraphTensors], budget: int, split: int
+) -> dict[str, Any]:
+    """The metrics at t = 1 of one budget, with the exit at t = 1: the same fields as `exit_metrics`."""
+    found = {budget: curves(model, graphs, tensors, budget, split, intervals=True)}
+    return _metrics_at_exit(model, graphs, found, {"exit": {"rule": "final"}, "exit_reason": NOT_CALIBRATED})
+
+
+def _metrics_at_exit(
+    model: Model, graphs: Sequence[Graph], found: dict[int, list[Curve]], chosen: dict[str, Any]
+) -> dict[str, Any]:
+    rule = make_rule(chosen["exit"])
     at_exit = {budget: [c.metrics[c.answer_step(rule)] for c in group] for budget, group in found.items()}
     by_budget = {budget: _mean_metrics(of_graphs) for budget, of_graphs in at_exit.items()}
     targets = model.config.targets or graphs[0].targets
@@ -45,7 +60,8 @@ def exit_metrics(
         "metric": metric_name(targets, regression=graphs[0].regression),
         **by_budget[max(by_budget)],
         "intervals": _intervals(found[max(found)], rule),
-        **chosen.to_dict(),
+        **_class_metrics(found[max(found)], rule),
+        **chosen,
         "budgets": {str(budget): scores for budget, scores in by_budget.items()},
         **({"graphs": of_graphs} if len(of_graphs) > 1 else {}),
     }
@@ -152,6 +168,18 @@ def _mean_metrics(of_graphs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _intervals(group: Sequence[Curve], rule: StopRule) -> dict[str, Any]:
     """The 95 % interval and the number of labels of each metric in `_at_exit`."""
+    return {part: mean_estimate(found).to_dict() for part, found in _estimates(group, rule).items()}
+
+
+def _class_metrics(group: Sequence[Curve], rule: StopRule) -> dict[str, Any]:
+    """Balanced accuracy and macro-F1 of each part, as means over graphs; nothing for regression."""
+    means = {part: mean_class_metrics(found) for part, found in _estimates(group, rule).items()}
+    known = {part: mean.to_dict() for part, mean in means.items() if mean is not None}
+    return {"class_metrics": known} if known else {}
+
+
+def _estimates(group: Sequence[Curve], rule: StopRule) -> dict[str, list[Estimate]]:
+    """The metrics at the exit of each part: one for each graph with labels in this part."""
     at = [curve.estimates[curve.answer_step(rule)] for curve in group]
     known = {part: [found[part] for found in at if part in found] for part in PARTS}
-    return {part: mean_estimate(found).to_dict() for part, found in known.items() if found}
+    return {part: found for part, found in known.items() if found}

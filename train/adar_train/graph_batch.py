@@ -21,7 +21,7 @@ from adar_train.sparse import SparseMatrix
 from adar_train.tensors import Device, GraphTensors
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class GraphBatch(GraphTensors):
     """Graphs with one label each. The rows of all graphs, padding included, are the nodes of one graph.
 
@@ -50,8 +50,8 @@ class GraphBatch(GraphTensors):
         chosen = [graphs[index] for index in members]
         sizes = np.array([graph.nodes for graph in chosen])
         count, rows = len(sizes), int(sizes.max())
-        edges = [graph.edge_index.astype(np.int64) + i * rows for i, graph in enumerate(chosen)]
-        neighbours = Neighbours.of(np.concatenate(edges, axis=1), count * rows)
+        neighbours = Neighbours.side_by_side([Neighbours.in_graph(graph) for graph in chosen], rows)
+        weights = neighbours.weights
         features = np.zeros((count, rows, chosen[0].width), np.float32)
         for padded, graph in zip(features, chosen, strict=True):
             padded[: graph.nodes] = graph.rows(0, graph.nodes)
@@ -71,6 +71,7 @@ class GraphBatch(GraphTensors):
             target_features=None,
             pairs=None,
             level=GRAPH,
+            edge_weight=None if weights is None else torch.from_numpy(weights).to(device),
             members=tuple(members),
             absent=absent[:, None, :],
             present=share.float()[:, :, None],

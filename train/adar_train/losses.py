@@ -24,14 +24,19 @@ def task_loss(
 ) -> Tensor:
     """Compute L_task of the outputs `chosen`: cross-entropy of classes, or squared error of numbers.
 
-    Regression targets are standardised, so the loss does not depend on their mean or unit.
+    Regression targets are standardised, so the loss does not depend on their mean or unit. Classes have the
+    weights of the graph, if it has some; a mean is over the number of outputs, not over their weights.
     """
     assert graph.labels is not None
     z, labels = graph.readout(state.nodes, chosen), graph.labels[chosen]
     products = model.products(z, graph.targets_of(state.targets, chosen))
     if labels.is_floating_point():
         return functional.mse_loss(products, model.standardised(labels), reduction=reduction)
-    return functional.cross_entropy(products, labels, reduction=reduction, label_smoothing=smoothing)
+    if graph.class_weights is None:
+        return functional.cross_entropy(products, labels, reduction=reduction, label_smoothing=smoothing)
+    losses = functional.cross_entropy(products, labels, reduction="none", label_smoothing=smoothing)
+    losses = losses * graph.class_weights[labels]
+    return losses.sum() if reduction == "sum" else losses.mean()
 
 
 def step_loss(model: Model, states: Sequence[State], graph: GraphTensors, chosen: Tensor) -> Tensor:
@@ -75,5 +80,7 @@ def class_gradient(
     assert graph.labels is not None
     error = model.products(nodes, targets).softmax(dim=1)  # [k, c]
     error[torch.arange(len(chosen), device=chosen.device), graph.labels[chosen]] -= 1
+    if graph.class_weights is not None:
+        error = error * graph.class_weights[graph.labels[chosen]][:, None]
     gradient = error @ targets
     return gradient / nodes.shape[1] ** 0.5 if model.variant.scaled_scores else gradient

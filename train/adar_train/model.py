@@ -38,6 +38,10 @@ class Model(nn.Module, ABC):
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:
         """Yield the state at each of `times`."""
 
+    def weighted(self, graph: GraphTensors) -> GraphTensors:
+        """Return the graph as this model reads it: without the weights of edges if it does not use them."""
+        return graph if self.config.edge_weights else graph.unweighted()
+
     def scores(self, state: State, graph: GraphTensors) -> Tensor:
         """Compute Z Cᵀ of the problem setup, before softmax: [k, c] for k outputs."""
         return self.score(graph.readout(state.nodes), graph.targets_of(state.targets))
@@ -147,6 +151,7 @@ class AdaR(Model):
             An iterator over one state per time. Each step runs the cell once.
         """
         self.cell.velocity.dropout.redraw()
+        graph = self.weighted(graph)
         state = self.first_state(graph)
         yield state
         for now, then in pairwise(times):

@@ -67,6 +67,7 @@ def model_config(graphs: Sequence[Graph], **settings: Any) -> ModelConfig:
         targets=None if described else max(graph.targets for graph in graphs),
         level=first.level,
         regression=first.regression,
+        edge_weights=any(graph.edge_weight is not None for graph in graphs),
         **settings,
     )
 

@@ -28,7 +28,7 @@ class SparseMatrix:
         if isinstance(rows, Neighbours):
             self.shape = (rows.nodes, rows.nodes)
             forward, backward = _layout(rows), _layout(rows.reversed())
-            self._order = None  # all values are 1 and are not stored
+            self._order = None  # needed for dropout, which neighbours do not have
         else:
             order = np.argsort(rows.columns, kind="stable")
             self.shape = rows.shape
@@ -38,6 +38,12 @@ class SparseMatrix:
 
     def __matmul__(self, x: Tensor) -> Tensor:
         return _Product.apply(x, *self._forward, *self._backward)  # type: ignore[no-untyped-call]
+
+    def with_ones(self) -> "SparseMatrix":
+        """The matrix with 1 in place of each value."""
+        ones = copy(self)
+        ones._forward, ones._backward = (*self._forward[:2], None), (*self._backward[:2], None)
+        return ones
 
     def times(self, x: Tensor) -> Tensor:
         """A x without autograd, for code that computes the gradient itself."""
@@ -82,7 +88,8 @@ def _bag(x: Tensor, columns: Tensor, starts: Tensor, values: Tensor | None) -> T
 
 def _layout(rows: SparseRows | Neighbours) -> Layout:
     if isinstance(rows, Neighbours):
-        return torch.from_numpy(rows.sources), torch.from_numpy(rows.starts[:-1]), None
+        weights = None if rows.weights is None else torch.from_numpy(rows.weights)
+        return torch.from_numpy(rows.sources), torch.from_numpy(rows.starts[:-1]), weights
     return torch.from_numpy(rows.columns), torch.from_numpy(rows.starts[:-1]), torch.from_numpy(rows.values)
 
 

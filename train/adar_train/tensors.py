@@ -1,6 +1,7 @@
 """A graph as tensors on a device, with its edges as a sparse matrix: the input of every PyTorch model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,13 +25,15 @@ class GraphTensors:
 
     Attributes:
         features: Node features [n, f], dense or sparse.
-        neighbours: Adjacency matrix A [n, n]; A_ij = 1 if there is an edge from j to i.
-        share: 1 / (number of neighbours + 1) of each node, [n, 1].
+        neighbours: Adjacency matrix A [n, n]; A_ij is the weight of the edge from j to i, or 1.
+        share: 1 / (sum of the weights of a node's incoming edges + 1), [n, 1].
         edge_index: Source and target of each edge, without repeated edges [2, m], for PyG's layers.
         labels: Classes [k] or regression targets [k, c]; None without labels.
         target_features: Descriptions of the classes [c, f]; None if the graph has none.
         pairs: Node pairs to classify [2, k], for level "edge".
         level: What is predicted: "node", "edge" or "graph".
+        edge_weight: Weights of the edges in `edge_index` [m]; None if all weights are 1.
+        class_weights: Weights of the classes in the training loss [c]; None if all weights are 1.
 
     Example:
         >>> import numpy as np
@@ -48,6 +51,8 @@ class GraphTensors:
     target_features: Tensor | None
     pairs: Tensor | None
     level: str
+    edge_weight: Tensor | None = None
+    class_weights: Tensor | None = None
 
     @classmethod
     def of(cls, graph: Graph, device: Device = "cpu") -> "GraphTensors":
@@ -61,7 +66,7 @@ class GraphTensors:
             The tensors. Features with less than 10 % non-zero entries stay sparse.
         """
         y, targets, pairs = graph.labels, graph.target_features, graph.pairs
-        neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+        neighbours = Neighbours.in_graph(graph)
         return cls(
             features=_features(graph, device),
             neighbours=SparseMatrix(neighbours, device),
@@ -71,7 +76,20 @@ class GraphTensors:
             target_features=None if targets is None else torch.from_numpy(targets).to(device),
             pairs=None if pairs is None else torch.from_numpy(pairs).to(device),
             level=graph.level,
+            edge_weight=None
+            if neighbours.weights is None
+            else torch.from_numpy(neighbours.weights).to(device),
         )
+
+    def unweighted(self) -> "GraphTensors":
+        """The same graph with weights of 1, for models that do not use the weights of edges."""
+        return self if self.edge_weight is None else self._with_ones
+
+    @cached_property
+    def _with_ones(self) -> "GraphTensors":
+        counts = torch.bincount(self.edge_index[1], minlength=len(self.share))
+        share = (1.0 / (counts.double() + 1.0)).to(self.share.dtype)[:, None]
+        return replace(self, neighbours=self.neighbours.with_ones(), share=share, edge_weight=None)
 
     def readout(self, nodes: Tensor, chosen: Tensor | slice = slice(None)) -> Tensor:
         """Z of the problem setup for the chosen outputs, from node states [n, d].

@@ -19,9 +19,11 @@ from adar_runtime.evaluation.training_data import describe
 from adar_runtime.graph import Graph
 from adar_runtime.interrupts import deferred_signals
 from adar_train import checkpoints, distributed
+from adar_train.class_weights import weighted_batches
 from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
-from adar_train.evaluate import exit_metrics, worst_metric
+from adar_train.evaluate import worst_metric
+from adar_train.exit_calibration import calibrated_metrics
 from adar_train.graph_batch import graph_tensors
 from adar_train.initialisation import scale_labels
 from adar_train.model import Model
@@ -111,11 +113,12 @@ class Trainer:
         self._check_processes()
         if model.config.regression:
             scale_labels(model, self._training_labels())
-        self.batches = (
+        batches: Episodes | WholeGraphs = (
             Episodes(graphs, config.split, self.device)
             if config.episodes
             else WholeGraphs(graphs, self.tensors, config.split)
         )
+        self.batches = weighted_batches(batches, config, model)
         self.optimizer = torch.optim.Adam(
             [weight for weight in model.parameters() if weight.requires_grad],
             config.lr,
@@ -325,9 +328,7 @@ class Trainer:
     def _metrics(self) -> dict[str, Any]:
         """The metrics of the trained model: exit rule, metric at the exit for every budget, and seconds."""
         started = time.perf_counter()
-        found = exit_metrics(
-            self.model, self.graphs, self.tensors, self.config.exit_budgets, self.config.split
-        )
+        found = calibrated_metrics(self.model, self.graphs, self.tensors, self.config, len(self.history))
         return found | {
             **self._search_metrics(),
             "epochs": len(self.history),

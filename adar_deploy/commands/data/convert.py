@@ -43,7 +43,8 @@ def convert(
     """Convert a graph from another program into a graph file.
 
     Columns of numbers become features, and so do columns with a few distinct words. A column 'split'
-    contains train, val or test. Free text is skipped. Node ids are kept.
+    contains train, val or test. Free text is skipped. Node ids are kept. A column 'weight' of the edges
+    holds edge weights.
 
     Example: adar-deploy data convert nodes.csv graph.npz --edges edges.csv --both-ways
 

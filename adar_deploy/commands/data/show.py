@@ -74,6 +74,9 @@ def _facts(found: "Statistics") -> dict[str, Any]:
             found.classes if found.labelled else 0, found.level, regression=found.regression
         ),
     }
+    if found.edge_weight is not None:
+        least, median, most = (f"{found.edge_weight[name]:,.4g}" for name in ("least", "median", "most"))
+        facts["edge weights"] = f"{least} to {most}, median {median}"
     if found.labelled:
         facts["labels"] = f"{found.labelled:,} of {found.outputs:,}"
     if found.described:

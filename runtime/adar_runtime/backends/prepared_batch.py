@@ -30,8 +30,7 @@ class PreparedBatch:
         """Build the neighbour tables of all graphs together, and mark the padding."""
         sizes = np.array([each.graph.nodes for each in graphs])
         count, rows = len(sizes), int(sizes.max())
-        edges = [each.graph.edge_index.astype(np.int64) + number * rows for number, each in enumerate(graphs)]
-        neighbours = Neighbours.of(np.concatenate(edges, axis=1), count * rows)
+        neighbours = Neighbours.side_by_side([each.neighbours for each in graphs], rows)
         is_node = np.arange(rows) < sizes[:, None]  # [b, n]
         absent = np.where(is_node, 0, -np.inf).astype(np.float32)[:, None, :]
         present = (is_node / sizes[:, None]).astype(np.float32)[:, :, None]

@@ -26,7 +26,7 @@ class PreparedGraph:
     """The inputs of a bundle's encoder, cell and head for one graph."""
 
     graph: Graph
-    neighbours: Neighbours
+    neighbours: Neighbours  # with a weight for each if the bundle takes weights
     aggregation: str  # the manifest's name of how the cell sums over neighbours
     pairs: Integers | None  # [2, k] where the bundle scores pairs of nodes
     target_features: Floats | None  # [c, f] where the graph describes the targets
@@ -73,7 +73,7 @@ def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
 
     The neighbour tables are built when they are first read: a batch of graphs has tables of its own.
     """
-    neighbours = Neighbours.of(graph.edge_index, graph.nodes)
+    neighbours = _neighbours(graph, weighted=manifest.edge_weights)
     return PreparedGraph(
         graph=graph,
         neighbours=neighbours,
@@ -109,12 +109,21 @@ def pairs_at_once(graph: Graph) -> int:
     return max(PAIRS, graph.nodes)
 
 
+def _neighbours(graph: Graph, *, weighted: bool) -> Neighbours:
+    """The neighbours, with a weight for each if the bundle takes weights: 1 if the graph has none."""
+    found = Neighbours.in_graph(graph, weighted=weighted)
+    if weighted and found.weights is None:
+        return replace(found, weights=np.ones(len(found.sources), np.float32))
+    return found
+
+
 def _as_tables(neighbours: Neighbours, widths: Widths | None) -> Arrays:
     return Tables.of(neighbours, widths).arrays() | {"share": neighbours.share}
 
 
 def _as_edges(neighbours: Neighbours, _widths: Widths | None) -> Arrays:
-    return {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+    edges: Arrays = {"edge_source": neighbours.sources, "edge_target": neighbours.targets}
+    return edges if neighbours.weights is None else edges | {"edge_weight": neighbours.weights}
 
 
 LAYOUTS: dict[str, Callable[[Neighbours, Widths | None], Arrays]] = {TABLES: _as_tables, EDGES: _as_edges}

@@ -9,7 +9,7 @@ from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backen
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
 from adar_runtime.bundle.fit import check_fits
-from adar_runtime.bundle.measured_solvers import checked_solver, make_measured
+from adar_runtime.bundle.measured_solvers import make_measured, solver_for
 from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
@@ -24,7 +24,7 @@ from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.prefetch import prefetch
 from adar_runtime.loop.registry import find, is_count
 from adar_runtime.loop.result import Result
-from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
+from adar_runtime.loop.solvers import DEFAULT_SOLVER, REFERENCE_STEPS, Solver
 from adar_runtime.loop.stopping import RULES, StopRule, make_rule
 from adar_runtime.summaries import Facts, manifest_facts
 
@@ -148,7 +148,8 @@ class Bundle(Predictor):
             budget: Euler steps in the total time. Euler's method makes one cell call per step.
             stop: When to stop, and which state to answer from; the bundle's own rule by default. A rule, or
                 its name.
-            solver: A solver, or the name of one with the settings that were measured for this bundle.
+            solver: A solver, or the name of one with the settings that were measured for this bundle. The
+                default is "auto", see `solver`; "euler" is the reference.
 
         Returns:
             The answer, and how the loop reached it.
@@ -194,7 +195,7 @@ class Bundle(Predictor):
         """
         check_budget(budget)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
+        solver = solver_for(self.manifest, solver, budget)
         for found in small_graphs.outcomes(self, map(as_graph, prefetch(graphs)), budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
@@ -232,7 +233,7 @@ class Bundle(Predictor):
         self.check(graph)
         memory.check(graph, self.manifest, by_row=self.by_row)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = self.solver(solver) if isinstance(solver, str) else checked_solver(self.manifest, solver)
+        solver = solver_for(self.manifest, solver, budget)
         recurrence = self.backend.start(self.prepare(graph) if kept is None else kept)
         prepared = time.perf_counter() - started
         names, ids = self.manifest.class_names_for(graph), graph.output_ids
@@ -271,12 +272,14 @@ class Bundle(Predictor):
         rule = find(RULES, "stop rule", chosen.get("rule"))
         return make_rule(rule.complete(chosen | settings, self.manifest.training.get("exit_time")))
 
-    def solver(self, name: str = DEFAULT_SOLVER, **settings: Any) -> Solver:
+    def solver(self, name: str = DEFAULT_SOLVER, budget: int = REFERENCE_STEPS, **settings: Any) -> Solver:
         """Make a solver. Without settings, it gets those that were measured for this bundle.
 
         Args:
-            name: A name from `adar_runtime.loop.solvers.SOLVERS`.
-            settings: Settings of the solver.
+            name: A name from `adar_runtime.loop.solvers.SOLVERS`, or "auto" for the cheapest one that export
+                proved to give the predictions of 300 Euler steps; Euler's method if none was proven.
+            budget: Euler steps in the total time. "auto" makes more calls for more than 300 steps.
+            settings: Settings of the solver; "auto" has none.
 
         Returns:
             A new solver.
@@ -289,7 +292,7 @@ class Bundle(Predictor):
             >>> bundle.solver("ab2")  # doctest: +SKIP
             AdamsBashforth2(calls=32)
         """
-        return make_measured(self.manifest, name, **settings)
+        return make_measured(self.manifest, name, budget, **settings)
 
     def split_for(self, graph: Graph) -> int:
         """The split to evaluate on.

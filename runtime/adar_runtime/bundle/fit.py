@@ -1,7 +1,7 @@
 """Whether a graph fits a bundle."""
 
 from adar_runtime.bundle.manifest import Manifest
-from adar_runtime.errors import GraphError
+from adar_runtime.errors import GraphError, warn
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 
@@ -15,3 +15,5 @@ def check_fits(graph: Graph, manifest: Manifest) -> None:
     check_same_encoding(manifest.feature_encoding, graph.feature_encoding)
     if manifest.targets is None and graph.target_features is None:
         raise GraphError("the bundle was trained on described targets, and the graph has no target_x")
+    if graph.edge_weight is not None and not manifest.edge_weights:
+        warn("the graph has edge weights, which this bundle does not use: it was trained without weights")

@@ -31,6 +31,7 @@ LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is E
 LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
 LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
 OPTIONAL = (*metadata.FIELDS, "statistics")  # left out of manifest.json where a bundle has none
+LEAST_OUTPUTS = 1000  # predictions of a proof: fewer cannot show that 99.9 % are equal
 LAST_WITH = {1: "0.1.0"}  # older schemas, and the last version of this package that reads each
 
 
@@ -83,6 +84,7 @@ class Manifest:
     )  # order of convergence, and trials of the solvers
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    edge_weights: bool = False  # the cell takes the weights of the edges
     name: str | None = None  # this field and those below are None in bundles of older versions
     version: str | None = None  # of the model, chosen by its author
     created_at: str | None = None  # when the model was trained, in UTC
@@ -100,6 +102,8 @@ class Manifest:
         del fields["sealed"]
         if not self.smoothing:
             del fields["smoothing"]  # so that older versions read the bundle
+        if not self.edge_weights:  # absent in bundles of models without weights, as in older bundles
+            del fields["edge_weights"]
         fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
@@ -166,6 +170,7 @@ class Manifest:
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
+            edge_weights=_take(raw, "edge_weights", bool) if "edge_weights" in raw else False,
             sealed=sealed,
             statistics=None if raw.get("statistics") is None else _take(raw, "statistics", dict),
             **metadata.read_metadata(raw),
@@ -203,6 +208,24 @@ class Manifest:
         calls = self.convergence.get("calls")
         needed = calls.get(solver) if isinstance(calls, dict) else None
         return needed if is_count(needed, 1) and needed <= MAX_CALLS else None  # type: ignore
+
+    @property
+    def proof(self) -> dict[str, Any] | None:
+        """The solver that export proved to give the reference's predictions; None if none was proven.
+
+        A stranger may have written the proof, so its types are checked.
+        """
+        proof = self.convergence.get("proof")
+        if not isinstance(proof, dict) or not self.behaves_like_ode:
+            return None
+        calls, shares = proof.get("calls"), (proof.get("same"), proof.get("same_at_exit"))
+        is_valid = (
+            isinstance(proof.get("solver"), str)
+            and (is_count(calls, 1) and calls <= MAX_CALLS)  # type: ignore[operator]
+            and is_count(proof.get("outputs"), LEAST_OUTPUTS)
+            and all(is_number(share) and share >= LEAST_SAME for share in shares)  # type: ignore[operator]
+        )
+        return proof if is_valid else None
 
     def trial(self, solver: str, calls: int | None) -> dict[str, Any]:
         """The record of a solver's trial with this number of calls; empty if there is none."""

@@ -34,14 +34,15 @@ def needed_bytes(graph: Graph, manifest: Manifest) -> int:
     """The estimated memory of a run beside the graph: first to prepare the edges, then to run the cell."""
     n, m, d, p = graph.nodes, graph.edges, manifest.hidden, manifest.proxies
     c = manifest.targets or graph.targets
-    tables = FLOAT * (PADDING * m + n)
-    preparing = INDEX * (6 * m + 6 * n)  # sorted edges and intermediate arrays of the tables
+    weights = 1 if manifest.edge_weights else 0
+    tables = FLOAT * ((1 + weights) * PADDING * m + n)
+    preparing = INDEX * ((6 + 3 * weights) * m + 6 * n)  # sorted edges and intermediate arrays of the tables
     states = FLOAT * n * d * (3 + 2)  # three sets of states, two of velocities
     left = FLOAT * n * (p + c + d)
     messages = FLOAT * n * 3 * d
     gathered = FLOAT * d * PADDING * m  # the neighbours' rows
     if manifest.aggregation == EDGES:  # every edge has a row of 3d numbers, and an index for each number
-        gathered = (3 * FLOAT + 2 * INDEX) * m * 3 * d
+        gathered = ((3 + weights) * FLOAT + 2 * INDEX) * m * 3 * d
     between = FLOAT * 2 * max(c, p) ** 2  # attention between targets or proxies: logits and softmax
     cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few intermediate results [n, d]
     pairs = _pairs(graph, d, c) if manifest.level == EDGE else 0

@@ -34,7 +34,7 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
     described = [] if manifest.targets else [_floats("target_features", "c", f)]
     before = [_floats(f"previous_{port.name}_velocity", *port.shape) for port in states]
     velocities = [_floats(f"{port.name}_velocity", *port.shape) for port in states]
-    structure = STRUCTURES[manifest.aggregation]
+    structure = structure_ports(manifest.aggregation, edge_weights=manifest.edge_weights)
     step = [_floats("step_code", d), *map(_floats, STEP)]
     pairs = [_integers("pairs", 2, "k")] if manifest.level == EDGE else []
     outputs: dict[str, Side] = {NODE: "n", EDGE: "k", GRAPH: 1}
@@ -47,6 +47,7 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
             (
                 *map(_batched, (*states, *before)),
                 *_BATCHED_STRUCTURE,
+                *(WEIGHTS[TABLES] if manifest.edge_weights else ()),
                 *_BATCHED_STEP,
                 _floats("step_code", "b", 1, d),
             ),
@@ -126,3 +127,17 @@ STRUCTURES: dict[str, tuple[Port, ...]] = {
     EDGES: (_integers("edge_source", "m"), _integers("edge_target", "m")),
 }
 """The inputs of a cell that describe the edges, by the name of its aggregation."""
+
+WEIGHTS: dict[str, tuple[Port, ...]] = {
+    TABLES: tuple(
+        _floats(f"leaf_weight_{index}", f"leaf_rows_{index}", 1, f"leaf_width_{index}")
+        for index in range(LEAVES)
+    ),
+    EDGES: (_floats("edge_weight", "m"),),
+}
+"""The inputs of a cell for the weights of the edges, by the name of its aggregation."""
+
+
+def structure_ports(aggregation: str, *, edge_weights: bool) -> tuple[Port, ...]:
+    """The inputs of a cell that describe the edges."""
+    return STRUCTURES[aggregation] + (WEIGHTS[aggregation] if edge_weights else ())

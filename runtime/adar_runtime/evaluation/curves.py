@@ -12,6 +12,7 @@ from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.evaluation.output_sample import OutputSample
 from adar_runtime.evaluation.uncertainty import Estimate, pooled_estimates
 from adar_runtime.graph import PARTS, Floats, Graph
+from adar_runtime.loop.solvers import REFERENCE_SOLVER
 from adar_runtime.loop.stopping import AtTime, Final, StopRule, answer_step
 
 PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
@@ -51,8 +52,8 @@ class Curve:
 
 
 def run_moments(bundle: Bundle, graph: Graph, budget: int) -> Iterator[Moment]:
-    """Run a bundle to the end and yield every step."""
-    for step in bundle.loop(graph, budget, Final()):
+    """Run a bundle to the end with Euler's method, and yield every step of the budget."""
+    for step in bundle.loop(graph, budget, Final(), REFERENCE_SOLVER):
         yield Moment(step.time, step.alignment, step.scores(), step.motion.speed)
 
 

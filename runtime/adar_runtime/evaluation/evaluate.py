@@ -14,6 +14,7 @@ from adar_runtime.errors import GraphError, LabelsError, UsageError
 from adar_runtime.evaluation.curves import Curve, Moment, measure_together, run_moments
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs
+from adar_runtime.evaluation.uncertainty import Estimate
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import ALL, GRAPH, NODE, FeatureEncoding, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
@@ -49,7 +50,7 @@ class Evaluation:
                 "at_end": curve.metric(self.part)[-1],
                 "best": max(curve.metric(self.part)),
                 "alignment_at_exit": curve.alignment[step],
-                **(curve.estimates[step][self.part].to_dict() if curve.estimates else {}),
+                **(_details(curve.estimates[step][self.part]) if curve.estimates else {}),
             }
             for curve, step in zip(self.curves, self.exits, strict=True)
         ]
@@ -184,6 +185,11 @@ def evaluate(
         recognised=chosen.recognised,
         warnings=chosen.warnings,
     )
+
+
+def _details(found: Estimate) -> dict[str, Any]:
+    """The interval of a metric and, for classes, the metrics in which every class counts the same."""
+    return found.to_dict() | (found.classes.to_dict() if found.classes else {})
 
 
 def _free(graph: Graph, split: int, part: str) -> dict[str, float]:

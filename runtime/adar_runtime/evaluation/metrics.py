@@ -1,6 +1,7 @@
 """Metrics: ROC-AUC for two classes, accuracy for more, R² for regression. Higher is better."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,36 @@ def roc_points(score: Floats, positive: Mask) -> tuple[Floats, Floats]:
 
 def _rates(counts: Integers) -> Floats:
     return np.append(0.0, counts / max(1, counts[-1])).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """Metrics in which every class counts the same, however many labels it has.
+
+    Attributes:
+        balanced_accuracy: The mean over classes of the share of the class that was predicted correctly.
+        macro_f1: The mean over classes of F1, the harmonic mean of precision and recall.
+        imbalance: Labels of the largest class per label of the smallest one.
+    """
+
+    balanced_accuracy: float
+    macro_f1: float
+    imbalance: float
+
+    @classmethod
+    def of(cls, scores: Floats, labels: Integers) -> "ClassMetrics":
+        """Measure scores [k, c] against labels [k]. Classes without labels and predictions do not count."""
+        guesses, classes = scores.argmax(axis=1), max(scores.shape[1], int(labels.max()) + 1)
+        groups = labels[guesses == labels], labels, guesses
+        hits, of_class, predicted = (np.bincount(group, minlength=classes) for group in groups)
+        known, seen = of_class > 0, of_class + predicted > 0
+        recall = hits[known] / of_class[known]
+        f1 = 2 * hits[seen] / (of_class + predicted)[seen]
+        return cls(float(recall.mean()), float(f1.mean()), float(of_class.max() / of_class[known].min()))
+
+    def to_dict(self) -> dict[str, float]:
+        """The JSON object."""
+        return asdict(self)
 
 
 def confusion(predicted: Integers, labels: Integers, classes: int) -> Integers:

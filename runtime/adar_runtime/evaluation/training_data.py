@@ -151,10 +151,15 @@ def _sample(graphs: Sequence[Graph], split: int) -> dict[str, Any] | None:
 
 
 def identity(graph: Graph) -> str:
-    """A sha256 of features, edges and pairs; independent of the order of edges and of sparse storage."""
+    """A sha256 of features, edges, edge weights and pairs, for any order of edges and any storage."""
     digest = hashlib.sha256(f"{graph.level} {graph.nodes} {graph.width} {graph.outputs} ".encode())
     digest.update(_row_hashes(graph).astype("<u8").tobytes())
-    digest.update(np.sort(graph.edge_index[0] * graph.nodes + graph.edge_index[1]).astype("<i8").tobytes())
+    edges = graph.edge_index[0] * graph.nodes + graph.edge_index[1]
+    if graph.edge_weight is None:
+        digest.update(np.sort(edges).astype("<i8").tobytes())
+    else:
+        order = np.lexsort([graph.edge_weight, edges])
+        digest.update(edges[order].astype("<i8").tobytes() + graph.edge_weight[order].astype("<f4").tobytes())
     if graph.pairs is not None:
         digest.update(graph.pairs.astype("<i8").tobytes())
     return digest.hexdigest()

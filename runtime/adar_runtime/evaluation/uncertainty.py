@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from adar_runtime.evaluation.metrics import pooled_outputs
+from adar_runtime.evaluation.metrics import ClassMetrics, pooled_outputs
 from adar_runtime.graph import Floats, Graph, Integers, Mask
 
 Z = 1.959964  # a normal variable is within ± Z standard deviations with a probability of 95 %
@@ -15,12 +15,13 @@ Z = 1.959964  # a normal variable is within ± Z standard deviations with a prob
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric with its 95 % interval and the number of labels behind it."""
+    """A metric with its 95 % interval and the number of labels behind it, beside metrics of the classes."""
 
     value: float
     low: float
     high: float
     count: int
+    classes: ClassMetrics | None = None  # None for regression
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
@@ -32,8 +33,25 @@ def pooled_estimates(
 ) -> dict[str, Estimate]:
     """The metric of each part over several graphs together, with its interval."""
     pooled = pooled_outputs(graphs, scores, split, parts)
-    found = {name: estimate(*outputs) for name, outputs in pooled.items()}
+    found = {
+        name: replace(estimate(*outputs), classes=_classes(*outputs)) for name, outputs in pooled.items()
+    }
     return {name: one for name, one in found.items() if not math.isnan(one.value)}
+
+
+def _classes(scores: Floats, labels: Integers | Floats) -> ClassMetrics | None:
+    return (
+        None if labels.dtype == np.float32 else ClassMetrics.of(scores, labels.astype(np.int64, copy=False))
+    )
+
+
+def mean_class_metrics(found: Sequence[Estimate]) -> ClassMetrics | None:
+    """The mean of the class metrics of several graphs; None for regression."""
+    known = [one.classes for one in found if one.classes is not None]
+    if not known:
+        return None
+    columns = zip(*(astuple(one) for one in known), strict=True)
+    return ClassMetrics(*(sum(column) / len(known) for column in columns))
 
 
 def mean_estimate(found: Sequence[Estimate]) -> Estimate:

@@ -53,6 +53,26 @@ def floats(name: str, value: Any, *, allow_nan: bool = False) -> Floats:
     return converted
 
 
+def edge_weights(value: Any, edges: int) -> Floats:
+    """One positive, finite 32-bit number for each edge, [edges]; [edges, 1] is taken too."""
+    given = array("edge_weight", value)
+    require(given.dtype.kind in "fiu", f"edge_weight holds {short(given.dtype)}, not numbers")
+    require(
+        given.shape in ((edges,), (edges, 1)),
+        f"edge_weight has shape {list(given.shape)}, not one weight for each of {edges:,} edges",
+    )
+    with np.errstate(over="ignore"):
+        converted = np.require(given.reshape(-1), np.float32, LAYOUT)
+    valid = np.isfinite(converted) & (converted > 0)
+    if not valid.all():
+        edge = int(valid.argmin())
+        raise GraphError(
+            f"edge {edge} has the weight {given.flat[edge]}; edge weights must be positive and finite "
+            "32-bit numbers (remove an edge that should not count)"
+        )
+    return converted
+
+
 def integers(name: str, value: Any) -> Integers:
     """64-bit integers."""
     given = array(name, value)

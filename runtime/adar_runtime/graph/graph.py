@@ -117,6 +117,8 @@ class Graph:
         level: "node", "edge" or "graph": what a prediction is made for.
         ids: [n] integers or strings, the name of each node in the user's data. Predictions carry them.
         feature_encoding: How a table's columns became the features. A model keeps it for later tables.
+        edge_weight: [m] positive numbers, one per edge. A node averages the messages of its neighbours with
+            these weights; its own message has the weight 1. Weights of repeated edges add up.
 
     Raises:
         GraphError: An argument has the wrong shape or type, an id is out of range, or a value is not finite.
@@ -139,6 +141,7 @@ class Graph:
     level: str = NODE
     ids: Ids | None = None
     feature_encoding: FeatureEncoding | None = None
+    edge_weight: Floats | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.features, SparseRows):
@@ -149,6 +152,8 @@ class Graph:
             self.width <= MAX_COLUMNS, f"x has {self.width:,} columns; at most {MAX_COLUMNS:,} are supported"
         )
         _set(self, edge_index=self._node_pairs("edge_index", self.edge_index))
+        if self.edge_weight is not None:
+            _set(self, edge_weight=checks.edge_weights(self.edge_weight, self.edges))
         if self.pairs is not None:
             require(self.level != GRAPH, "level is 'graph', but pairs are given: omit one of the two")
             _set(self, pairs=self._node_pairs("pairs", self.pairs), level=EDGE)

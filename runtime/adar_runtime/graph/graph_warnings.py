@@ -13,6 +13,7 @@ FEW_LABELS = 10  # training labels of a class
 MAJORITY = 0.9  # share of one class above which a constant prediction is hard to beat
 MANY = 0.05  # share of nodes or edges that gets a warning
 NAME_LENGTH = 20  # characters of a class name in a warning
+LARGE_WEIGHT = 100.0  # median of the edge weights, or one over it
 LARGE_FEATURE = 100.0  # the first layer expects smaller features
 
 
@@ -47,10 +48,22 @@ def _edge_warnings(graph: Graph, edges: Edges, in_degrees: Integers) -> list[str
             f"{edges.loops:,} edges are self-loops, which are not needed: a node always uses its own state"
         )
     if edges.repeated:
-        found.append(
-            f"{edges.repeated:,} edges are repeated: an edge counts once, and edge weights are not supported"
-        )
-    return found
+        counts = "an edge counts once; give edge_weight to count it more often"
+        counts = counts if graph.edge_weight is None else "their weights add up"
+        found.append(f"{edges.repeated:,} edges are repeated: {counts}")
+    return found + _weight_warnings(graph)
+
+
+def _weight_warnings(graph: Graph) -> list[str]:
+    """A warning if most weights are so large or small that a node's own message, or the others, vanish."""
+    if graph.edge_weight is None or not graph.edges:
+        return []
+    middle = float(np.median(graph.edge_weight))
+    if 1 / LARGE_WEIGHT <= middle <= LARGE_WEIGHT:
+        return []
+    return [
+        f"the median edge weight is {middle:,.4g}, and a node's own message has the weight 1: divide by it"
+    ]
 
 
 def _feature_warnings(graph: Graph) -> list[str]:

@@ -18,6 +18,9 @@ There are two layouts. By default, the widths are chosen for the graph. TensorRT
 is a graph: with fixed widths, only the number of rows depends on the graph. A list is then cut into rows of
 512, its rest into rows of 64 and 16, and the last rest takes the narrowest row that holds it.
 
+If edges have weights, a table of weights belongs to each leaf table. It has the weight of every entry, and 0
+for the padding, so that a row sum is a product of weights and messages.
+
 - A hub of 100,000 neighbours costs no more than its edges.
 - Padding is 0 to 20 % on real graphs with chosen widths.
 - Sums are short, therefore precise, and always in the same order.
@@ -28,7 +31,7 @@ when several threads write to one node.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,12 +98,14 @@ class Tables:
         joins: JOINS tables [rows, width]. The entry i + 1 is the i-th row sum of all leaf tables.
         place: [n], the index of each node's sum in [zero, row sums of the leaves, row sums of the joins].
         sample: Nodes whose velocity is measured to estimate the movement of all nodes.
+        weights: The weight of every entry of the leaves, [rows, 1, width]; None without weights.
     """
 
     leaves: tuple[Index, ...]
     joins: tuple[Index, ...]
     place: Index
     sample: Index
+    weights: tuple[NDArray[np.float32], ...] | None = None
 
     @classmethod
     def of(cls, neighbours: Neighbours, widths: Widths | None = None) -> "Tables":
@@ -111,8 +116,16 @@ class Tables:
         """
         rows = _cut(neighbours, widths.cuts if widths else (_full_width(neighbours.counts),))
         leaf_widths, join_widths = (widths.leaves, widths.joins) if widths else (None, None)
-        messages = neighbours.sources + 1
-        leaves, row_position = _build(messages, rows.starts, rows.lengths, LEAVES, leaf_widths)
+        messages, edge_weights, weights = neighbours.sources + 1, neighbours.weights, None
+        if edge_weights is None:
+            leaves, row_position = _build(messages, rows.starts, rows.lengths, LEAVES, leaf_widths)
+        else:  # tables of edges: messages and weights are looked up in them, so both have the same layout
+            numbers = np.arange(1, len(messages) + 1)
+            edges, row_position = _build(numbers, rows.starts, rows.lengths, LEAVES, leaf_widths)
+            message_of = np.concatenate([[0], messages]).astype(np.int32)
+            edge_weights = np.concatenate([[0], edge_weights]).astype(np.float32)
+            leaves = tuple(message_of[table] for table in edges)
+            weights = tuple(edge_weights[table][:, None, :] for table in edges)
         several = np.flatnonzero(rows.counts > 1)
         joins, join_position = _build(
             row_position + 1, rows.firsts[several], rows.counts[several], JOINS, join_widths
@@ -122,12 +135,13 @@ class Tables:
         place[single] = row_position[rows.firsts[single]] + 1
         place[several] = join_position + 1 + sum(map(len, leaves))
         sample = np.linspace(0, len(place) - 1, min(len(place), SAMPLE)).astype(np.int32)
-        return cls(leaves, joins, place, sample)
+        return cls(leaves, joins, place, sample, weights)
 
-    def arrays(self) -> dict[str, Index]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """The tables by the names of the cell's inputs."""
-        tables = _named("leaf", self.leaves) | _named("join", self.joins)
-        return tables | {"place": self.place, "sample": self.sample}
+        tables: dict[str, NDArray[Any]] = {**_named("leaf", self.leaves), **_named("join", self.joins)}
+        tables |= {"place": self.place, "sample": self.sample}
+        return tables | _named("leaf_weight", self.weights or ())
 
 
 class _Rows(NamedTuple):

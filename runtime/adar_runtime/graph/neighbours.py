@@ -6,25 +6,31 @@ Example: the edges 1→0, 2→0, 0→2, 1→2 and, given twice, 2→0 on 4 nodes
     sources   1 2         0 1           [1, 2, 0, 1]
     starts    0      2    2      4  4   [0, 2, 2, 4, 4]
 
-The neighbours of node v are sources[starts[v] : starts[v + 1]]. Nodes 1 and 3 have none.
+The neighbours of node v are sources[starts[v] : starts[v + 1]]. Nodes 1 and 3 have none. If edges have
+weights, `weights` is beside `sources`, and the weights of the two edges 2→0 are added.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from adar_runtime.graph import Graph
 
 
 @dataclass(frozen=True)
 class Neighbours:
     """Incoming neighbours of every node: messages flow from an edge's source to its target.
 
-    A neighbourhood is a set, as in the paper (A_ij is 0 or 1): repeated edges count once. A self-loop makes
-    a node its own neighbour.
+    A neighbourhood is a set, as in the paper (A_ij is 0 or 1): repeated edges count once. With weights, A_ij
+    is the weight of the edge, and weights of repeated edges add up. A self-loop makes a node its own
+    neighbour.
 
     Attributes:
         starts: [n + 1], the position of each node's first neighbour in `sources`.
         sources: [m], the neighbours of node 0, of node 1 and so on, ascending for each node.
+        weights: [m], the weight of each neighbour; None if all weights are 1.
 
     Examples:
         >>> neighbours = Neighbours.of(np.array([[1, 2, 0, 1, 2], [0, 0, 2, 2, 0]]), nodes=4)
@@ -34,15 +40,48 @@ class Neighbours:
 
     starts: NDArray[np.int64]
     sources: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
 
     @classmethod
-    def of(cls, edge_index: NDArray[np.integer], nodes: int) -> "Neighbours":
-        """Group the edges [2, m] (row 0 source, row 1 target) by target."""
+    def of(
+        cls, edge_index: NDArray[np.integer], nodes: int, weights: NDArray[np.float32] | None = None
+    ) -> "Neighbours":
+        """Group the edges [2, m] (row 0 source, row 1 target) and their weights [m] by target."""
         source, target = edge_index.astype(np.int64)
-        edges = np.sort(target * nodes + source)  # many times faster than np.unique, which hashes
-        edges = edges[np.diff(edges, prepend=-1) != 0]
+        keys = target * nodes + source
+        if weights is None:
+            edges = np.sort(keys)  # many times faster than np.unique, which hashes
+        else:
+            order = np.argsort(keys, kind="stable")
+            edges = keys[order]
+        is_first = np.diff(edges, prepend=-1) != 0
+        if weights is not None and len(edges):
+            totals = np.add.reduceat(weights[order], np.flatnonzero(is_first), dtype=np.float64)
+            weights = np.minimum(totals, np.finfo(np.float32).max).astype(np.float32)
+        edges = edges[is_first]
         counts = np.bincount(edges // nodes, minlength=nodes)
-        return cls(np.concatenate([[0], np.cumsum(counts)]), edges % nodes)
+        return cls(np.concatenate([[0], np.cumsum(counts)]), edges % nodes, weights)
+
+    @classmethod
+    def in_graph(cls, graph: Graph, *, weighted: bool = True) -> "Neighbours":
+        """The neighbours in a graph, with the weights of its edges unless `weighted` is False."""
+        return cls.of(graph.edge_index, graph.nodes, graph.edge_weight if weighted else None)
+
+    @classmethod
+    def side_by_side(cls, graphs: "Sequence[Neighbours]", rows: int) -> "Neighbours":
+        """The neighbours in several graphs as one graph: the nodes of graph i begin at i * rows.
+
+        If one graph has weights, a graph without weights has weights of 1.
+        """
+        edges = [np.stack([each.sources, each.targets]) + i * rows for i, each in enumerate(graphs)]
+        weights = None
+        if any(each.weights is not None for each in graphs):
+            ones = (np.ones(len(each.sources), np.float32) for each in graphs)
+            of_each = [
+                one if each.weights is None else each.weights for each, one in zip(graphs, ones, strict=True)
+            ]
+            weights = np.concatenate(of_each)
+        return cls.of(np.concatenate(edges, axis=1), len(graphs) * rows, weights)
 
     @property
     def nodes(self) -> int:
@@ -60,9 +99,10 @@ class Neighbours:
 
     @property
     def share(self) -> NDArray[np.float32]:
-        """1 / (|N(v)| + 1) of Eq. local-mp, [n, 1]."""
-        return (1.0 / (self.counts + 1.0)).astype(np.float32)[:, None]
+        """1 / (|N(v)| + 1) of Eq. local-mp, [n, 1]. With weights, their sum replaces |N(v)|."""
+        total = self.counts if self.weights is None else np.bincount(self.targets, self.weights, self.nodes)
+        return (1.0 / (total + 1.0)).astype(np.float32)[:, None]
 
     def reversed(self) -> "Neighbours":
         """The same edges in the opposite direction. Gradients flow along these."""
-        return Neighbours.of(np.stack([self.targets, self.sources]), self.nodes)
+        return Neighbours.of(np.stack([self.targets, self.sources]), self.nodes, self.weights)

@@ -1,9 +1,9 @@
 """Smoothing: the propagation of GCN, applied to the nodes between the encoder and the first step of the loop.
 
 One round multiplies the nodes by S = D^-1/2 (A + I) D^-1/2, where D has the row sums of A + I: a node becomes
-a mean of itself and its incoming neighbours; neighbours with many neighbours of their own count less. A node
-without neighbours does not change. Smoothing runs once per graph, in numpy, for every backend. A round needs
-the rows of the direct neighbours only, like a step of the cell.
+a mean of itself and its incoming neighbours; neighbours with many neighbours of their own count less. With
+edge weights, A has the weights. A node without neighbours does not change. Smoothing runs once per graph, in
+numpy, for every backend. A round needs the rows of the direct neighbours only, like a step of the cell.
 """
 
 from dataclasses import dataclass
@@ -39,12 +39,15 @@ class Smoothing:
         return nodes
 
     def _sums(self, rows: Floats) -> Floats:
-        """The sum of the rows of each node's neighbours."""
+        """The (weighted) sum of the rows of each node's neighbours."""
         starts, sums = self.neighbours.starts, np.zeros_like(rows)
         for first, last in self._blocks():
             filled = first + np.flatnonzero(starts[first + 1 : last + 1] > starts[first:last])
             if len(filled):
-                gathered = rows[self.neighbours.sources[starts[first] : starts[last]]]
+                edges = slice(starts[first], starts[last])
+                gathered = rows[self.neighbours.sources[edges]]
+                if self.neighbours.weights is not None:
+                    gathered *= self.neighbours.weights[edges, None]
                 sums[filled] = np.add.reduceat(gathered, starts[filled] - starts[first], axis=0)
         return sums
 

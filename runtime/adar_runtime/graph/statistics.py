@@ -45,6 +45,7 @@ class Statistics:
     chance: float | None  # expected homophily if edges were independent of labels
     splits: int
     parts: dict[str, int]  # known labels of each part of the split
+    edge_weight: dict[str, float] | None  # least, median and most; None without weights
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -88,7 +89,19 @@ def statistics(graph: Graph, split: int = 0) -> Statistics:
         chance=chance,
         splits=max((len(mask) for name in MASKS if (mask := getattr(graph, name)) is not None), default=0),
         parts={part: count_labels(graph, part, split) for part in PARTS},
+        edge_weight=_weights(graph),
     )
+
+
+def _weights(graph: Graph) -> dict[str, float] | None:
+    weights = graph.edge_weight
+    if weights is None or not len(weights):
+        return None
+    return {
+        "least": float(weights.min()),
+        "median": float(np.median(weights)),
+        "most": float(weights.max()),
+    }
 
 
 @dataclass(frozen=True, eq=False)

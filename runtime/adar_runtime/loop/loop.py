@@ -14,6 +14,7 @@ import numpy as np
 
 from adar_runtime.backends import Capturing, Lookahead, Recurrence
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.proven_solver import solver_facts
 from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
@@ -332,4 +333,5 @@ class Loop:
             ids=self.ids,
             compared=None if self.graph is None else (self.manifest, self.graph),
             capture=self.recurrence.capture if isinstance(self.recurrence, Capturing) else None,
+            **solver_facts(self.manifest, self.solver, self.budget),
         )

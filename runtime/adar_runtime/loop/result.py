@@ -40,6 +40,8 @@ class Result:
         outputs: Which outputs of the graph the scores are for [k]; None for all of them, in order.
         compared: The manifest and the graph that `drift` compares; None for a result without them.
         capture: Whether steps ran as one CUDA graph, and why not; None for backends without CUDA graphs.
+        solver: The solver that ran, such as "euler" or "ab2, 32 calls".
+        proof: What the export of the bundle proved about this solver, in one sentence.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -61,6 +63,8 @@ class Result:
     outputs: Integers | None = None
     compared: "tuple[Manifest, Graph] | None" = field(default=None, repr=False)
     capture: Capture | None = None
+    solver: str = ""
+    proof: str = ""
 
     @cached_property
     def drift(self) -> "Drift | None":

@@ -85,6 +85,7 @@ class RegisteredSolver(ABC):
     """A solver with a name, and all that export, bundles and the command line need to know about it."""
 
     needs_ode: ClassVar[bool] = True  # the solver is valid only for a cell that behaves like an ODE
+    fixed_calls: ClassVar[bool] = False  # the setting `calls` alone decides the cell calls, for every graph
 
     @abstractmethod
     def moves(self, start: float, end: float, h: float) -> Moves:
@@ -153,6 +154,8 @@ class AdamsBashforth2(RegisteredSolver):
     Examples:
         >>> bundle.run(graph, budget=300, solver=AdamsBashforth2(calls=32))  # doctest: +SKIP
     """
+
+    fixed_calls: ClassVar[bool] = True
 
     calls: int = setting(32, "Cell calls from t = 0 to t = 1")
 
@@ -250,8 +253,13 @@ def _second_order(time: float, size: float, previous: float, h: float) -> Move:
 SOLVERS: dict[str, type[RegisteredSolver]] = {"euler": Euler, "ab2": AdamsBashforth2, "adaptive": Adaptive}
 """The solvers by name, as the command line and manifests use it."""
 
-DEFAULT_SOLVER = "euler"
-"""The reference, which works for every bundle."""
+REFERENCE_SOLVER = "euler"
+"""The solver whose results the others reproduce. It works for every bundle."""
+
+DEFAULT_SOLVER = "auto"
+"""The cheapest solver that the export of a bundle proved to give the result of the reference, or Euler's."""
+
+REFERENCE_STEPS = 300  # Euler steps whose result a solver has to reproduce
 
 
 def make_solver(name: str, **settings: Any) -> RegisteredSolver:

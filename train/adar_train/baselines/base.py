@@ -32,6 +32,10 @@ class Baseline(Model):
             None if config.targets is None else nn.Parameter(torch.randn(config.targets, d) / d**0.5)
         )
 
+    def weighted(self, graph: GraphTensors) -> GraphTensors:
+        """The graph without the weights of edges: the layers of the baselines do not use them."""
+        return graph.unweighted()
+
     def encode(self, graph: GraphTensors) -> State:
         """The input state, without proxies."""
         nodes = self.dropout(graph.features @ self.input.weight.T + self.input.bias)  # [n, d]
@@ -51,7 +55,7 @@ class OnePass(Baseline):
         """The input state and the output state. `times` is ignored: the number of layers is fixed."""
         state = self.encode(graph)
         yield state
-        yield state._replace(nodes=self.propagate(state.nodes, graph))
+        yield state._replace(nodes=self.propagate(state.nodes, self.weighted(graph)))
 
     @abstractmethod
     def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:

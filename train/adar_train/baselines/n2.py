@@ -67,6 +67,7 @@ class N2(Baseline):
 
     def trajectory(self, graph: GraphTensors, times: Iterable[float]) -> Iterator[State]:  # noqa: ARG002
         """The states after 0, 1, … steps. `times` is ignored: the number of steps is fixed."""
+        graph = self.weighted(graph)
         state = self.encode(graph)._replace(node_proxies=self.pseudo_nodes)
         yield state
         for _ in range(self.steps):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adar_runtime.graph import Graph, Integers
+from adar_runtime.graph import Graph, Integers, Mask
 from adar_runtime.graph.neighbours import Neighbours
 
 FEW_CLASSES = 8  # episodes of graphs with fewer classes have 2 to 4 classes, others 3 to 12
@@ -41,11 +41,15 @@ class EpisodeSource:
         number = np.full(self.graph.targets, -1)
         number[classes] = np.arange(len(classes))
         assert self.graph.target_features is not None
+        edges, numbers = _induced(self.graph, nodes)
+        kept = _keep_some(edges, random)
+        weights = self.graph.edge_weight
         return Graph(
             features=_rows(self.graph, nodes),
-            edge_index=_keep_some(_induced(self.graph, nodes), random),
+            edge_index=edges[:, kept],
             labels=number[self._labels[nodes]],
             target_features=self.graph.target_features[classes],
+            edge_weight=None if weights is None else weights[numbers[kept]],
         )
 
     @property
@@ -68,7 +72,7 @@ class EpisodeSource:
         """At most `size` of the nodes: random nodes and some of their neighbours, so that edges are kept."""
         if len(nodes) <= size:
             return nodes
-        neighbours = Neighbours.of(_induced(self.graph, nodes), len(nodes))
+        neighbours = Neighbours.of(_induced(self.graph, nodes)[0], len(nodes))
         kept = np.zeros(len(nodes), np.bool_)
         seeds, queue, count = iter(random.permutation(len(nodes))), deque[int](), 0
         while count < size:
@@ -86,17 +90,19 @@ def _rows(graph: Graph, nodes: Integers) -> np.ndarray[tuple[int, ...], np.dtype
     return graph.rows(0, graph.nodes)[nodes]
 
 
-def _induced(graph: Graph, nodes: Integers) -> Integers:
-    """The edges among `nodes`, renumbered by their positions in `nodes`."""
+def _induced(graph: Graph, nodes: Integers) -> tuple[Integers, Integers]:
+    """The edges among `nodes`, renumbered by their positions in `nodes`, and their numbers in the graph."""
     position = np.full(graph.nodes, -1)
     position[nodes] = np.arange(len(nodes))
     edges = position[graph.edge_index]
-    return edges[:, (edges >= 0).all(axis=0)]
+    numbers = np.flatnonzero((edges >= 0).all(axis=0))
+    return edges[:, numbers], numbers
 
 
-def _keep_some(edges: Integers, random: np.random.Generator) -> Integers:
-    """A random share (30 to 100 %) of the edges; both directions of an edge are kept or removed together."""
+def _keep_some(edges: Integers, random: np.random.Generator) -> Mask:
+    """Choose a random share (30 to 100 %) of the edges, both directions of an edge together."""
     low, high = np.sort(edges, axis=0)
     kept = random.random() * 0.7 + 0.3
     _, link = np.unique(low * (edges.max(initial=0) + 1) + high, return_inverse=True)
-    return edges[:, (random.random(link.max(initial=-1) + 1) < kept)[link]]
+    chosen: Mask = (random.random(link.max(initial=-1) + 1) < kept)[link]
+    return chosen

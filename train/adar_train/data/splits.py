@@ -12,6 +12,7 @@ import numpy as np
 
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import ALL, GRAPH, MASKS, Graph, Integers, Mask
+from adar_runtime.graph.directions import links_of
 
 SHARES = {"train_mask": 0.6, "val_mask": 0.2, "test_mask": 0.2}
 RANDOM_SPLITS = 10  # of a data set without masks
@@ -136,23 +137,22 @@ def link_graph(graph: Graph, seed: int = 0) -> Graph:
     """The graph with node pairs to classify: its edges, and as many random pairs without an edge.
 
     Edges of the validation and test parts are removed from the graph in both directions, so that the model
-    cannot see them.
+    cannot see them. A link has the mean of the weights of its two directions.
     """
     random = np.random.default_rng(seed)
-    low, high = np.sort(graph.edge_index, axis=0)
-    links = np.unique((low * graph.nodes + high)[low != high])
+    links, weights = links_of(graph)
     if len(links) < 5:
         raise GraphError(
             f"the graph has {len(links)} links between different nodes: training on links needs at least 5"
         )
     negatives = _without_link(graph.nodes, links, len(links), random)
-    part = random.permutation(_parts(len(links)))
-    kept = links[part == 0]
+    of_links = random.permutation(_parts(len(links)))
+    kept = links[of_links == 0]
     edges = np.stack([np.divmod(kept, graph.nodes), np.divmod(kept, graph.nodes)[::-1]], axis=1).reshape(
         2, -1
     )
     both = np.concatenate([links, negatives])
-    part = np.concatenate([part, random.permutation(_parts(len(negatives)))])
+    part = np.concatenate([of_links, random.permutation(_parts(len(negatives)))])
     return Graph(
         features=graph.features,
         edge_index=edges,
@@ -164,6 +164,7 @@ def link_graph(graph: Graph, seed: int = 0) -> Graph:
         pairs=np.stack(np.divmod(both, graph.nodes)),
         ids=graph.ids,
         feature_encoding=graph.feature_encoding,
+        edge_weight=None if weights is None else np.tile(weights[of_links == 0], 2),
     )
 
 

@@ -61,8 +61,9 @@ def read_graph(path: str | Path) -> Graph:
 
     Args:
         path: The file. Its keys are `x` (required), `edge_index` (required), `y`, `train_mask`, `val_mask`,
-            `test_mask`, `target_x`, `class_names`, `pairs`, `level` and `ids`. Sparse features in `.npz` are
-            `x_indptr`, `x_indices`, `x_data` and `x_shape` instead of `x`. A `.pt` file holds a PyG `Data`.
+            `test_mask`, `target_x`, `class_names`, `pairs`, `level`, `ids` and `edge_weight`. Sparse features
+            in `.npz` are `x_indptr`, `x_indices`, `x_data` and `x_shape` instead of `x`. A `.pt` file holds a
+            PyG `Data`.
 
     Returns:
         The checked graph.

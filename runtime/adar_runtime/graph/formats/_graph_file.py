@@ -26,6 +26,7 @@ KEYS = (
     "level",
     "ids",
     "feature_encoding",
+    "edge_weight",
 )
 """The keys that are read, in every format. A warning names all other keys of a file."""
 
@@ -33,8 +34,7 @@ SILENT_KEYS = ("name", "num_nodes", "num_classes")
 """Keys without a warning: descriptions that are not needed."""
 
 UNSUPPORTED = {
-    "edge_weight": "edge weights are not supported",
-    "edge_attr": "edge features are not supported",
+    "edge_attr": "edge features are not used; one weight per edge belongs in edge_weight",
     "adj_t": "save edge_index instead",
 }
 MEANT = {
@@ -48,6 +48,7 @@ MEANT = {
     **dict.fromkeys(("names", "label_names", "classnames", "target_names"), "class_names"),
     **dict.fromkeys(("edge_label_index", "pair", "links"), "pairs"),
     **dict.fromkeys(("id", "node_id", "node_ids", "n_id"), "ids"),
+    **dict.fromkeys(("weight", "weights", "edge_weights"), "edge_weight"),
 }
 """Other names that people give to the keys of a graph."""
 
@@ -99,6 +100,7 @@ def graph_from_arrays(
         level=level,
         ids=arrays.get("ids"),
         feature_encoding=_encoding(arrays.get("feature_encoding")),
+        edge_weight=arrays.get("edge_weight"),
     )
     _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found, source)
     _warn_gaps(graph)
@@ -161,5 +163,6 @@ def optional_arrays(graph: Graph) -> dict[str, Any]:
     encoding = graph.feature_encoding
     text = None if encoding is None else np.array(json.dumps(encoding.to_value(), ensure_ascii=False))
     values |= {"class_names": names, "level": level, "ids": graph.ids, "feature_encoding": text}
+    values["edge_weight"] = graph.edge_weight
     values |= {name: getattr(graph, name) for name in MASKS}
     return {key: value for key, value in values.items() if value is not None}

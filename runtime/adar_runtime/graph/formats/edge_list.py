@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from adar_runtime.errors import GraphError, short
-from adar_runtime.graph import Integers
+from adar_runtime.graph import Floats, Integers
 from adar_runtime.graph.formats._columns import Column, Locate, ValueColumn, columns_listed
+from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._rows import BLANKS, Row, collect, read_rows
 from adar_runtime.graph.formats._table_files import COMMENTS, LARGE, TEXT, Table, read_table_file
 from adar_runtime.graph.formats._tables import LABEL_COLUMNS, SPLIT_COLUMN, TableChoice
@@ -31,6 +32,7 @@ class EdgeTable:
         locate: Edge number -> where the edge is in the file.
         notes: What was decided about the columns.
         exact: As in `Table`.
+        weight: Weights of the edges; None without a column "weight".
     """
 
     source: Column
@@ -39,6 +41,15 @@ class EdgeTable:
     locate: Locate
     notes: list[str]
     exact: bool = True
+    weight: Column | None = None
+
+    def weights(self) -> Floats | None:
+        """The weights of the edges, [m]; None without a column of weights."""
+        if self.weight is None:
+            return None
+        numbers = self.weight.numbers
+        values = self.weight.words() if numbers is None else numbers.values.tolist()
+        return read_weights(values, self.locate)
 
     def sorted_ids(self) -> list[str]:
         """The node ids of all edges, sorted: by value if all ids are integers, else as text."""
@@ -102,15 +113,29 @@ def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
         table.locate,
         _column_notes(names, source, target),
         table.exact,
+        next((table.columns[name] for name in _weight_columns(names, source, target)), None),
     )
 
 
 def _column_notes(names: Sequence[str], source: str, target: str) -> list[str]:
     notes = [] if _guess(names) == (source, target) else [f"edges go from {source!r} to {target!r}"]
-    others = [name for name in names if name not in (source, target)]
-    if others:
-        notes.append(f"only {source!r} and {target!r} of the edges were read: edge weights are not supported")
-    return notes
+    weight = _weight_columns(names, source, target)
+    return notes + _other_notes(f"{source!r} and {target!r}", len(names) - 2, *weight)
+
+
+def _weight_columns(names: Sequence[str], source: str, target: str) -> list[str]:
+    """The column of the weights, by its heading; empty if there is none."""
+    found = [name for name in names if name.lower() == WEIGHT_COLUMN and name not in (source, target)]
+    return found[:1]
+
+
+def _other_notes(read: str, others: int, weight: str | None = None) -> list[str]:
+    """Notes on the columns beside the two node ids."""
+    if weight is not None:
+        rest = "; other columns of the edges are not used (edge features)" if others > 1 else ""
+        return [f"edge weights are from the column {weight!r}{rest}"]
+    hint = f"name a column {WEIGHT_COLUMN!r} in a header to use it as edge weights"
+    return [f"only {read} of the edges were read: {hint}"] if others else []
 
 
 def _guess(names: Sequence[str]) -> tuple[str, str] | None:
@@ -135,7 +160,7 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     rows = collect(path, read_rows(path, BLANKS, COMMENTS))
     heading = [cell.strip() for cell in rows[0].cells] if rows else []
     names, notes = _certain_header(heading), list[str]()
-    places = (0, 1)
+    places, everything = (0, 1), rows
     if names is not None:
         places = heading.index(names[0]), heading.index(names[1])
         rows = rows[1:]
@@ -146,11 +171,16 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     for line, cells in rows:
         if len(cells) <= max(places):
             raise GraphError(f"line {line}: an edge needs two node ids, found {short(' '.join(cells))!r}")
-    if any(len(row.cells) > 2 for row in rows):
-        read = f"only {names[0]!r} and {names[1]!r}" if names else "only the first two columns"
-        notes.append(f"{read} of the edges were read: edge weights are not supported")
+    header = heading if len(rows) < len(everything) else []
+    at = next((i for i, word in enumerate(header) if word.lower() == WEIGHT_COLUMN and i not in places), None)
+    read = f"{names[0]!r} and {names[1]!r}" if names else "the first two columns"
+    others = max((len(row.cells) for row in rows), default=2) - 2
+    notes += _other_notes(read, others, None if at is None else header[at])
     source, target = (ValueColumn([cells[place] for _, cells in rows]) for place in places)
-    return EdgeTable(source, target, names, lambda edge: f"line {rows[edge].line}", notes)
+    weight = None
+    if at is not None:
+        weight = ValueColumn([cells[at] if len(cells) > at else "" for _, cells in rows])
+    return EdgeTable(source, target, names, lambda edge: f"line {rows[edge].line}", notes, weight=weight)
 
 
 def _refuse_node_table(first: list[str], rows: list[Row]) -> None:

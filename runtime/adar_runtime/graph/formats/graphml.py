@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
-from adar_runtime.graph import MASKS, FeatureEncoding
+from adar_runtime.graph import MASKS, FeatureEncoding, Floats
 from adar_runtime.graph.formats._columns import ValueColumn
+from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import CELL_BYTES, ByteBudget
@@ -46,7 +47,8 @@ def from_networkx(graph: Any, label: str | None = None, kind: str | None = None)
 
     Args:
         graph: The graph. Nodes keep their order. Node attributes become features, labels and split. An
-            undirected edge becomes two edges, one in each direction.
+            undirected edge becomes two edges, one in each direction. The edge attribute "weight" becomes the
+            edge weights, 1 where it is missing.
         label: Node attribute of the labels. Default: "y", "label", "class" or "target", if one exists.
         kind: "classes" or "numbers" (regression targets). Default: "numbers" if a label has a fraction.
 
@@ -64,9 +66,11 @@ def _convert(
 ) -> Imported:
     number = {node: position for position, node in enumerate(graph)}
     pairs = [(number[source], number[target]) for source, target in graph.edges()]
-    edges = np.array(pairs, np.int64).reshape(-1, 2).T
+    edges, weights = np.array(pairs, np.int64).reshape(-1, 2).T, _weights(graph)
     if not graph.is_directed():
-        edges = np.concatenate([edges, edges[::-1]], axis=1)
+        reverse = edges[0] != edges[1]  # a self-loop has no other direction
+        edges = np.concatenate([edges, edges[::-1, reverse]], axis=1)
+        weights = None if weights is None else np.concatenate([weights, weights[reverse]])
     attributes = [found for _, found in graph.nodes(data=True)]
     names = list(dict.fromkeys(name for found in attributes for name in found))
     budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
@@ -84,16 +88,25 @@ def _convert(
         locate=lambda node: f"node {short(repr(nodes[node]))}",
         budget=budget,
     )
-    if masks:
-        imported = Imported(replace(imported.graph, **masks), imported.notes)
-    return Imported(imported.graph, _edge_notes(graph) + imported.notes)
+    added = masks if weights is None else masks | {"edge_weight": weights}
+    return Imported(replace(imported.graph, **added), _edge_notes(graph) + imported.notes)
+
+
+def _weights(graph: Any) -> Floats | None:
+    """The attribute `weight` of the edges, 1 where it is missing; None if no edge has it."""
+    edges = list(graph.edges(data=True))
+    if not any(WEIGHT_COLUMN in attributes for *_, attributes in edges):
+        return None
+    values = [attributes.get(WEIGHT_COLUMN, 1.0) for *_, attributes in edges]
+    return read_weights(values, lambda edge: f"edge {short(repr(edges[edge][:2]))}")
 
 
 def _edge_notes(graph: Any) -> list[str]:
-    """A note that attributes of edges are not used, except their ids."""
+    """A note on attributes of edges: weights are used, ids are not needed, others are not used."""
     found = {str(name): None for *_, attributes in graph.edges(data=True) for name in attributes}
-    names = [name for name in found if name not in ("id", "key")]
-    return [f"attributes of edges are not supported: {listed(names)} was not read"] if names else []
+    names = [name for name in found if name not in ("id", "key", WEIGHT_COLUMN)]
+    notes = [f"edge weights are from the attribute {WEIGHT_COLUMN!r}"] if WEIGHT_COLUMN in found else []
+    return notes + ([f"edge features are not used: {listed(names)} was not read"] if names else [])
 
 
 def _take_masks(columns: dict[str, list[Any]]) -> dict[str, Any]:

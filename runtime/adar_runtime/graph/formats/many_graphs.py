@@ -7,6 +7,7 @@
 | `edge_index` | [2, all edges] | the edges, with the node numbers of each graph, from 0 |
 | `x` | [all nodes, f] | the features; without them, features are made from degrees |
 | `y`, masks | [graphs], [splits, graphs] | one label per graph |
+| `edge_weight` | [all edges] | optional |
 """
 
 from collections.abc import Mapping
@@ -50,6 +51,11 @@ def split_graphs(arrays: Mapping[str, Any]) -> list[Graph]:
     labels = arrays.get("y")
     if labels is not None and len(labels) != count:
         raise GraphError(f"y has {len(labels):,} labels for {count:,} graphs: give one label per graph")
+    weights = arrays.get("edge_weight")
+    if weights is not None and len(np.atleast_1d(weights)) != edges.shape[1]:
+        raise GraphError(
+            f"edge_weight has {len(np.atleast_1d(weights)):,} weights for {edges.shape[1]:,} edges"
+        )
     masks = {name: _mask(name, arrays[name], count) for name in MASKS if arrays.get(name) is not None}
     names = arrays.get("class_names")
     return [
@@ -60,6 +66,7 @@ def split_graphs(arrays: Mapping[str, Any]) -> list[Graph]:
             **{name: mask[:, i : i + 1] for name, mask in masks.items()},
             class_names=names,
             level=GRAPH,
+            edge_weight=None if weights is None else weights[starts[i] : starts[i + 1]],
         )
         for i in range(count)
     ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph.directions import both_ways
 from adar_runtime.graph.formats._columns import Column, Locate, columns_listed
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._rows import number_names
@@ -86,7 +87,7 @@ def _read(
         with reading(nodes):
             found = _node_table(table.columns, table.locate, choice)
         with reading(edges):
-            numbers = ends.numbered(found.ids, nodes, found.hint)
+            numbers, weights = ends.numbered(found.ids, nodes, found.hint), ends.weights()
         source, target = ends.names or (None, None)
         with reading(nodes):
             imported = graph_from_columns(
@@ -105,7 +106,8 @@ def _read(
     skipped = [f"columns of lists or objects are not read: {listed(table.skipped)}"] if table.skipped else []
     # With a model, the columns are those of its training, which has said how it read them.
     notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
-    return Imported(_completed(imported.graph, choice), notes + _direction_notes(imported.graph, choice))
+    graph = replace(imported.graph, edge_weight=weights)
+    return Imported(_completed(graph, choice), notes + _direction_notes(graph, choice))
 
 
 def _completed(graph: Graph, choice: TableChoice) -> Graph:
@@ -114,10 +116,10 @@ def _completed(graph: Graph, choice: TableChoice) -> Graph:
 
 def with_reverse_edges(graph: Graph) -> Graph:
     """The graph with the reverse of every edge. An edge that is there twice is kept once."""
-    edges = np.unique(np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1), axis=1)
+    edges, weights = both_ways(graph.edge_index, graph.nodes, graph.edge_weight)
     encoding = graph.feature_encoding
     kept = None if encoding is None else replace(encoding, both_ways=True)
-    return replace(graph, edge_index=edges, feature_encoding=kept)
+    return replace(graph, edge_index=edges, edge_weight=weights, feature_encoding=kept)
 
 
 def _direction_notes(graph: Graph, choice: TableChoice) -> list[str]:
@@ -159,6 +161,7 @@ def read_edge_list(path: Path, choice: TableChoice, encoding: FeatureEncoding | 
         ends: EdgeTable = read_edges(path, choice, has_table=False)
         ids = ends.sorted_ids()
         edges = ends.numbered({word: number for number, word in enumerate(ids)}, None, "")
+        weights = ends.weights()
         budget = ByteBudget(path.stat().st_size)
         source, target = ends.names or (None, None)
         kept = replace(choice, source=source, target=target)
@@ -166,4 +169,4 @@ def read_edge_list(path: Path, choice: TableChoice, encoding: FeatureEncoding | 
             {}, edges, ids, kept, encoding, lambda node: f"node {ids[node]}", budget
         )
     notes = ["nodes are numbered in the order of their ids", *ends.notes, *imported.notes]
-    return Imported(_completed(imported.graph, choice), notes)
+    return Imported(_completed(replace(imported.graph, edge_weight=weights), choice), notes)

@@ -3,7 +3,7 @@
 | table | required columns | optional columns |
 |---|---|---|
 | nodes | `text`, or the columns that the caller names | `id`, `label`, `split` |
-| edges | `source` and `target`: ids of nodes | |
+| edges | `source` and `target`: ids of nodes | `weight`: positive numbers |
 | classes | `name` | `text`: a description of the class |
 """
 
@@ -16,6 +16,8 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, short
 from adar_runtime.graph import Floats, Graph, Ids, Integers, Mask
+from adar_runtime.graph.directions import both_ways
+from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._rows import number_names, read_objects, read_table
 from adar_runtime.graph.formats._tables import ids_of, split_masks
@@ -36,6 +38,7 @@ class TextGraph:
         class_names: [c].
         class_texts: [c] descriptions of the classes; None without a table of classes.
         ids: [n] ids of the nodes; None without a column of ids.
+        edge_weight: [m] weights of the edges, from a column "weight"; None without this column.
     """
 
     texts: tuple[str, ...]
@@ -45,6 +48,7 @@ class TextGraph:
     class_names: tuple[str, ...] | None = None
     class_texts: tuple[str, ...] | None = None
     ids: Ids | None = None
+    edge_weight: Floats | None = None
 
     def graph(self, features: Floats, target_features: Floats | None) -> Graph:
         """The graph with the embedded texts [n, f] and, if any, the embedded class descriptions [c, f]."""
@@ -56,6 +60,7 @@ class TextGraph:
             target_features=target_features,
             class_names=self.class_names,
             ids=self.ids,
+            edge_weight=self.edge_weight,
             **masks,
         )
 
@@ -116,9 +121,10 @@ def read_texts(
         labels, names = _labels(rows, names)
         kept = ids_of(list(ids), ByteBudget(nodes.stat().st_size)) if "id" in rows[0] else None
     with reading(edges):
-        pairs = _edges(_table(edges), ids)
+        links = _table(edges)
+        pairs, weights = _edges(links, ids), _weights(links)
     if not directed:
-        pairs = np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)
+        pairs, weights = both_ways(pairs, len(rows), weights)
     return TextGraph(
         texts=texts,
         edge_index=pairs,
@@ -127,6 +133,7 @@ def read_texts(
         class_names=names,
         class_texts=described,
         ids=kept,
+        edge_weight=weights,
     )
 
 
@@ -183,6 +190,13 @@ def _edges(rows: Sequence[_Row], ids: Mapping[str, int]) -> Integers:
                 raise GraphError(f"line {row.line}: {column} is {short(name)!r}, which is not a node id")
             side.append(ids[name])
     return np.array(ends, np.int64)
+
+
+def _weights(rows: Sequence[_Row]) -> Floats | None:
+    if not any(WEIGHT_COLUMN in row for row in rows):
+        return None
+    words = [row.take(WEIGHT_COLUMN) for row in rows]
+    return read_weights(words, lambda edge: f"line {rows[edge].line}")
 
 
 def _table(path: Path) -> list[_Row]:
