@@ -17,6 +17,7 @@ class RefusedError(Exception):
     """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        message = message.encode(errors="backslashreplace").decode()  # half characters of a request
         super().__init__(message)
         self.status, self.message, self.retry_after = status, message, retry_after
 

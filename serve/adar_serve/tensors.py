@@ -62,7 +62,8 @@ def from_list(name: str, datatype: object, shape: object, data: object) -> NDArr
     if any(type(number) not in allowed for number in numbers):
         raise RefusedError(400, f"{name}.data contains a value that is not a number of the type {datatype}")
     try:
-        return np.array(numbers, kind).reshape(sizes)
+        with np.errstate(over="ignore"):  # infinite numbers are refused with the graph
+            return np.array(numbers, kind).reshape(sizes)
     except (OverflowError, ValueError) as error:
         raise RefusedError(400, f"{name}.data contains a number beyond the type {datatype}") from error
 
