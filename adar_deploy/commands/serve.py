@@ -41,7 +41,7 @@ def serve(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Folders of bundles. NAME=FOLDER or NAME:VERSION=FOLDER chooses the name of the model.",
+            help="Folders or .adar files of bundles. NAME=FOLDER or NAME:VERSION=FOLDER names the model.",
             show_default="bundle",
         ),
     ] = None,

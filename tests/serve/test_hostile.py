@@ -14,7 +14,9 @@ from tests.serve.servers import Running, tensor
 
 ANSWERS = {200, 400, 404, 413, 415, 422}
 words = st.sampled_from(["x", "edge_index", "nodes", "FP32", "INT64", "FP16", "BYTES", "\ud800", "", "graph"])
-numbers = st.integers(max_value=50) | st.floats() | st.sampled_from([-1, 0, 2**31, 2**63, 2**64, 10**400, 1e300])
+numbers = (
+    st.integers(max_value=50) | st.floats() | st.sampled_from([-1, 0, 2**31, 2**63, 2**64, 10**400, 1e300])
+)
 values = st.recursive(
     st.none() | st.booleans() | numbers | words, lambda inner: st.lists(inner) | st.dictionaries(words, inner)
 )

@@ -5,6 +5,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from adar_serve import Limits
 from tests.helpers import random_graph
 from tests.serve.servers import Running, Settings, Tokens, eventually, running, tensor, tensors
 
+LIVE = "/inference.GRPCInferenceService/ServerLive"
 TOKEN = "a-token-of-enough-characters"
 ENDLESS = {"max_steps": 2_000_000, "exit": "final"}  # minutes of work
 
@@ -132,6 +134,15 @@ def test_mutual_tls(bundle_folder: Path, tmp_path: Path) -> None:
         known = ssl.create_default_context(cafile=str(cert))
         known.load_cert_chain(client_cert, client_key)
         assert httpx.get(address, verify=known).status_code == 200
+        target = found.addresses["grpc"].replace("127.0.0.1", "localhost")
+        root, pair = cert.read_bytes(), (client_key.read_bytes(), client_cert.read_bytes())
+        with grpc.secure_channel(target, grpc.ssl_channel_credentials(root, *pair)) as channel:
+            assert channel.unary_unary(LIVE)(b"", timeout=30) == b"\x08\x01"  # live: true
+        with (
+            grpc.secure_channel(target, grpc.ssl_channel_credentials(root)) as channel,
+            pytest.raises(grpc.RpcError),
+        ):
+            channel.unary_unary(LIVE)(b"", timeout=30)
     with pytest.raises(UsageError, match="--tls-cert and --tls-key"):
         Settings(tls_cert=cert)
 
