@@ -26,13 +26,12 @@ def check_stability(
     """Run the checks of one backend. `runs` is the number of runs without growth."""
     small, hub = graphs[SMALL], graphs[HUB]
     on_gpu = _is_on_gpu(bundle, small)
-    for what, check in (
-        ("first and second run", lambda: _first_and_second(name, bundle, hub, findings)),
-        ("shapes A, B, A", lambda: _shapes(name, bundle, small, hub, findings)),
-        ("two threads", lambda: _threads(name, bundle, small, hub, findings)),
-    ):
-        with findings.failing(f"{name}, {what}"):
-            check()
+    with findings.failing(f"{name}, first and second run"):
+        _first_and_second(name, bundle, hub, findings)
+    with findings.failing(f"{name}, shapes A, B, A"):
+        _shapes(name, bundle, small, hub, findings)
+    with findings.failing(f"{name}, two threads"):
+        _threads(name, bundle, small, hub, findings)
     if bundle.backend.name == TENSORRT:
         with findings.failing(f"{name}, captured"):
             _captures(name, bundle, hub, findings)
@@ -57,7 +56,11 @@ def _first_and_second(name: str, bundle: Bundle, graph: Graph, findings: Finding
         seconds.append(time.perf_counter() - started)
     detail = f"{seconds[0]:.3f} s, then {seconds[1]:.3f} s, equal bit by bit"
     findings.check(
-        f"{name}, first and second run", np.array_equal(*results), detail, first=seconds[0], second=seconds[1]
+        f"{name}, first and second run",
+        np.array_equal(results[0], results[1]),
+        detail,
+        first=seconds[0],
+        second=seconds[1],
     )
 
 
@@ -70,13 +73,13 @@ def _threads(name: str, bundle: Bundle, small: Graph, hub: Graph, findings: Find
     alone = [_scores(bundle, graph) for graph in (small, hub)]
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(lambda graph: _scores(bundle, graph), (small, hub)))
-    same = all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
+    same = all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
     findings.check(f"{name}, two threads", same, "the same results as one after the other")
 
 
 def _captures(name: str, bundle: Bundle, graph: Graph, findings: Findings) -> None:
     """Whether steps were captured, and whether queued steps give the same bits."""
-    results = {}
+    results, scratch, device = {}, 0, 0
     for captured in (True, False):
         loop = bundle.loop(graph, STEPS, Final())
         recurrence = loop.recurrence
@@ -87,14 +90,14 @@ def _captures(name: str, bundle: Bundle, graph: Graph, findings: Findings) -> No
         for _ in loop:
             pass
         results[captured] = loop.result()
-        scratch = recurrence.device_bytes
+        scratch, device = recurrence.device_bytes, recurrence.device
         recurrence.use_captured_steps(True)
     capture = results[True].capture
     findings.check(f"{name}, captured", bool(capture and capture.captured), str(capture))
     equal = np.array_equal(results[True].scores, results[False].scores)
     equal = equal and results[True].alignment == results[False].alignment
     findings.check(f"{name}, captured and queued runs", equal, "equal bit by bit")
-    used = used_gpu_memory(recurrence.device)
+    used = used_gpu_memory(device)
     detail = f"{scratch / 1e6:.1f} MB for this graph"
     detail += "" if used is None else f", {used / 1e6:.0f} MB in use on the GPU"
     findings.check(f"{name}, device memory", used is not None, detail, session_bytes=scratch, used_bytes=used)
