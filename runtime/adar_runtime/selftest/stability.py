@@ -1,7 +1,7 @@
 """Check a backend over several runs: speed, repeated shapes, threads, memory; for TensorRT, captures."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -26,14 +26,12 @@ def check_stability(
     """Run the checks of one backend. `runs` is the number of runs without growth."""
     small, hub = graphs[SMALL], graphs[HUB]
     on_gpu = _is_on_gpu(bundle, small)
-    checks: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("first and second run", lambda: _first_and_second(name, bundle, hub, findings)),
-        ("shapes A, B, A", lambda: _shapes(name, bundle, small, hub, findings)),
-        ("two threads", lambda: _threads(name, bundle, small, hub, findings)),
-    )
-    for what, check in checks:
-        with findings.failing(f"{name}, {what}"):
-            check()
+    with findings.failing(f"{name}, first and second run"):
+        _first_and_second(name, bundle, hub, findings)
+    with findings.failing(f"{name}, shapes A, B, A"):
+        _shapes(name, bundle, small, hub, findings)
+    with findings.failing(f"{name}, two threads"):
+        _threads(name, bundle, small, hub, findings)
     if bundle.backend.name == TENSORRT:
         with findings.failing(f"{name}, captured"):
             _captures(name, bundle, hub, findings)
@@ -75,13 +73,13 @@ def _threads(name: str, bundle: Bundle, small: Graph, hub: Graph, findings: Find
     alone = [_scores(bundle, graph) for graph in (small, hub)]
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(lambda graph: _scores(bundle, graph), (small, hub)))
-    same = all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
+    same = all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
     findings.check(f"{name}, two threads", same, "the same results as one after the other")
 
 
 def _captures(name: str, bundle: Bundle, graph: Graph, findings: Findings) -> None:
     """Whether steps were captured, and whether queued steps give the same bits."""
-    results = {}
+    results, scratch, device = {}, 0, 0
     for captured in (True, False):
         loop = bundle.loop(graph, STEPS, Final())
         recurrence = loop.recurrence
