@@ -121,13 +121,17 @@ class Tables:
         single = rows.counts == 1
         place[single] = row_position[rows.firsts[single]] + 1
         place[several] = join_position + 1 + sum(map(len, leaves))
-        sample = np.linspace(0, len(place) - 1, min(len(place), SAMPLE)).astype(np.int32)
-        return cls(leaves, joins, place, sample)
+        return cls(leaves, joins, place, sample_of(len(place)))
 
     def arrays(self) -> dict[str, Index]:
         """The tables by the names of the cell's inputs."""
         tables = _named("leaf", self.leaves) | _named("join", self.joins)
         return tables | {"place": self.place, "sample": self.sample}
+
+
+def sample_of(nodes: int) -> Index:
+    """The nodes whose movement is measured, in a graph of this many nodes."""
+    return np.linspace(0, nodes - 1, min(nodes, SAMPLE)).astype(np.int32)
 
 
 class _Rows(NamedTuple):
