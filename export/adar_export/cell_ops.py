@@ -63,6 +63,17 @@ class CellOps:
         """Join the blocks of the right factor of M, multiplied with a layer: [p + c + d, out]."""
         return self.builder.op("Concat", *blocks, axis=0)
 
+    def message_factor(
+        self, name: str, layer: NDArray[np.float32], values: tuple[str, str], parts: NDArray[np.float32]
+    ) -> Factor:
+        """Compute right @ layerᵀ [p + c + d, out] for right = diag(parts) · diag(V_pn, V_cn, 1)."""
+        d, weight = self.d, layer.T
+        pn, cn, own = (
+            self.kernel(f"{name}.{part}", parts[i] * weight[i * d : (i + 1) * d])
+            for i, part in enumerate(("pn", "cn", "h"))
+        )
+        return self.right_factor(self.product(values[0], pn), self.product(values[1], cn), own)
+
     def factored(self, left: Factor, right: Factor, *bias: str) -> str:
         """Compute left @ right + bias."""
         assert isinstance(left, str)
@@ -83,9 +94,13 @@ class CellOps:
 
     def attend(self, a: str, b: str) -> str:
         """Compute ψ(a, b) in full precision."""
+        return self.builder.op("Softmax", self.logits(a, b), axis=1)
+
+    def logits(self, a: str, b: str) -> str:
+        """Compute a bᵀ / √d, of which ψ is the softmax."""
         # The smaller matrix is scaled: proxies and targets, never the nodes.
         scaled = (a, self.scaled(b)) if a == "nodes" else (self.scaled(a), b)
-        return self.builder.op("Softmax", self.full(self.product(*scaled, transB=1)), axis=1)
+        return self.full(self.product(*scaled, transB=1))
 
     def step_bias(self, name: str) -> str:
         """Compute what the step encoding adds to the first layer of a velocity: one row [d]."""

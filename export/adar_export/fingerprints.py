@@ -14,11 +14,11 @@ from itertools import product
 
 import onnx
 
-from adar_export.onnx_models import build_batched_cell, build_onnx_models
+from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import OLDEST
 from adar_export.precision import FORMER, PRECISIONS
 from adar_runtime.bundle.known_models import FILE, OPERATORS
-from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS
+from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS, PHASES
 from adar_runtime.bundle.topology import Topology, Weight, read_topology
 from adar_runtime.errors import ExportError
 from adar_runtime.graph import LEVELS, NODE
@@ -34,7 +34,7 @@ Entries = dict[str, list[dict[str, str]]]
 def entries() -> Entries:
     """The content of `known_models.json`."""
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {
-        name: {} for name in (*ONNX_MODELS, BATCHED_CELL)
+        name: {} for name in (*ONNX_MODELS, BATCHED_CELL, *PHASES)
     }
     for model, title, topology in fused_topologies():
         _add(found[model], title, topology)
@@ -62,8 +62,10 @@ def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]
         for precision in precisions if cells else ("fp32",):
             protos = build_onnx_models(model, opset, precisions[precision])
             protos[BATCHED_CELL] = build_batched_cell(model, opset, precisions[precision])
+            if not config.edge_weights:  # the phases take no weights
+                protos |= build_phase_models(model, opset, precisions[precision])
             for name, proto in protos.items():
-                suffix = f", {precision}" if name in ("cell", BATCHED_CELL) else ""
+                suffix = "" if name in ("encoder", "head") else f", {precision}"
                 yield name, title + suffix, topology_of(proto)
 
 

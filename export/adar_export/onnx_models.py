@@ -13,6 +13,7 @@ from adar_export.builder import OnnxBuilder
 from adar_export.emitters import emitter_for
 from adar_export.fused_cell import FusedCell
 from adar_export.onnx_ops import mean_row
+from adar_export.phases import build_phases
 from adar_export.precision import PRECISIONS, Precision
 from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_train.alignments import ALIGNMENTS
@@ -38,6 +39,13 @@ def build_onnx_models(
 def build_batched_cell(model: AdaR, opset: int, precision: Precision = PRECISIONS["fp32"]) -> onnx.ModelProto:
     """Build the cell for batches of small graphs."""
     return BatchedCell(model, opset, precision).builder.build(_metadata(model))
+
+
+def build_phase_models(
+    model: AdaR, opset: int, precision: Precision = PRECISIONS["fp32"]
+) -> dict[str, onnx.ModelProto]:
+    """Build the step in phases."""
+    return build_phases(model, opset, precision, _metadata(model))
 
 
 def _metadata(model: AdaR) -> dict[str, str]:

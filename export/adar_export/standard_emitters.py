@@ -46,7 +46,7 @@ def own_messages(
 ) -> str:
     """Emit M Wᵀ [n, d]."""
     project = ops.weights["velocity.representation.weight"]
-    return ops.factored(left, _right_factor(ops, "own", project, values, parts))
+    return ops.factored(left, ops.message_factor("own", project, values, parts))
 
 
 def sent_messages(
@@ -65,29 +65,13 @@ def sent_messages(
     project = ops.weights["velocity.representation.weight"].T
     for block in range(3):
         columns, name = slice(block * d, (block + 1) * d), f"message.{block}"
-        factor = _right_factor(ops, f"{name}.weight", layer[columns], values, parts)
+        factor = ops.message_factor(f"{name}.weight", layer[columns], values, parts)
         block_bias = ops.builder.weight(f"{name}.bias", bias[columns], ops.small)
         message = ops.leaky(ops.factored(left, factor, block_bias))  # [n, d]
         kernel = ops.kernel(f"velocity.representation.{block}.T", project[columns])
         sent = ops.product(message, kernel, *([sent] if sent else []))
     assert sent is not None
     return sent
-
-
-def _right_factor(
-    ops: CellOps,
-    name: str,
-    layer: NDArray[np.float32],
-    values: tuple[str, str],
-    parts: NDArray[np.float32],
-) -> Factor:
-    """Emit right @ layerᵀ [p + c + d, out] for right = diag(parts) · diag(V_pn, V_cn, 1)."""
-    d, weight = ops.d, layer.T
-    pn, cn, own = (
-        ops.kernel(f"{name}.{part}", parts[i] * weight[i * d : (i + 1) * d])
-        for i, part in enumerate(("pn", "cn", "h"))
-    )
-    return ops.right_factor(ops.product(values[0], pn), ops.product(values[1], cn), own)
 
 
 def mean_inner_product(builder: OnnxBuilder, nodes: str, targets: str) -> str:

@@ -17,7 +17,7 @@ from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
 from adar_export.model_card import describe_model, model_card
 from adar_export.onnx_files import write_onnx_model
-from adar_export.onnx_models import build_batched_cell, build_onnx_models
+from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
@@ -174,10 +174,10 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         protos["cell"] = export_plain_cell(model, options.opset)
     for proto in protos.values():
         check_exact(proto, options.opset)
-    batched = (
-        None if options.plain else build_batched_cell(model, options.opset, precision_of(options.precision))
-    )
+    arguments = model, options.opset, precision_of(options.precision)
+    batched = None if options.plain else build_batched_cell(*arguments)
     config = model.config
+    phases = None if options.plain or config.edge_weights else build_phase_models(*arguments)
     manifest = Manifest(
         features=config.features,
         hidden=config.hidden,
@@ -194,6 +194,9 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
         exit=run.metrics.get("exit", EXIT),
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         batched_cell=None if batched is None else write_onnx_model(folder, BATCHED_CELL, batched),
+        phases=None
+        if phases is None
+        else {name: write_onnx_model(folder, f"phase_{name}", proto) for name, proto in phases.items()},
         class_names=graph.class_names if config.targets else None,
         feature_encoding=graph.feature_encoding,
         training={

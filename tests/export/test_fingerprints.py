@@ -10,7 +10,7 @@ from adar_export.onnx_models import build_onnx_models
 from adar_export.opsets import newest
 from adar_export.precision import PRECISIONS
 from adar_runtime.bundle.known_models import FILE, known_models
-from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS
+from adar_runtime.bundle.manifest import BATCHED_CELL, ONNX_MODELS, PHASES
 from adar_runtime.bundle.topology import Weight
 from adar_train import AdaR, ModelConfig
 
@@ -56,4 +56,4 @@ def test_a_side_is_a_dimension_or_a_number() -> None:
 
 
 def test_the_file_has_every_kind_of_model() -> None:
-    assert set(known_models()) == {*ONNX_MODELS, BATCHED_CELL}
+    assert set(known_models()) == {*ONNX_MODELS, BATCHED_CELL, *PHASES}

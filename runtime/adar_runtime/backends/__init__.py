@@ -13,7 +13,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
-from adar_runtime.errors import BackendError, MissingExtraError, ProfileError
+from adar_runtime.errors import BackendError, MissingExtraError, ProfileError, UsageError, short
+from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.solvers import Motion, Move
 
 if TYPE_CHECKING:
@@ -115,6 +116,14 @@ class Settings:
     tf32: bool = False  # let ONNX Runtime multiply float32 matrices in TF32 on CUDA: faster, less precise
     cuda_graph: bool = False  # let ONNX Runtime capture the cell as a CUDA graph
 
+    def __post_init__(self) -> None:
+        if self.threads is not None and (not is_count(self.threads, 1) or self.threads > MAX_THREADS):
+            raise UsageError(f"threads is {short(repr(self.threads))}: choose 1 to {MAX_THREADS}")
+        if not is_count(self.device, 0) or self.device > MAX_DEVICE:
+            raise UsageError(
+                f"device is {short(repr(self.device))}: choose the number of a CUDA device, from 0 on"
+            )
+
 
 class BackendClass(Protocol):
     """What the class of a backend has to offer beside the methods of `Backend`."""
@@ -128,6 +137,8 @@ class BackendClass(Protocol):
         ...
 
 
+MAX_THREADS = 1024
+MAX_DEVICE = 1023
 AUTO = "auto"
 CPU, CUDA, TENSORRT = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt"
 BACKENDS = {

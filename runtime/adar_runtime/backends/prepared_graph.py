@@ -60,6 +60,10 @@ class PreparedGraph:
         """The nodes at t = 0 [n, d], from the nodes of the encoder."""
         return encoded if self.smoothing is None else self.smoothing(encoded)
 
+    def without_smoothing(self) -> "PreparedGraph":
+        """The same, for a caller that smooths the nodes itself."""
+        return replace(self, smoothing=None)
+
     def pair_blocks(self) -> list[Integers]:
         """The pairs, in blocks of as many as are scored at once."""
         if self.pairs is None:

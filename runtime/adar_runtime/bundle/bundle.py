@@ -15,14 +15,14 @@ from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
-from adar_runtime.errors import AdarError, UsageError, short
+from adar_runtime.errors import AdarError
 from adar_runtime.graph import Graph
 from adar_runtime.graph.in_memory import as_graph
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.checks import check_budget
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.prefetch import prefetch
-from adar_runtime.loop.registry import find, is_count
+from adar_runtime.loop.registry import find
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, REFERENCE_STEPS, Solver
 from adar_runtime.loop.stopping import RULES, StopRule, make_rule
@@ -30,9 +30,7 @@ from adar_runtime.summaries import Facts, manifest_facts
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation.evaluate import Subject
-
-MAX_THREADS = 1024
-MAX_DEVICE = 1023
+    from adar_runtime.phases.context import Context
 
 
 def load(
@@ -114,25 +112,20 @@ class Bundle(Predictor):
         cuda_graph: bool = False,
         made_here: bool = False,  # this process made the models, so that they need no check
     ) -> None:
-        if threads is not None and (not is_count(threads, 1) or threads > MAX_THREADS):
-            raise UsageError(f"threads is {short(repr(threads))}: choose 1 to {MAX_THREADS}")
-        if not is_count(device, 0) or device > MAX_DEVICE:
-            raise UsageError(
-                f"device is {short(repr(device))}: choose the number of a CUDA device, from 0 on"
-            )
+        trusted = backend == TENSORRT if trust_engines is None else trust_engines
+        folder = None if is_pack(path) else path
+        settings = Settings(threads, folder, rebuild, trusted, device, allow_tf32, cuda_graph)
         self.path = path
         self.manifest, onnx_models = read_bundle(path, allow_unknown_model=True)
         is_known = made_here or known_models.are_known(
             self.manifest, onnx_models, allow_others=allow_unknown_model
         )
         self.by_row = encodes_by_row(onnx_models["encoder"])
-        trusted = backend == TENSORRT if trust_engines is None else trust_engines
         open_models = open_backend if is_known else open_isolated
-        folder = None if is_pack(path) else path
-        settings = Settings(threads, folder, rebuild, trusted, device, allow_tf32, cuda_graph)
         self.backend: Backend = open_models(backend, onnx_models, self.manifest, settings)
         signature.check(self.manifest, self.backend.ports)
         self.small_graphs = SmallGraphs.of(self, known=made_here)
+        self.is_made_here, self.threads = made_here, threads
 
     def run(
         self,
@@ -193,9 +186,7 @@ class Bundle(Predictor):
             >>> for result in bundle.run_many(read_graph(path) for path in paths):  # doctest: +SKIP
             ...     print(result.predictions)
         """
-        check_budget(budget)
-        stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = solver_for(self.manifest, solver, budget)
+        stop, solver = self._chosen(budget, stop, solver)
         for found in small_graphs.outcomes(self, map(as_graph, prefetch(graphs)), budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
@@ -227,17 +218,58 @@ class Bundle(Predictor):
             ...     print(step.time, step.alignment)
         """
         started = time.perf_counter()
-        check_budget(budget)
+        stop, solver = self._chosen(budget, stop, solver)
         kept = graph if isinstance(graph, PreparedGraph) else None
         graph = as_graph(graph) if kept is None else kept.graph
-        self.check(graph)
+        check_fits(graph, self.manifest)
         memory.check(graph, self.manifest, by_row=self.by_row)
-        stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        solver = solver_for(self.manifest, solver, budget)
         recurrence = self.backend.start(self.prepare(graph) if kept is None else kept)
         prepared = time.perf_counter() - started
         names, ids = self.manifest.class_names_for(graph), graph.output_ids
         return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)
+
+    def remember(
+        self,
+        graph: Any,
+        budget: int = 300,
+        stop: StopRule | str | None = None,
+        solver: Solver | str = DEFAULT_SOLVER,
+        *,
+        folder: str | Path | None = None,
+        half: bool = False,
+        max_bytes: int | None = None,
+    ) -> "Context":
+        """Run a graph once, and keep what is needed to answer for new nodes in milliseconds.
+
+        Args:
+            graph: As in `run`.
+            budget: As in `run`.
+            stop: As in `run`.
+            solver: As in `run`. A solver with few calls keeps less, and answers faster.
+            folder: Folder for a memory-mapped temporary file; in memory by default.
+            half: True keeps 16-bit numbers: half the space, three digits.
+            max_bytes: Most bytes to keep; by default the free memory, or the free space of the folder's disk.
+
+        Returns:
+            The context. It keeps n · d numbers per cell call, for n nodes and d hidden columns.
+
+        Raises:
+            AdarError: As in `run`; or the bundle cannot answer for single nodes, or needs more bytes.
+
+        Examples:
+            >>> context = bundle.remember(graph, budget=300, solver="ab2")  # doctest: +SKIP
+        """
+        from adar_runtime.phases.kept_calls import Storage
+        from adar_runtime.phases.remember import remember
+
+        storage = Storage(folder, half, max_bytes)
+        return remember(self, as_graph(graph), budget, *self._chosen(budget, stop, solver), storage)
+
+    def _chosen(self, budget: int, stop: Any, solver: Solver | str) -> tuple[StopRule, Solver]:
+        """The rule and the solver of a run, after a check of the budget."""
+        check_budget(budget)
+        stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
+        return stop, solver_for(self.manifest, solver, budget)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
         """Build the inputs of this bundle's models from a graph, for `backend.start`.
@@ -315,7 +347,3 @@ class Bundle(Predictor):
         """What `repr` and a notebook show."""
         backend = self.backend.name
         return {"folder": repr(str(self.path)), **manifest_facts(self.manifest), "backend": backend}
-
-    def check(self, graph: Graph) -> None:
-        """Raise an AdarError if the graph does not fit the bundle."""
-        check_fits(graph, self.manifest)

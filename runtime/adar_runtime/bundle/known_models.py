@@ -127,7 +127,7 @@ def dimensions_of(manifest: Manifest) -> dict[str, int]:
 
 @lru_cache
 def known_models() -> dict[str, dict[str, list[str]]]:
-    """For each of encoder, cell, head and batched cell: the possible sizes of the weights by fingerprint."""
+    """For each model, batched cell and phase: the possible sizes of the weights by fingerprint."""
     found: dict[str, dict[str, list[str]]] = {}
     for model, entries in json.loads(FILE.read_text(encoding="utf-8")).items():
         known = found.setdefault(model, {})

@@ -23,6 +23,7 @@ FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # enough for 100,000 class names
 ONNX_MODELS = ("encoder", "cell", "head")
 BATCHED_CELL = "batched_cell"
+PHASES = ("absorb", "small", "message", "receive", "update")  # of a step, in this order
 FILE_KEY = "graphs"  # the key of the ONNX models in manifest.json; kept so that older bundles load
 TABLES, EDGES = AGGREGATIONS = ("tables", "edges")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
@@ -73,6 +74,7 @@ class Manifest:
     exit: dict[str, Any]  # the default stop rule and its settings
     onnx_models: dict[str, OnnxFile]
     batched_cell: OnnxFile | None = None  # one step of many small graphs; plain exports have none
+    phases: dict[str, OnnxFile] | None = None  # the step in phases; plain exports have none
     smoothing: int = 0  # rounds of smoothing of the nodes before the first step
     class_names: tuple[str, ...] | None = None
     feature_encoding: FeatureEncoding | None = None  # how a table becomes the features
@@ -162,6 +164,7 @@ class Manifest:
             batched_cell=None
             if raw.get(BATCHED_CELL) is None
             else _onnx_file(_take(raw, BATCHED_CELL, dict)),
+            phases=_phases(raw),
             class_names=None
             if raw.get("class_names") is None
             else tuple(map(str, _take(raw, "class_names", list))),
@@ -186,8 +189,8 @@ class Manifest:
         return is_number(order) and not self.unit_step and LEAST_ORDER <= order < math.inf  # type: ignore
 
     def file_names(self) -> list[str]:
-        """The names of all ONNX files, with the batched cell where there is one."""
-        files = [*self.onnx_models.values(), self.batched_cell]
+        """The names of all ONNX files, with the batched cell and the phases where there are any."""
+        files = [*self.onnx_models.values(), self.batched_cell, *(self.phases or {}).values()]
         return [file.file for file in files if file is not None]
 
     def class_names_for(self, graph: Graph) -> tuple[str, ...] | None:
@@ -197,10 +200,13 @@ class Manifest:
         return graph.class_names if self.targets is None else self.class_names
 
     def onnx_file(self, name: str) -> OnnxFile:
-        """The file of a model, or of the batched cell."""
+        """The file of a model, of the batched cell, or of a phase."""
         if name == BATCHED_CELL:
             assert self.batched_cell is not None
             return self.batched_cell
+        if name in PHASES:
+            assert self.phases is not None
+            return self.phases[name]
         return self.onnx_models[name]
 
     def calls_needed(self, solver: str) -> int | None:
@@ -253,6 +259,14 @@ def _onnx_file(raw: Mapping[str, Any]) -> OnnxFile:
         inputs=_ports(raw, "inputs"),
         outputs=_ports(raw, "outputs"),
     )
+
+
+def _phases(raw: Mapping[str, Any]) -> dict[str, OnnxFile] | None:
+    """The models of the phases; plain exports and older bundles have none."""
+    if raw.get("phases") is None:
+        return None
+    files = _take(raw, "phases", dict)
+    return {name: _onnx_file(_take(files, name, dict)) for name in PHASES}
 
 
 def _ports(raw: Mapping[str, Any], key: str) -> tuple[Port, ...]:

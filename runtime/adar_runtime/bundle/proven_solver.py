@@ -5,7 +5,7 @@ from typing import Any
 
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import short
-from adar_runtime.loop.solvers import REFERENCE_STEPS, SOLVERS, Euler, Solver, make_solver
+from adar_runtime.loop.solvers import MAX_CALLS, REFERENCE_STEPS, SOLVERS, Euler, Solver, make_solver
 
 
 def auto_solver(manifest: Manifest, budget: int) -> Solver:
@@ -18,7 +18,7 @@ def auto_solver(manifest: Manifest, budget: int) -> Solver:
     proof = manifest.proof
     if proof is None or proof["solver"] not in SOLVERS or not SOLVERS[proof["solver"]].fixed_calls:
         return Euler()
-    calls = math.ceil(proof["calls"] * max(1.0, budget / REFERENCE_STEPS))
+    calls = min(MAX_CALLS, math.ceil(proof["calls"] * max(1.0, budget / REFERENCE_STEPS)))
     return Euler() if calls >= budget else make_solver(proof["solver"], calls=calls)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest, Port
+from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, PHASES, TABLES, Manifest, Port
 from adar_runtime.errors import BundleError, short
 from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_runtime.graph.neighbour_tables import JOINS, LEAVES
@@ -11,6 +11,7 @@ from adar_runtime.graph.neighbour_tables import JOINS, LEAVES
 STATE = ("nodes", "targets", "node_proxies", "target_proxies")
 STEP = ("weight", "previous_weight", "lead")  # the numbers of a Move that a cell takes
 SCALARS = ("alignment", "speed", "turn")  # a cell's outputs about the next state and the motion of the nodes
+COLLECTING = ("targets", "node_proxies")  # the states that collect from all nodes, in the phase absorb
 BATCH = ("absent", "present")  # a batched cell's inputs that distinguish nodes from padding
 Side = int | str
 
@@ -53,6 +54,48 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
             ),
             (*map(_batched, (*after, *velocities)), *(_floats(name, "b") for name in SCALARS)),
         ),
+        **_phases(d, dict(zip(STATE, rows, strict=True))),
+    }
+
+
+def _phases(d: int, rows: Mapping[str, Side]) -> dict[str, Ports]:
+    """The ports of every phase of a step: r rows that were sent, and small matrices of `columns` rows."""
+
+    def state(form: str, *names: str) -> list[Port]:
+        return [_floats(form.format(name), rows[name], d) for name in names]
+
+    nodes, small = STATE[0], STATE[1:]
+    diffused = state("{}_diffused", *COLLECTING)
+    sums = [_floats(f"{name}_{part}", rows[name], 1) for name in COLLECTING for part in ("maximum", "total")]
+    led, factors = state("led_{}", *COLLECTING), _floats("factors", "factors", "columns", d)
+    relation = [_floats("relation_kernel", d, d), _floats("relation_row", d)]
+    messages, received = [_floats("own", "n", d), _floats("sent", "n", d)], _floats("received", "n", d)
+    step = list(map(_floats, STEP))
+    before, after = state("previous_{}_velocity", *small), state("next_{}", *small)
+    ports: tuple[tuple[list[Port], list[Port]], ...] = (
+        (state("{}", nodes, *COLLECTING), [*diffused, *sums, _floats("alignment")]),
+        (
+            [*state("{}", *small), *before, *diffused, _floats("step_code", d), *step],
+            [*after, *state("{}_velocity", *small), *led, factors, *relation],
+        ),
+        ([*state("{}", nodes), *led, factors], messages),
+        ([_floats("sent", "r", d), *_TABLES, Port("place", "int32", ("n",))], [received]),
+        (
+            [
+                *state("{}", nodes),
+                *state("previous_{}_velocity", nodes),
+                messages[0],
+                received,
+                _floats("share", "n", 1),
+                *relation,
+                *step[:2],
+            ],
+            [*state("next_{}", nodes), *state("{}_velocity", nodes)],
+        ),
+    )
+    return {
+        name: Ports(tuple(inputs), tuple(outputs))
+        for name, (inputs, outputs) in zip(PHASES, ports, strict=True)
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from adar_runtime.backends.prepared_batch import AT_ONCE, LARGEST, PreparedBatch, batches
 from adar_runtime.backends.prepared_graph import prepare
 from adar_runtime.bundle import known_models, onnx_guard, signature
+from adar_runtime.bundle.fit import check_fits
 from adar_runtime.bundle.manifest import BATCHED_CELL
 from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import AdarError
@@ -139,7 +140,7 @@ def outcomes(
 
 def _problem(bundle: "Bundle", graph: Graph) -> AdarError | None:
     try:
-        bundle.check(graph)
+        check_fits(graph, bundle.manifest)
     except AdarError as error:
         return error
     return None

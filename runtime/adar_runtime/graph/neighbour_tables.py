@@ -134,14 +134,18 @@ class Tables:
         single = rows.counts == 1
         place[single] = row_position[rows.firsts[single]] + 1
         place[several] = join_position + 1 + sum(map(len, leaves))
-        sample = np.linspace(0, len(place) - 1, min(len(place), SAMPLE)).astype(np.int32)
-        return cls(leaves, joins, place, sample, weights)
+        return cls(leaves, joins, place, sample_of(len(place)), weights)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The tables by the names of the cell's inputs."""
         tables: dict[str, NDArray[Any]] = {**_named("leaf", self.leaves), **_named("join", self.joins)}
         tables |= {"place": self.place, "sample": self.sample}
         return tables | _named("leaf_weight", self.weights or ())
+
+
+def sample_of(nodes: int) -> Index:
+    """The nodes whose movement is measured, in a graph of this many nodes."""
+    return np.linspace(0, nodes - 1, min(nodes, SAMPLE)).astype(np.int32)
 
 
 class _Rows(NamedTuple):

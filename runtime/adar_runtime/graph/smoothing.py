@@ -6,6 +6,7 @@ edge weights, A has the weights. A node without neighbours does not change. Smoo
 numpy, for every backend. A round needs the rows of the direct neighbours only, like a step of the cell.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,11 +31,12 @@ class Smoothing:
     neighbours: Neighbours
     rounds: int
 
-    def __call__(self, nodes: Floats) -> Floats:
-        """The smoothed nodes [n, d]."""
+    def __call__(self, nodes: Floats, on_round: Callable[[Floats], None] = lambda _: None) -> Floats:
+        """The smoothed nodes [n, d]. `on_round` receives D^-1/2 · nodes before each round."""
         root = np.sqrt(self.neighbours.share)  # D^-1/2, [n, 1]
         for _ in range(self.rounds):
             scaled = root * nodes
+            on_round(scaled)
             nodes = root * (self._sums(scaled) + scaled)
         return nodes
 

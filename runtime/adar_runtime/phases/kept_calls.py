@@ -1,0 +1,170 @@
+"""What an inference leaves for new nodes: of each cell call, the small matrices, and what every node sent."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adar_runtime.bundle import memory
+from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.errors import GraphError, UsageError, short
+from adar_runtime.graph import Floats, Integers
+from adar_runtime.loop.solvers import Motion, Move, Solver
+from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE, Arrays, ShardedState
+
+FACTORS = 4  # small matrices that the messages of a trained model are made with
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where and how the rows are kept.
+
+    Args:
+        folder: Folder for a memory-mapped temporary file; None keeps the rows in memory.
+        half: True keeps 16-bit numbers: half the space, and three digits.
+        max_bytes: Most bytes to keep; None for the free memory, or the free space of the folder's disk.
+    """
+
+    folder: Path | str | None = None
+    half: bool = False
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.folder is not None and not Path(self.folder).is_dir():
+            raise UsageError(f"{short(self.folder)} is not a folder: choose one for the temporary file")
+
+    @property
+    def type(self) -> "np.dtype[Any]":
+        return np.dtype(np.float16 if self.half else np.float32)
+
+    def limit(self) -> int | None:
+        """The most bytes that may be kept; None if unknown."""
+        if self.max_bytes is not None:
+            return self.max_bytes
+        return memory.limit_bytes() if self.folder is None else shutil.disk_usage(self.folder).free
+
+
+@dataclass(frozen=True)
+class KeptCall:
+    """What new nodes need of one cell call."""
+
+    for_message: Arrays
+    for_update: Arrays  # with the weights of the solver
+
+
+class KeptCalls:
+    """The calls that lead from the first state to the one that the answers come from."""
+
+    def __init__(self, storage: Storage, nodes: int, width: int) -> None:
+        self._storage, self._shape = storage, (nodes, width)
+        self._limit = storage.limit()
+        self._rows: list[NDArray[Any]] = []
+        # Without a name, the file disappears with the process, whatever happens.
+        self._file = None if storage.folder is None else tempfile.TemporaryFile(dir=storage.folder)  # noqa: SIM115
+        if self._file is not None:
+            weakref.finalize(self, self._file.close)
+        self.calls: list[KeptCall] = []
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all that is kept."""
+        small = sum(
+            array.nbytes
+            for call in self.calls
+            for array in (*call.for_message.values(), *call.for_update.values())
+        )
+        return small + len(self.calls) * self._call_bytes
+
+    @property
+    def _call_bytes(self) -> int:
+        return self._shape[0] * self._shape[1] * self._storage.type.itemsize
+
+    def add(self, state: ShardedState, move: Move) -> None:
+        """Keep the call that just moved the state."""
+        check_size(self.bytes + self._call_bytes, self._limit, len(self.calls) + 1)
+        numbers = {name: np.array(getattr(move, name), np.float32) for name in ("weight", "previous_weight")}
+        for_message, for_update = (
+            {name: state.small[name] for name in names} for names in (FOR_MESSAGE, FOR_UPDATE)
+        )
+        with np.errstate(over="ignore"):
+            rows = state.sent.astype(self._storage.type)
+        if self._storage.half and not np.isfinite(rows).all():
+            raise GraphError("what the nodes send does not fit into 16 bits: use half=False")
+        self._store(rows)
+        self.calls.append(KeptCall(for_message, for_update | numbers))
+
+    def _store(self, rows: NDArray[Any]) -> None:
+        if self._file is None:
+            self._rows.append(rows)
+            return
+        offset = len(self.calls) * self._call_bytes
+        self._file.seek(offset)
+        self._file.write(rows.tobytes())
+        self._file.flush()
+        self._rows.append(np.memmap(self._file, rows.dtype, "r+", offset, self._shape))
+
+    def cut(self, length: int) -> None:
+        """Forget the calls after the first `length` ones."""
+        del self.calls[length:], self._rows[length:]
+
+    def sent(self, nodes: Integers) -> Iterator[Floats]:
+        """What these nodes sent in each call: [k, d]."""
+        for rows in self._rows:
+            yield rows[nodes].astype(np.float32, copy=False)
+
+    def replace(self, nodes: Integers, sent: list[Floats]) -> None:
+        """Change what these nodes sent in each call."""
+        for rows, changed in zip(self._rows, sent, strict=True):
+            rows[nodes] = changed
+
+
+def check_size(needed: int, limit: int | None, calls: int) -> None:
+    """Refuse to keep more bytes than allowed."""
+    if limit is not None and needed > limit:
+        raise GraphError(
+            f"keeping {calls:,} or more cell calls of this graph needs about {needed:,} bytes, and {limit:,} "
+            "are allowed: use a solver with fewer calls (solver='ab2'), half=True, a folder for a "
+            "memory-mapped file (folder=…), or a larger max_bytes"
+        )
+
+
+def estimated_bytes(
+    manifest: Manifest, nodes: int, targets: int, storage: Storage, moves: tuple[Solver, float, float]
+) -> int:
+    """Refuse an inference that would keep more than allowed, before it starts.
+
+    Args:
+        manifest: The manifest of the bundle.
+        nodes: Number of nodes.
+        targets: Number of targets.
+        storage: Where and how the rows are kept.
+        moves: The solver, the end of its time, and the step size of the budget.
+
+    Returns:
+        The estimated bytes. A solver that chooses its steps by the motion of the nodes may need more.
+
+    Raises:
+        GraphError: More bytes are needed than allowed.
+    """
+    d, p = manifest.hidden, manifest.proxies
+    small = 4 * ((p + targets) * d + FACTORS * (p + targets + d) * d + d * d + d + 2)
+    one_call, limit = nodes * d * storage.type.itemsize + small, storage.limit()
+    solver, end, h = moves
+    calls, following = 1, solver.moves(0.0, end, h)
+    next(following, None)
+    try:
+        while True:
+            check_size(calls * one_call, limit, calls)
+            following.send(Motion(0.0, 0.0))
+            calls += 1
+    except StopIteration:
+        return calls * one_call

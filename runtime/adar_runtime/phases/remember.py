@@ -1,0 +1,45 @@
+"""Run a graph once and keep what new nodes need: the work of `Bundle.remember`."""
+
+import time
+from typing import TYPE_CHECKING
+
+from adar_runtime.bundle import memory
+from adar_runtime.graph import Graph
+from adar_runtime.loop.loop import Loop
+from adar_runtime.loop.schedule import time_at
+from adar_runtime.loop.solvers import Solver
+from adar_runtime.loop.stopping import StopRule
+from adar_runtime.phases.context import Context, Kept, check_can_remember
+from adar_runtime.phases.kept_calls import KeptCalls, Storage, estimated_bytes
+from adar_runtime.phases.models import PhaseModels
+from adar_runtime.phases.phased_recurrence import PhasedRecurrence
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.bundle import Bundle
+
+
+def remember(
+    bundle: "Bundle", graph: Graph, budget: int, stop: StopRule, solver: Solver, storage: Storage
+) -> Context:
+    """Run a graph by the phases of a step."""
+    started, manifest = time.perf_counter(), bundle.manifest
+    check_fits(graph, bundle.manifest)
+    memory.check(graph, manifest)
+    check_can_remember(manifest, by_row=bundle.by_row)
+    h = time_at(1, budget, unit_step=manifest.unit_step)
+    moves = solver, stop.end(budget) * time_at(budget, budget, unit_step=manifest.unit_step), h
+    estimated_bytes(manifest, graph.nodes, manifest.targets or graph.targets, storage, moves)
+    models = PhaseModels(bundle.path, manifest, bundle.threads, known=bundle.is_made_here)
+    kept, prepared = KeptCalls(storage, graph.nodes, manifest.hidden), bundle.prepare(graph)
+    recurrence = PhasedRecurrence(models, prepared, kept)
+    seconds, names = time.perf_counter() - started, manifest.class_names_for(graph)
+    loop = Loop(recurrence, manifest, budget, stop, solver, seconds, names, graph.output_ids)
+    for _ in loop:
+        pass
+    result = loop.result()
+    targets = recurrence.finish()
+    return Context(
+        models,
+        manifest,
+        Kept(kept, recurrence.smoothed, targets, prepared.target_features, result, graph.ids),
+    )

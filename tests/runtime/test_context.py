@@ -1,0 +1,249 @@
+"""New and changed nodes are answered from one kept inference."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from adar_export import export_bundle
+from adar_export.writer import open_unmeasured
+from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Graph, Peak, Solver, StopRule, load
+from adar_runtime.bundle import memory
+from adar_runtime.errors import BundleError, GraphError, UsageError
+from adar_runtime.graph import EDGE, GRAPH
+from adar_runtime.phases.context import check_can_remember
+from adar_train import AdaR, ModelConfig
+from adar_train.runs import Run
+from adar_train.untrained import trial_run
+from tests.bundles import edit
+
+N, F = 60, 6
+
+
+def some_graph(seed: int = 0, described: int | None = None, **fields: object) -> Graph:
+    random = np.random.default_rng(seed)
+    return Graph(
+        features=random.standard_normal((N, F)).astype(np.float32),
+        edge_index=random.integers(0, N, (2, 5 * N)),
+        target_features=random.standard_normal((described, F)).astype(np.float32) if described else None,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def opened(path: Path, run: Run) -> Bundle:
+    folder = path / "bundle"
+    folder.mkdir()
+    bundle = open_unmeasured(run, folder)
+    bundle.manifest = replace(bundle.manifest, convergence={"order": 1.0})  # so that it accepts all solvers
+    return bundle
+
+
+def trial(path: Path, graph: Graph, **settings: object) -> Run:
+    targets = None if graph.target_features is not None else 3
+    config = ModelConfig(F, targets, hidden=16, proxies=5, **settings)  # type: ignore[arg-type]
+    return trial_run(path / "run", graph, config)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    path = tmp_path_factory.mktemp("plain")
+    export_bundle(trial(path, some_graph()), path / "bundle", steps=(1,))
+    return load(path / "bundle", threads=1)
+
+
+@pytest.fixture(scope="module")
+def smoothed(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    path = tmp_path_factory.mktemp("smoothed")
+    return opened(path, trial(path, some_graph(), smoothing=2))
+
+
+def incoming(graph: Graph, node: int) -> np.ndarray:
+    source, target = graph.edge_index
+    return np.unique(source[(target == node) & (source != node)])
+
+
+def copies(graph: Graph, nodes: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Features and edges of new nodes that equal these nodes of the graph."""
+    sources = [incoming(graph, node) for node in nodes]
+    targets = [np.full(len(each), N + row) for row, each in enumerate(sources)]
+    return graph.rows(0, N)[nodes], np.stack([np.concatenate(sources), np.concatenate(targets)])
+
+
+SOLVERS = [Euler(), AdamsBashforth2(calls=7), Adaptive(tolerance=1e-2)]
+RULES = [Final(), Peak(patience=2)]
+
+
+@pytest.mark.parametrize("stop", RULES, ids=str)
+@pytest.mark.parametrize("solver", SOLVERS, ids=["euler", "ab2", "adaptive"])
+@pytest.mark.parametrize("kind", ["bundle", "smoothed"])
+def test_a_copy_of_a_node_gets_the_answer_of_the_node(
+    kind: str, solver: Solver, stop: StopRule, request: pytest.FixtureRequest
+) -> None:
+    """The copy receives what the node receives, so its answer is that of the full inference."""
+    bundle: Bundle = request.getfixturevalue(kind)
+    graph = some_graph(7)
+    has_loop = set(graph.edge_index[0][graph.edge_index[0] == graph.edge_index[1]].tolist())
+    chosen = [node for node in range(N) if node not in has_loop][:9]
+    context = bundle.remember(graph, 20, stop, solver)
+    expected = bundle.run(graph, 20, stop, solver)
+    np.testing.assert_allclose(context.result.scores, expected.scores, rtol=1e-4, atol=1e-5)
+    assert context.result.times == pytest.approx(expected.times)
+    together = context.predict(*copies(graph, chosen))
+    alone = [context.predict(*copies(graph, [node])).scores[0] for node in chosen]
+    np.testing.assert_allclose(together.scores, expected.scores[chosen], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alone, expected.scores[chosen], rtol=1e-4, atol=1e-5)
+    assert together.best_time == pytest.approx(expected.best_time)
+
+
+def test_nodes_that_nobody_attends_to_get_the_answer_of_the_grown_graph(tmp_path: Path) -> None:
+    """Without values, proxies and targets collect nothing from nodes, so a new node changes no other node."""
+    run = trial(tmp_path, some_graph())
+    assert isinstance(run.model, AdaR)
+    with torch.no_grad():
+        for part in (run.model.cell.node_abstraction, run.model.cell.target_update):
+            part.value.linear.weight.zero_()
+            part.value.linear.bias.zero_()
+    bundle, graph, random = opened(tmp_path, run), some_graph(3), np.random.default_rng(5)
+    features = random.standard_normal((4, F)).astype(np.float32)
+    from_kept = np.stack([random.integers(0, N, 12), N + random.integers(0, 4, 12)])
+    among = N + np.array([[0, 1, 1, 3, 3], [1, 0, 2, 2, 3]])
+    edges = np.concatenate([from_kept, from_kept[:, :2], among], axis=1)
+    grown = Graph(
+        np.concatenate([graph.rows(0, N), features]), np.concatenate([graph.edge_index, edges], axis=1)
+    )
+    for solver in (Euler(), AdamsBashforth2(calls=9)):
+        expected = bundle.run(grown, 30, Final(), solver).scores
+        context = bundle.remember(graph, 30, Final(), solver)
+        np.testing.assert_allclose(
+            context.predict(features, edges).scores, expected[N:], rtol=1e-4, atol=1e-5
+        )
+    back = np.concatenate([edges, edges[::-1, :12]], axis=1)
+    np.testing.assert_array_equal(
+        context.predict(features, back).scores, context.predict(features, edges).scores
+    )
+
+
+def test_a_new_node_without_edges_depends_on_its_features_only(bundle: Bundle) -> None:
+    context = bundle.remember(some_graph(), 12, Final())
+    rows = np.random.default_rng(1).standard_normal((3, F)).astype(np.float32)
+    all_rows = context.predict(rows).scores
+    np.testing.assert_allclose(all_rows[2:], context.predict(rows[2:]).scores, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(all_rows[0], all_rows[1])
+
+
+@pytest.mark.parametrize("kind", ["bundle", "smoothed"])
+def test_an_update_without_a_change_gives_the_answer_of_the_graph(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    bundle: Bundle = request.getfixturevalue(kind)
+    graph, nodes = some_graph(7), np.array([5, 2, 30])
+    context = bundle.remember(graph, 20, Final(), AdamsBashforth2(calls=7))
+    before = context.predict(*copies(graph, [9, 10])).scores
+    ends = np.isin(graph.edge_index[1], nodes)
+    found = context.update(nodes, graph.rows(0, N)[nodes], graph.edge_index[:, ends])
+    np.testing.assert_allclose(found.scores, context.result.scores[nodes], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(context.predict(*copies(graph, [9, 10])).scores, before, rtol=1e-4, atol=1e-5)
+
+
+def test_later_answers_use_an_updated_node(bundle: Bundle) -> None:
+    graph = some_graph(7)
+    context = bundle.remember(graph, 20, Final(), AdamsBashforth2(calls=7))
+    new = np.ones((1, F), np.float32)
+    neighbour, other = [[4], [N]], [[8], [N]]
+    before = context.predict(new, neighbour).scores, context.predict(new, other).scores
+    changed = context.update([4], graph.rows(4, 5) + 3, [[8, 9], [4, 4]])
+    assert not np.allclose(changed.scores, context.result.scores[[4]])
+    assert not np.allclose(context.predict(new, neighbour).scores, before[0])
+    np.testing.assert_array_equal(context.predict(new, other).scores, before[1])
+
+
+def test_rows_may_be_in_a_file_and_in_16_bits(bundle: Bundle, tmp_path: Path) -> None:
+    graph = some_graph(7)
+    in_memory = bundle.remember(graph, 20, Final())
+    in_file = bundle.remember(graph, 20, Final(), folder=tmp_path)
+    half = bundle.remember(graph, 20, Final(), half=True)
+    features, edges = copies(graph, [3, 4])
+    expected = in_memory.predict(features, edges).scores
+    np.testing.assert_array_equal(in_file.predict(features, edges).scores, expected)
+    np.testing.assert_allclose(half.predict(features, edges).scores, expected, rtol=1e-2, atol=1e-2)
+    assert half.bytes < in_memory.bytes
+    in_file.update([3], features[:1], [[1], [3]])
+    assert not list(tmp_path.iterdir()), "the file has no name"
+
+
+def test_described_targets_work(tmp_path: Path) -> None:
+    graph = some_graph(7, described=4)
+    bundle = opened(tmp_path, trial(tmp_path, graph))
+    context = bundle.remember(graph, 10, Final())
+    node = next(node for node in range(N) if node not in graph.edge_index[0, graph.edge_index[1] == node])
+    expected = bundle.run(graph, 10, Final()).scores[[node]]
+    np.testing.assert_allclose(context.predict(*copies(graph, [node])).scores, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_ids(bundle: Bundle) -> None:
+    names = np.array([f"person {i}" for i in range(N)])
+    context = bundle.remember(some_graph(7, ids=names), 5, Final())
+    assert context.numbers(["person 3", "person 59"]).tolist() == [3, 59]
+    new = np.ones((1, F), np.float32)
+    edges = np.stack([context.numbers(["person 3"]), [N]])
+    assert context.predict(new, edges, ids=["new"]).ids.tolist() == ["new"]
+    assert context.predict(new, edges).ids is None
+    assert context.update([3], new, [[1], [3]]).ids.tolist() == ["person 3"]
+    with pytest.raises(GraphError, match="no node with the id 'nobody'"):
+        context.numbers(["nobody"])
+    with pytest.raises(GraphError, match=r"context\.numbers"):
+        context.predict(new, [["person 3"], ["new"]])
+
+
+def test_invalid_arguments(bundle: Bundle) -> None:
+    context, new = bundle.remember(some_graph(7), 5, Final()), np.ones((1, F), np.float32)
+    with pytest.raises(GraphError, match="takes 6"):
+        context.predict(np.ones((1, 5)))
+    with pytest.raises(GraphError, match="valid ids are 0–60"):
+        context.predict(new, [[61], [60]])
+    with pytest.raises(GraphError, match="has shape"):
+        context.predict(new, [[1, 2, 3]])
+    with pytest.raises(GraphError, match="twice"):
+        context.update([1, 1], np.ones((2, F)), [[2], [1]])
+    with pytest.raises(GraphError, match="2 rows, but there are 1 nodes"):
+        context.update([1], np.ones((2, F)), [[2], [1]])
+    with pytest.raises(GraphError, match="no ids"):
+        context.numbers([1])
+    assert repr(context).startswith("Context(")
+
+
+def test_the_size_is_capped(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="allowed: use a solver with fewer calls"):
+        bundle.remember(some_graph(), 10**9, Final(), max_bytes=100_000)
+    with pytest.raises(UsageError, match="not a folder"):
+        bundle.remember(some_graph(), 5, Final(), folder=tmp_path / "missing")
+    needed = bundle.remember(some_graph(), 10, Final()).bytes
+    assert bundle.remember(some_graph(), 10, Final(), max_bytes=needed).bytes == needed
+    with pytest.raises(GraphError, match="larger max_bytes"):
+        bundle.remember(some_graph(), 10, Final(), max_bytes=needed - 1)
+    monkeypatch.setattr(memory, "limit_bytes", lambda: needed * 10)
+    with pytest.raises(GraphError, match="fewer calls"):
+        bundle.remember(some_graph(), 1000, Final())
+
+
+def test_bundles_that_cannot_answer_for_new_nodes(bundle: Bundle) -> None:
+    with pytest.raises(UsageError, match="places all nodes together"):
+        check_can_remember(bundle.manifest, by_row=False)
+    for level in (EDGE, GRAPH):
+        with pytest.raises(UsageError, match="answers for nodes only"):
+            check_can_remember(replace(bundle.manifest, level=level), by_row=True)
+
+
+def test_a_bundle_without_phases_runs_and_says_what_is_missing(bundle: Bundle, tmp_path: Path) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(bundle.path, copy)
+    for file in copy.glob("phase_*"):
+        file.unlink()
+    edit(copy, lambda manifest: manifest.pop("phases"))
+    old = load(copy)
+    assert len(old.run(some_graph(), 3).scores) == N
+    with pytest.raises(BundleError, match="export the run again"):
+        old.remember(some_graph(), 3)
