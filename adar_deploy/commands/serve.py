@@ -1,6 +1,7 @@
 """The command `adar-deploy serve`."""
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,6 +75,9 @@ def serve(
             help="After SIGTERM: seconds in which ready is 503 and requests are still taken.", min=0
         ),
     ] = 2.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the addresses as one JSON object, when the server listens.")
+    ] = False,
     **limits: int,
 ) -> None:
     """Serve bundles over HTTP and gRPC, with the Open Inference Protocol.
@@ -109,12 +113,16 @@ def serve(
     run_server(
         bundles or ["bundle"],
         settings,
-        on_ready=_show,
+        on_ready=_print_json if as_json else _show,
         backend=str(backend),
         threads=threads,
         trust_engines=backend == TENSORRT and is_typed(ctx, "backend"),
         allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
     )
+
+
+def _print_json(addresses: dict[str, Any]) -> None:
+    typer.echo(json.dumps(addresses))
 
 
 def _show(addresses: dict[str, Any]) -> None:
