@@ -33,9 +33,9 @@ class StoredGraph:
         )
         arrays = [*of_features, graph.edge_index, *self.prepared.structure.values()]
         arrays += [each for each in (graph.target_features, graph.pairs, graph.labels) if each is not None]
-        smoothing = self.prepared.smoothing
-        if smoothing is not None:
-            arrays += [smoothing.neighbours.starts, smoothing.neighbours.sources]
+        neighbours = self.prepared.neighbours
+        arrays += [neighbours.starts, neighbours.sources]
+        arrays += [each for each in (graph.edge_weight, neighbours.weights) if each is not None]
         return sum(each.nbytes for each in arrays)
 
     def to_dict(self) -> dict[str, Any]:

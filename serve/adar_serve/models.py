@@ -43,9 +43,11 @@ class Model:
 
     @property
     def inputs(self) -> list[Port]:
-        """The inputs; `nodes` is optional, and a graph that stays on the server replaces all that it has."""
+        """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
         manifest = self.bundle.manifest
         ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
+        if manifest.edge_weights:
+            ports.append(Port("edge_weight", "FP32", (-1,)))
         if manifest.targets is None:
             ports.append(Port("target_x", "FP32", (-1, manifest.features)))
         if manifest.level == EDGE:
@@ -77,13 +79,14 @@ class Model:
                     400, f"the model has no input {short(name)!r}: its inputs are {', '.join(sorted(known))}"
                 )
         for name, array in inputs.items():
-            rank = 1 if name == "nodes" else 2
+            rank = 1 if name in ("nodes", "edge_weight") else 2
             if array.ndim != rank:
                 raise RefusedError(400, f"{name} has {array.ndim} dimensions, not {rank}")
             axis, noun, most = {
                 "x": (0, "nodes", limits.nodes),
                 "nodes": (0, "nodes", limits.nodes),
                 "edge_index": (-1, "edges", limits.edges),
+                "edge_weight": (-1, "edges", limits.edges),
                 "pairs": (-1, "pairs", limits.edges),
                 "target_x": (0, "classes", limits.classes),
             }[name]
@@ -101,6 +104,7 @@ class Model:
         return Graph(
             features=inputs["x"],
             edge_index=inputs["edge_index"],
+            edge_weight=inputs.get("edge_weight"),
             target_features=inputs.get("target_x"),
             pairs=inputs.get("pairs"),
             level=NODE if level == EDGE else level,
@@ -120,7 +124,7 @@ class Model:
 
     def with_inputs(self, prepared: PreparedGraph, inputs: Arrays) -> PreparedGraph:
         """A prepared graph with the targets or pairs of a request."""
-        for name in ("x", "edge_index"):
+        for name in ("x", "edge_index", "edge_weight"):
             if name in inputs:
                 raise RefusedError(400, f"the graph that stays on the server has {name}: leave it out")
         changes: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 
 from adar_runtime import Graph, Result, load
 from adar_runtime.graph.synthetic import minesweeper
+from adar_serve import Limits
+from adar_serve.models import Model
+from adar_serve.refusals import RefusedError
 from tests.helpers import random_graph
 from tests.serve.servers import Running, outputs, running, tensor, tensors
 
@@ -157,6 +161,19 @@ def test_unknown_addresses_and_methods(served: Running) -> None:
     assert served.http.get("/v2/models/board/infer").status_code == 405
     response = served.http.post("/v2/models/other/infer", json={})
     assert (response.status_code, "board, described" in response.text) == (404, True)
+
+
+def test_a_model_with_weights_takes_them(bundle_folder: Path, board: Graph) -> None:
+    bundle = load(bundle_folder, "onnxruntime-cpu", 1)
+    bundle.manifest = replace(bundle.manifest, edge_weights=True)
+    model = Model("weighted", "1", bundle)
+    assert "edge_weight" in [port.name for port in model.inputs]
+    weights = np.full(board.edges, 2.0, np.float32)
+    inputs = {"x": board.features, "edge_index": board.edge_index, "edge_weight": weights}
+    model.check_inputs(inputs, Limits())
+    assert np.array_equal(model.graph(inputs).edge_weight, weights)
+    with pytest.raises(RefusedError, match="edge_weight has 2 dimensions"):
+        model.check_inputs(inputs | {"edge_weight": weights[None]}, Limits())
 
 
 def test_versions_side_by_side(bundle_folder: Path, described_bundle: Path, board: Graph) -> None:
