@@ -258,7 +258,8 @@ class Bundle(Predictor):
         Examples:
             >>> context = bundle.remember(graph, budget=300, solver="ab2")  # doctest: +SKIP
         """
-        from adar_runtime.phases.remember import Storage, remember
+        from adar_runtime.phases.kept_calls import Storage
+        from adar_runtime.phases.remember import remember
 
         storage = Storage(folder, half, max_bytes)
         return remember(self, as_graph(graph), budget, *self._chosen(budget, stop, solver), storage)

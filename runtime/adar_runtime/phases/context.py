@@ -108,7 +108,7 @@ class Context:
         return self._kept.calls.bytes + sum(array.nbytes for array in self._kept.smoothed)
 
     def __repr__(self) -> str:
-        facts = {"nodes": f"{self.nodes:,}", "calls": len(self._kept.calls), "bytes": f"{self.bytes:,}"}
+        facts = {"nodes": f"{self.nodes:,}", "calls": str(len(self._kept.calls)), "bytes": f"{self.bytes:,}"}
         return summaries.line("Context", facts)
 
     def numbers(self, ids: Any) -> Integers:
