@@ -4,6 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from adar_runtime.bundle import memory
+from adar_runtime.bundle.fit import check_fits
 from adar_runtime.graph import Graph
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.schedule import time_at
