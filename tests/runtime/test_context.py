@@ -217,7 +217,7 @@ def test_invalid_arguments(bundle: Bundle) -> None:
 
 def test_the_size_is_capped(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="allowed: use a solver with fewer calls"):
-        bundle.remember(some_graph(), 10**9, Final(), max_bytes=100_000)
+        bundle.remember(some_graph(), 10**9, Final(), "euler", max_bytes=100_000)
     with pytest.raises(UsageError, match="not a folder"):
         bundle.remember(some_graph(), 5, Final(), folder=tmp_path / "missing")
     needed = bundle.remember(some_graph(), 10, Final()).bytes
@@ -226,7 +226,7 @@ def test_the_size_is_capped(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp
         bundle.remember(some_graph(), 10, Final(), max_bytes=needed - 1)
     monkeypatch.setattr(memory, "limit_bytes", lambda: needed * 10)
     with pytest.raises(GraphError, match="fewer calls"):
-        bundle.remember(some_graph(), 1000, Final())
+        bundle.remember(some_graph(), 1000, Final(), "euler")
 
 
 def test_bundles_that_cannot_answer_for_new_nodes(bundle: Bundle) -> None:
