@@ -218,3 +218,11 @@ def test_the_encoding_of_a_manifest_is_checked(
     older = {key: value for key, value in fields.items() if key != "feature_encoding"}
     (tmp_path / FILE_NAME).write_text(json.dumps(older | {"checksum": checksum_of(older)}))
     assert read_manifest(tmp_path).feature_encoding is None
+
+
+def test_drift_names_the_columns_of_the_table(adar, bundle: Path) -> None:
+    code, out, _ = adar("drift", bundle, bundle.parent / "run" / "graph.pt", "--json")
+    assert code == 0
+    assert {"feature height", "feature colour=red"} <= {
+        change["name"] for change in json.loads(out)["changes"]
+    }

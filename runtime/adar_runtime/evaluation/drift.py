@@ -137,7 +137,8 @@ def compare(manifest: Manifest, graph: Graph, result: "Result | None" = None) ->
     if not known or known.get("version") != VERSION:
         return None
     try:
-        changes = _changes(known, graph)
+        encoding = manifest.feature_encoding
+        changes = _changes(known, graph, None if encoding is None else encoding.feature_names)
         if result is not None and known.get("predictions") is not None:
             changes.append(_predicted(known["predictions"], result))
         lowest = None if result is None else _lowest_alignment(known.get("alignment"), result.best_time)
@@ -147,18 +148,23 @@ def compare(manifest: Manifest, graph: Graph, result: "Result | None" = None) ->
     return Drift(sorted(changes, key=lambda change: -change.psi), reached, lowest)
 
 
-def _changes(known: Mapping[str, Any], graph: Graph) -> list[Change]:
+def _changes(known: Mapping[str, Any], graph: Graph, names: Sequence[str] | None) -> list[Change]:
     view = GraphView(graph)
     columns = [entry["column"] for entry in known["columns"]]
     if len(columns) > COLUMNS or not all(is_count(one, 0) and one < graph.width for one in columns):
         raise ValueError("unknown columns")
     values = view.columns(np.array(columns, np.int64)) if columns else None
     found = [
-        _change(f"feature {entry['column']}", entry, values[:, i])
+        _change(_title(entry["column"], names), entry, values[:, i])
         for i, entry in enumerate(known["columns"])
         if values is not None
     ]
     return found + [_change(name, known["rows"][name], view.of_rows(name)) for name in OF_ROWS]
+
+
+def _title(column: int, names: Sequence[str] | None) -> str:
+    """The name of a feature of a table, or the number of the column."""
+    return f"feature {column}" if names is None else f"feature {names[column]}"
 
 
 def _change(name: str, entry: Mapping[str, Any], values: Floats) -> Change:
