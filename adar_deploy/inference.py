@@ -1,6 +1,6 @@
 """The work of `adar-deploy run`: inference on each graph, its output files, and what is printed about it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +119,6 @@ class Inference:
     def run(self, path: Path, graph: "Graph | AdarError", on_step: "Callable[[Step], None]") -> Success:
         """Predict. A graph that could not be read is given as its error, which is raised here."""
         from adar_runtime.errors import AdarError
-        from adar_runtime.evaluation.metrics import metric_name
 
         if isinstance(graph, AdarError):
             raise graph
@@ -127,7 +126,35 @@ class Inference:
         loop = self.bundle.loop(graph, self.budget, self.rule, self.solver)
         for step in loop:
             on_step(step)
-        result = loop.result()
+        return self._success(path, graph, chosen, loop.result())
+
+    def together(
+        self, graphs: "Iterable[Graph | AdarError]"
+    ) -> "Iterator[tuple[Graph | AdarError, Result | AdarError | None]]":
+        """Each graph with its outcome, if small graphs ran in a batch; with None for a graph to run alone."""
+        from adar_runtime.bundle.small_graphs import groups, outcomes
+
+        for group in groups(graphs):
+            if self.bundle.small_graphs is None or len(group) < 2:
+                yield from ((graph, None) for graph in group)
+            else:
+                found = outcomes(self.bundle, group, self.budget, self.rule, self.solver)
+                yield from zip(group, found, strict=True)
+
+    def answered(self, path: Path, graph: "Graph | AdarError", found: "Result | AdarError") -> Success:
+        """The predictions of a graph that ran in a batch. An error is raised here."""
+        from adar_runtime.errors import AdarError
+
+        if isinstance(graph, AdarError):
+            raise graph
+        chosen = None if self.nodes is None else self.nodes.find(graph)
+        if isinstance(found, AdarError):
+            raise found
+        return self._success(path, graph, chosen, found)
+
+    def _success(self, path: Path, graph: "Graph", chosen: "Integers | None", result: "Result") -> Success:
+        from adar_runtime.evaluation.metrics import metric_name
+
         return Success(
             path=path,
             nodes=graph.nodes,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, err, print_error, print_note
+from adar_deploy.console import Bar, err, print_error, print_note, printable
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.live_status import LiveStatus
 from adar_deploy.options import (
@@ -165,10 +165,16 @@ def run(
     results: list[Success | Failure] = []
     notes: list[str] = []
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
-        for index, (path, graph) in enumerate(zip(files, _prefetch(files, read), strict=True)):
+        answers = inference.together(_prefetch(files, read))
+        for index, (path, (graph, found)) in enumerate(zip(files, answers, strict=True)):
             try:
-                status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
-                results.append(outputs.save(index, inference.run(path, graph, status)))
+                if found is None:
+                    status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
+                    done = inference.run(path, graph, status)
+                else:
+                    done = inference.answered(path, graph, found)
+                    bar.update(index + 1, printable(path.name))
+                results.append(outputs.save(index, done))
             except AdarError as error:
                 if not several:
                     raise

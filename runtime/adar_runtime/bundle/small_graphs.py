@@ -115,13 +115,13 @@ class SmallGraphs:
 
 
 def outcomes(
-    bundle: "Bundle", graphs: Iterable[Graph], budget: int, stop: StopRule, solver: Solver
+    bundle: "Bundle", graphs: Iterable[Graph | AdarError], budget: int, stop: StopRule, solver: Solver
 ) -> Iterator[Outcome]:
     """Run graphs, small ones in batches. Yield for each graph its result, or the error that stopped it.
 
     Args:
         bundle: The bundle. Without a batched cell, graphs run one by one.
-        graphs: The graphs, which may come from a generator.
+        graphs: The graphs, which may come from a generator. A graph that could not be read is its error.
         budget: Euler steps in the total time.
         stop: The stop rule. Each graph uses a copy.
         solver: The solver.
@@ -129,7 +129,8 @@ def outcomes(
     batched = bundle.small_graphs
     for group in groups(graphs):
         problems = [_problem(bundle, graph) for graph in group]
-        fitting = [graph for graph, problem in zip(group, problems, strict=True) if problem is None]
+        both = zip(group, problems, strict=True)
+        fitting = [graph for graph, problem in both if isinstance(graph, Graph) and problem is None]
         if batched is None or len(fitting) < 2:
             found = iter([_alone(bundle, graph, budget, stop, solver) for graph in fitting])
         else:
@@ -138,7 +139,9 @@ def outcomes(
             yield next(found) if problem is None else problem
 
 
-def _problem(bundle: "Bundle", graph: Graph) -> AdarError | None:
+def _problem(bundle: "Bundle", graph: Graph | AdarError) -> AdarError | None:
+    if isinstance(graph, AdarError):
+        return graph
     try:
         check_fits(graph, bundle.manifest)
     except AdarError as error:
@@ -153,12 +156,12 @@ def _alone(bundle: "Bundle", graph: Graph, budget: int, stop: StopRule, solver: 
         return error
 
 
-def groups(graphs: Iterable[Graph]) -> Iterator[list[Graph]]:
+def groups(graphs: Iterable[Graph | AdarError]) -> Iterator[list[Graph | AdarError]]:
     """Collect small graphs that are run together. A larger graph is alone. The order stays the same.
 
     If the iterable raises an exception, the graphs before it come first.
     """
-    group: list[Graph] = []
+    group: list[Graph | AdarError] = []
     nodes, source = 0, iter(graphs)
     while True:
         try:
@@ -167,7 +170,8 @@ def groups(graphs: Iterable[Graph]) -> Iterator[list[Graph]]:
             if group:
                 yield group
             raise
-        is_small = isinstance(graph, Graph) and graph.nodes <= LARGEST
+        size = graph.nodes if isinstance(graph, Graph) else 0
+        is_small = size <= LARGEST and graph is not None
         if group and (not is_small or nodes >= AT_ONCE):
             yield group
             group, nodes = [], 0
@@ -177,4 +181,4 @@ def groups(graphs: Iterable[Graph]) -> Iterator[list[Graph]]:
             yield [graph]
             continue
         group.append(graph)
-        nodes += graph.nodes
+        nodes += size
