@@ -171,7 +171,13 @@ def full_table(folder: Path) -> Table:
     for setting, order in ((theory.WITH, 1), (theory.WITHOUT, 0)):
         errors = {str(budget): budget**-order for budget in theory.BUDGETS}
         table.add(row(Key("theory", "sine", 0, "adar", setting), errors=errors))
-    cost = {"cpu_seconds": 2.0, "cpu_seconds_per_epoch": 0.2, "memory_mb": 50.0, "epochs": 10}
+    cost = {
+        "settings": {"lr": 0.01},
+        "cpu_seconds": 2.0,
+        "cpu_seconds_per_epoch": 0.2,
+        "memory_mb": 50.0,
+        "epochs": 10,
+    }
     infer = {"cpu_seconds": 0.1, "memory_mb": 5.0, "test": 0.9}
     table.add(
         row(Key("compute", "minesweeper", 0, "adar", compute.ADAR_SETTING), **cost, inference={"8": infer})
@@ -227,5 +233,11 @@ def test_the_page_has_pictures_marks_and_verdicts_from_the_rows(tmp_path: Path) 
     assert verdict("best result of all models on coauthor-cs") == OPEN  # no split has both
     assert verdict("close to the best step") == HOLDS
     assert verdict("less time") == HOLDS
+    assert verdict("of any depth") == HOLDS
     assert verdict("less memory") == FAILS
     assert verdict("falls as 1/S") == verdict("does not vanish") == HOLDS
+    slow = table.find(Key("compute", "minesweeper", 0, "n2", "8 layers")) | {"settings": {"lr": 0.003}}
+    table.add(slow)
+    assert (
+        next(verdict for claim, verdict, _ in claims(table) if "of any depth" in claim) == OPEN
+    )  # not equal
