@@ -13,12 +13,11 @@ import pytest
 from onnx import TensorProto, shape_inference
 
 from adar_export.fingerprints import build, configurations
-from adar_export.onnx_models import build_onnx_models
+from adar_export.onnx_models import build_batched_cell, build_onnx_models
 from adar_export.opsets import OLDEST, newest
 from adar_export.precision import FORMER, PRECISIONS, Precision
 from adar_runtime.backends.tensorrt.engines.clock import clock_model
 from adar_runtime.bundle.known_models import OPERATORS
-from adar_runtime.graph import NODE
 
 FACTS = json.loads(Path(__file__).with_name("cuda_kernels.json").read_text())
 NAMES = {
@@ -50,24 +49,29 @@ def missing_kernels(model: onnx.ModelProto) -> set[tuple[str, str, str]]:
     return found
 
 
-def models(precision: Precision, opset: int, *, all_levels: bool) -> Iterator[onnx.ModelProto]:
+def models(precision: Precision, opset: int, *, every: bool) -> Iterator[onnx.ModelProto]:
+    """All models of an export; without `every`, only those of the first configuration of each variant."""
+    seen = set()
     for config, is_silent in configurations():
-        if all_levels or (config.level == NODE and not config.regression):
-            yield from build_onnx_models(build(config, silent=is_silent), opset, precision).values()
+        if every or config.variant not in seen:
+            seen.add(config.variant)
+            model = build(config, silent=is_silent)
+            yield from build_onnx_models(model, opset, precision).values()
+            yield build_batched_cell(model, opset, precision)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_operator_of_every_export_has_a_kernel(precision: str) -> None:
     for opset in range(OLDEST, newest() + 1):
-        all_levels = precision == "fp32" and opset == OLDEST
-        for model in models(PRECISIONS[precision], opset, all_levels=all_levels):
+        every = precision == "fp32" and opset == OLDEST
+        for model in models(PRECISIONS[precision], opset, every=every):
             assert missing_kernels(model) == set(), (model.graph.name, opset)
 
 
 def test_a_former_bf16_export_lacks_one() -> None:
     """So the check finds what it looks for."""
     (former,) = FORMER.values()
-    found = set().union(*(missing_kernels(model) for model in models(former, OLDEST, all_levels=False)))
+    found = set().union(*(missing_kernels(model) for model in models(former, OLDEST, every=False)))
     assert found == {("LeakyRelu", "bfloat16", "bfloat16")}
 
 
