@@ -4,14 +4,12 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from adar_deploy.environment import environment, package_version
-
-if TYPE_CHECKING:
-    from adar_runtime.selftest.findings import Finding
+from adar_deploy.options import Json
 
 GPU_PACKAGES = ("tensorrt", "tensorrt-rtx", "cuda-python", "onnxruntime-gpu")
 FAILED = 1  # exit code
@@ -22,14 +20,16 @@ def selftest(
         Path | None,
         typer.Argument(help="Folder of an exported bundle.", show_default="small ones in the package"),
     ] = None,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", help="Write all figures to this file.", show_default="no file")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write all figures to this .json file.", show_default="no file"),
     ] = None,
     nodes: Annotated[int, typer.Option(min=10, help="Nodes of the large graph.")] = 100_000,
     runs: Annotated[int, typer.Option(min=1, help="Runs that must not use more and more memory.")] = 200,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the node level in fp32, with a large graph of 5,000 nodes.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare every backend of this machine with ONNX Runtime on the CPU, and print a block for an issue.
 
@@ -38,7 +38,7 @@ def selftest(
 
     Exit codes: 0 no check failed; 1 a check failed; 2 an error.
 
-    Example: adar-deploy selftest --json selftest.json
+    Example: adar-deploy selftest --output selftest.json
 
     Example: adar-deploy selftest bundle --quick
     """
@@ -47,21 +47,26 @@ def selftest(
     from adar_runtime.selftest.findings import as_markdown
     from adar_runtime.selftest.run import SelftestOptions, run_selftest
 
-    if as_json is not None:
-        check_writable(as_json)
+    if output is not None:
+        check_writable(output)
     facts = environment() | _gpu_facts()
+
+    def show(line: object) -> None:
+        if not as_json:
+            typer.echo(str(line))
+
     for name, value in facts.items():
-        typer.echo(f"{name}: {value}")
-
-    def show(finding: "Finding") -> None:
-        typer.echo(str(finding))
-
+        show(f"{name}: {value}")
     size = min(nodes, 5_000) if quick else nodes
     findings = run_selftest(SelftestOptions(bundle, size, runs, quick), show)
-    typer.echo("\nPaste this block into an issue:\n")
-    typer.echo(as_markdown(facts, findings.found, findings.summary))
-    if as_json is not None:
-        write_file(as_json, json.dumps(to_json(facts, findings), indent=1).encode())
+    report = json.dumps(to_json(facts, findings), indent=1)
+    if output is not None:
+        write_file(output, report.encode())
+    if as_json:
+        typer.echo(report)
+    else:
+        typer.echo("\nPaste this block into an issue:\n")
+        typer.echo(as_markdown(facts, findings.found, findings.summary))
     if findings.failed:
         raise typer.Exit(FAILED)
 

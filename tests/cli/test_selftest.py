@@ -41,7 +41,7 @@ def test_the_wheel_contains_them() -> None:
 
 def check_report(adar, tmp_path: Path, names: list[str], *words: object) -> None:
     """Run on the CPU: these bundles pass, and what needs a GPU is skipped with its reason."""
-    code, out, error = adar("selftest", *SMALL, "--json", "found.json", *words)
+    code, out, error = adar("selftest", *SMALL, "--output", "found.json", *words)
     assert (code, error) == (0, "")
     found = json.loads((tmp_path / "found.json").read_text())
     checks = {one["what"]: one for one in found["checks"]}
@@ -84,9 +84,10 @@ def test_all_bundles_of_the_package_pass_on_the_cpu(adar, tmp_path: Path) -> Non
 
 def test_a_user_s_bundle_is_checked(adar, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accuracy, "STEPS", (1,))
-    code, out, _ = adar("selftest", bundle_folder, *SMALL)
+    code, out, _ = adar("selftest", bundle_folder, *SMALL, "--json")
     assert code == 0
-    assert "PASS  onnxruntime-cpu, node fp32, hub graph, 1 steps" in out
+    checks = {one["what"]: one["status"] for one in json.loads(out)["checks"]}
+    assert checks["onnxruntime-cpu, node fp32, hub graph, 1 steps"] == "PASS"
     assert not (bundle_folder / "engines").exists()
 
 
