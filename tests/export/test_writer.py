@@ -25,6 +25,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_bundle_has_its_files_and_manifest(bundle_folder: Path) -> None:
     models = {"encoder.onnx", "cell.onnx", "head.onnx", "batched_cell.onnx"}
+    models |= {f"phase_{name}.onnx" for name in ("absorb", "small", "message", "receive", "update")}
     assert {*contents(bundle_folder)} == {"manifest.json", "README.md", *models}
     manifest = read_manifest(bundle_folder)
     assert (manifest.opset, manifest.targets, manifest.features) == (17, 2, 10)
