@@ -25,7 +25,7 @@ def test_commands_options_and_values_are_completed() -> None:
     assert asked("ex") == ["export"]
     assert asked("data", "") == ["list", "make", "convert", "show"]
     assert asked("run", "--max") == ["--max-steps"]
-    assert asked("run", "--solver", "a") == ["ab2", "adaptive"]
+    assert asked("run", "--solver", "a") == ["auto", "ab2", "adaptive"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])

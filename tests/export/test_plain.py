@@ -48,7 +48,7 @@ def test_a_plain_bundle_gives_the_same_states(
     ends = []
     for path in (plain, described_bundle):
         bundle = load(path, "onnxruntime-cpu", allow_unknown_model=path == plain)
-        *_, last = bundle.loop(graph, budget=100, stop=Final())
+        *_, last = bundle.loop(graph, budget=100, stop=Final(), solver="euler")
         ends.append(last.state())
     for name, state in ends[0].items():
         assert np.abs(state - ends[1][name]).max() <= 1e-4 * np.abs(state).max(), name

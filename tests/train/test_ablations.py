@@ -63,7 +63,7 @@ def test_presets_have_the_papers_values_and_can_be_overridden() -> None:
     assert (paper.step_weight, paper.full_weight) == (1, 1)
     assert preset("zero-shot").epochs == 10_000
     assert preset("zero-shot", lr=0.5).lr == 0.5
-    assert preset("quick") == TrainConfig()
+    assert preset("quick") == TrainConfig(calibration="quick")
     with pytest.raises(UsageError, match=", ".join(PRESETS)):
         preset("nonsense")
 

@@ -65,8 +65,11 @@ class Member(NamedTuple):
 
 
 def is_pack(path: Path) -> bool:
-    """Whether a bundle is one file, not a folder."""
-    return path.is_file()
+    """Whether a bundle is one file, not a folder. A path that cannot be looked up is none."""
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, for example: reading the manifest says so
+        return False
 
 
 def require_folder(bundle: Path, what: str) -> None:
