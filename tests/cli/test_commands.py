@@ -57,7 +57,8 @@ def test_run_prints_one_json_object(adar, bundle_folder: Path, board: Graph, tmp
     got = json.loads(out)
     assert list(got) == [
         "graph", "nodes", "classes", "class_names", "max_steps", "steps", "cell_calls", "best_step",
-        "best_time", "stop_reason", "backend", "captured", "solver", "proof", "seconds", "timings", "alignment", "times", "metrics", "drift",
+        "best_time", "stop_reason", "backend", "captured", "solver", "proof", "seconds", "timings",
+        "alignment", "times", "metrics", "drift",
     ]  # fmt: skip
     assert (got["nodes"], got["classes"], got["max_steps"], got["steps"], got["best_step"]) == (
         144,

@@ -21,7 +21,7 @@ FEWER = (1, 16, 17, 70)  # steps: the default ones take longer
 
 
 def test_the_bundles_in_the_package_are_those_of_the_maker() -> None:
-    """`make selftest-bundle` writes them again. A new field of the manifest with its default changes nothing."""
+    """`make selftest-bundle` writes them again. A new field with its default changes nothing."""
     found, made = packaged.contents(), dict(selftest_bundle.files())
     assert found.keys() == made.keys()
     for name, content in found.items():
