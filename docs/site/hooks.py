@@ -99,7 +99,7 @@ def _notebook(text: str, source: str) -> str:
     """The page of a notebook: its cells in order."""
     cells = json.loads(text)["cells"]
     parts = [
-        f"```python\n{cell['source']}\n```" if cell["cell_type"] == "code" else cell["source"]
+        f"```python\n{cell['source']}\n```" if cell["cell_type"] == "code" else "".join(cell["source"])
         for cell in cells
     ]
     return "\n\n".join([parts[0], f"`{source}`:", *parts[1:]]) + "\n"
