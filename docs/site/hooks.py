@@ -97,11 +97,10 @@ def _example(code: str, source: str) -> str:
 
 def _notebook(text: str, source: str) -> str:
     """The page of a notebook: its cells in order."""
-    cells = json.loads(text)["cells"]
-    parts = [
-        f"```python\n{cell['source']}\n```" if cell["cell_type"] == "code" else "".join(cell["source"])
-        for cell in cells
-    ]
+    cells = [
+        (cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]
+    ]  # text or lines
+    parts = [f"```python\n{content}\n```" if kind == "code" else content for kind, content in cells]
     return "\n\n".join([parts[0], f"`{source}`:", *parts[1:]]) + "\n"
 
 
