@@ -175,6 +175,26 @@ def test_every_level_gives_the_same_result(
     assert_same(bundle.run(graph, 5, Final()), reference.run(graph, 5, Final()))
 
 
+def test_weighted_edges_give_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table has a table of weights of the same shape, so engines and profiles have more inputs."""
+    from adar_export import export_bundle
+    from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
+    from tests.helpers import awake
+
+    plain = random_graph(60, 400)
+    weights = np.random.default_rng(0).uniform(0.1, 3.0, plain.edges)
+    graph = replace(plain, edge_weight=weights.astype(np.float32))
+    model = awake(ModelConfig(graph.width, None, hidden=16, proxies=4, edge_weights=True))
+    fitted = Fitted(model, {"metric": "accuracy", "split": 0}, [])
+    save_run(tmp_path / "run", fitted, graph, ["r"], TrainConfig())
+    export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle", steps=(1,))
+    bundle, _ = load_on_simulated_gpu(monkeypatch, with_engines(tmp_path / "bundle", tmp_path / "engines"))
+    reference = adar_runtime.load(tmp_path / "bundle", "onnxruntime-cpu")
+    ours, theirs = (one.run(graph, 20, Final()) for one in (bundle, reference))
+    assert_same(ours, theirs)
+    assert np.abs(ours.scores - bundle.run(plain, 20, Final()).scores).max() > 1e-3
+
+
 # The order of calls.
 
 

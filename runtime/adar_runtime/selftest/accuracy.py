@@ -29,26 +29,41 @@ LIMITS = {
 }
 
 
+class Reference:
+    """Results of ONNX Runtime on one thread of the CPU. Each is computed once for all backends."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self._results: dict[tuple[str, int, bool], Result] = {}
+
+    def run(self, graph_name: str, graph: Graph, steps: int, *, to_the_end: bool) -> Result:
+        """Run all steps, or until the bundle's own rule stops."""
+        key = graph_name, steps, to_the_end
+        if key not in self._results:
+            self._results[key] = self.bundle.run(graph, steps, Final() if to_the_end else None)
+        return self._results[key]
+
+
 def compare_backend(
     name: str,
     bundle: Bundle,
-    reference: Bundle,
+    reference: Reference,
     graphs: Mapping[str, Graph],
     findings: Findings,
 ) -> None:
     """Check a backend on every graph: numbers after each of STEPS, and the step at which the rule stops."""
     limits = LIMITS[bundle.manifest.precision]
-    same_precision = bundle.manifest.precision == reference.manifest.precision
+    same_precision = bundle.manifest.precision == reference.bundle.manifest.precision
     for graph_name, graph in graphs.items():
         for steps in STEPS:
             what = f"{name}, {graph_name} graph, {steps} steps"
             with findings.failing(what):
-                ours, theirs = (one.run(graph, steps, Final()) for one in (bundle, reference))
-                _compare(what, ours, theirs, limits, findings)
+                theirs = reference.run(graph_name, graph, steps, to_the_end=True)
+                _compare(what, bundle.run(graph, steps, Final()), theirs, limits, findings)
         what = f"{name}, {graph_name} graph, stop rule"
         with findings.failing(what):
-            ours, theirs = (one.run(graph, STEPS[-1]) for one in (bundle, reference))
-            _compare_stops(what, ours, theirs, findings, exact=same_precision)
+            theirs = reference.run(graph_name, graph, STEPS[-1], to_the_end=False)
+            _compare_stops(what, bundle.run(graph, STEPS[-1]), theirs, findings, exact=same_precision)
 
 
 def _compare(what: str, ours: Result, theirs: Result, limits: Limits, findings: Findings) -> None:

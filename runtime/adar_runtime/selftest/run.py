@@ -14,9 +14,10 @@ from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.options import BuildOptions
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
 from adar_runtime.bundle.bundle import Bundle, load
+from adar_runtime.bundle.pack import require_folder
 from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_runtime.graph import Graph
-from adar_runtime.selftest.accuracy import compare_backend
+from adar_runtime.selftest.accuracy import Reference, compare_backend
 from adar_runtime.selftest.findings import Finding, Findings
 from adar_runtime.selftest.graphs import selftest_graphs
 from adar_runtime.selftest.packaged import unpack
@@ -49,6 +50,7 @@ def run_selftest(options: SelftestOptions, on_finding: Callable[[Finding], None]
         folder = Path(temporary)
         bundles = _bundles(options, folder)
         plain = PLAIN if PLAIN in bundles else next(iter(bundles))
+        references: dict[Path, Reference] = {}
         for backend in reversed(BACKENDS):  # the CPU first
             problem = backend_problem(backend)
             if problem is not None:
@@ -56,7 +58,8 @@ def run_selftest(options: SelftestOptions, on_finding: Callable[[Finding], None]
                 continue
             for name, path in bundles.items():
                 with findings.failing(f"{backend}, {name}"):
-                    _check(backend, name, bundles, path, options, findings, thorough=name == plain)
+                    reference = _reference(bundles, path, references)
+                    _check(backend, name, path, reference, options, findings, thorough=name == plain)
     return findings
 
 
@@ -65,17 +68,31 @@ def _bundles(options: SelftestOptions, folder: Path) -> dict[str, Path]:
     if options.bundle is None:
         found = unpack(folder)
         return {PLAIN: found[PLAIN]} if options.quick else found
+    require_folder(options.bundle, "the self-test")
     manifest = read_manifest(options.bundle)
     copy = folder / "bundle"
     shutil.copytree(options.bundle, copy, ignore=shutil.ignore_patterns("engines"))
     return {f"{manifest.level} {manifest.precision}": copy}
 
 
+def _reference(
+    bundles: Mapping[str, Path], path: Path, references: dict[Path, Reference]
+) -> Reference | None:
+    """What to compare a bundle with: the CPU, for bf16 with the same model in fp32; None if there is none."""
+    manifest = read_manifest(path)
+    twin = path if manifest.precision != "bf16" else bundles.get(f"{manifest.level} fp32")
+    if twin is None:
+        return None
+    if twin not in references:
+        references[twin] = Reference(load(twin, CPU, threads=1))
+    return references[twin]
+
+
 def _check(
     backend: str,
     name: str,
-    bundles: Mapping[str, Path],
     path: Path,
+    reference: Reference | None,
     options: SelftestOptions,
     findings: Findings,
     *,
@@ -86,14 +103,12 @@ def _check(
     if manifest.precision == "bf16" and backend == CPU:
         findings.skip(title, "ONNX Runtime has no bfloat16 products on the CPU")
         return
-    twin = path if manifest.precision != "bf16" else bundles.get(f"{manifest.level} fp32")
-    if twin is None:
+    if reference is None:
         findings.skip(title, "no reference: ONNX Runtime has no bfloat16 products on the CPU")
         return
     graphs = selftest_graphs(manifest, options.nodes)
     if backend == TENSORRT:
         _build(title, path, graphs.values(), findings)
-    reference = load(twin, CPU, threads=1)
     started = time.perf_counter()
     bundle = load(path, backend)
     seconds = time.perf_counter() - started
@@ -101,7 +116,7 @@ def _check(
     compare_backend(title, bundle, reference, graphs, findings)
     if thorough:
         check_stability(title, bundle, graphs, options.runs, findings)
-        _time(title, bundle, reference, graphs, findings)
+        _time(title, bundle, reference.bundle, graphs, findings)
 
 
 def _build(title: str, path: Path, graphs: Iterable[Graph], findings: Findings) -> None:
