@@ -38,7 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     graphs = read_graphs(options.file)[: options.graphs]
-    config = ModelConfig(graphs[0].width, graphs[0].targets or 2, level=graphs[0].level)
+    classes = max(graph.targets for graph in graphs)
+    config = ModelConfig(graphs[0].width, classes, level=graphs[0].level)
     print(f"{len(graphs)} graphs, {sum(g.nodes for g in graphs) / len(graphs):.1f} nodes on average")
     _inference(graphs, config, options)
     _training(graphs, config, options)
