@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import ALL, Graph
 from adar_runtime.loop.schedule import times
@@ -100,7 +101,7 @@ def adar(work: Work, unseen: Graph) -> Row:
     """AdaR at its calibrated exit, for several budgets."""
     setting = work.key.setting
     if setting == PRETRAINED:
-        raise NotImplementedError("the project has no pretrained model yet")
+        raise UsageError("the project has no pretrained model yet")
     arguments = [*ADAR[setting], *(QUICK_ADAR if work.quick else [])]
     with TemporaryDirectory() as folder:
         work.report(0.0, "adar-deploy train")
