@@ -1,4 +1,4 @@
-"""The trained model as three ONNX models: encoder, cell and head.
+"""The trained model as ONNX models: encoder, cell and head, and the cell for batches and in phases.
 
 The ONNX models are written operator by operator instead of traced. So the opset is exactly the requested one,
 two exports of one model are the same bytes, every value has a known name, and the cell can be arranged for
@@ -23,7 +23,7 @@ from adar_train.model import AdaR
 def build_onnx_models(
     model: AdaR, opset: int, precision: Precision = PRECISIONS["fp32"]
 ) -> dict[str, onnx.ModelProto]:
-    """Build the three ONNX models of a bundle.
+    """Build the ONNX models that every bundle has: encoder, cell and head.
 
     Encoder and head run once, so only the cell uses the precision of the products.
     """
