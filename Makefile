@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient triton clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -97,9 +97,22 @@ pictures: demo  ## draw the pictures of the documents again, from the demo's mod
 	$(BIN)/python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
 
 # An environment of its own: the client needs other versions of protobuf and ml_dtypes.
-tritonclient:  ## install NVIDIA's client for the test of the server; needs a network
+build/tritonclient/installed: Makefile
 	$(PYTHON) -m venv build/tritonclient
 	build/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.0'
+	@touch $@
+
+tritonclient: install build/tritonclient/installed  ## test the server with NVIDIA's client; needs a network
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 tests/serve/test_triton_client.py
+
+# The wheel contains the server itself, Triton 2.51. Only its files are used, so it needs none of its dependencies.
+build/triton/installed: Makefile
+	$(PYTHON) -m venv build/triton
+	build/triton/bin/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
+	@touch $@
+
+triton: install build/triton/installed  ## test the model repository with NVIDIA's Triton server (Linux, x86-64); needs a network
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 tests/serve/test_triton_server.py
 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints

@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adar_runtime import Bundle, Graph, Result, load
 from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.bundle import pack
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import UsageError, short
 from adar_runtime.graph import EDGE, NODE
 from adar_serve.limits import Limits
@@ -33,6 +35,28 @@ class Port:
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
 
 
+def input_ports(manifest: Manifest) -> list[Port]:
+    """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
+    ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
+    if manifest.edge_weights:
+        ports.append(Port("edge_weight", "FP32", (-1,)))
+    if manifest.targets is None:
+        ports.append(Port("target_x", "FP32", (-1, manifest.features)))
+    if manifest.level == EDGE:
+        ports.append(Port("pairs", "INT64", (2, -1)))
+    return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
+
+
+def output_ports(manifest: Manifest) -> list[Port]:
+    """The outputs."""
+    classes = manifest.targets or -1
+    if manifest.regression:
+        ports = [Port("prediction", "FP32", (-1, classes))]
+    else:
+        ports = [Port("prediction", "INT64", (-1,)), Port("probability", "FP32", (-1, classes))]
+    return [*ports, Port("alignment", "FP64", (-1,)), Port("best_step", "INT64", (1,))]
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A bundle under its name and version."""
@@ -43,26 +67,11 @@ class Model:
 
     @property
     def inputs(self) -> list[Port]:
-        """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
-        manifest = self.bundle.manifest
-        ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
-        if manifest.edge_weights:
-            ports.append(Port("edge_weight", "FP32", (-1,)))
-        if manifest.targets is None:
-            ports.append(Port("target_x", "FP32", (-1, manifest.features)))
-        if manifest.level == EDGE:
-            ports.append(Port("pairs", "INT64", (2, -1)))
-        return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
+        return input_ports(self.bundle.manifest)
 
     @property
     def outputs(self) -> list[Port]:
-        manifest = self.bundle.manifest
-        classes = manifest.targets or -1
-        if manifest.regression:
-            ports = [Port("prediction", "FP32", (-1, classes))]
-        else:
-            ports = [Port("prediction", "INT64", (-1,)), Port("probability", "FP32", (-1, classes))]
-        return [*ports, Port("alignment", "FP64", (-1,)), Port("best_step", "INT64", (1,))]
+        return output_ports(self.bundle.manifest)
 
     def properties(self) -> dict[str, str]:
         """Facts about the model, as texts."""
@@ -198,27 +207,40 @@ def _order(version: str) -> tuple[int, str]:
     return (int(version), "") if version.isdecimal() and len(version) < 10 else (-1, version)
 
 
+class Named(NamedTuple):
+    """A bundle as the command line names it."""
+
+    name: str
+    version: str
+    folder: str
+
+
+def named(given: str) -> Named:
+    """Read FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
+
+    Raises:
+        UsageError: The text is none of them, or a name is not valid.
+    """
+    found = ARGUMENT.fullmatch(given)
+    if found is None:
+        raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")
+    folder = found["folder"]
+    name = found["name"] or folder.rstrip("/").rpartition("/")[2].removesuffix(pack.SUFFIX)
+    version = found["version"] or FIRST_VERSION
+    for word in (name, version):
+        if not NAME.fullmatch(word):
+            raise UsageError(
+                f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', "
+                "such as NAME=FOLDER"
+            )
+    return Named(name, version, folder)
+
+
 def load_models(bundles: Sequence[str], **options: Any) -> Models:
     """Load bundles given as FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
 
     Raises:
         AdarError: A bundle cannot be loaded, or a name is not valid.
     """
-    named: list[tuple[str, str, str]] = []
-    for given in bundles:
-        parts: Mapping[str, str | None] = (ARGUMENT.fullmatch(given) or _invalid(given)).groupdict()
-        folder = parts["folder"] or ""
-        name = parts["name"] or folder.rstrip("/").rpartition("/")[2]
-        version = parts["version"] or FIRST_VERSION
-        for word in (name, version):
-            if not NAME.fullmatch(word):
-                raise UsageError(
-                    f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', "
-                    "such as NAME=FOLDER"
-                )
-        named.append((name, version, folder))
-    return Models([Model(name, version, load(folder, **options)) for name, version, folder in named])
-
-
-def _invalid(given: str) -> re.Match[str]:
-    raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")
+    found = [named(given) for given in bundles]
+    return Models([Model(each.name, each.version, load(each.folder, **options)) for each in found])

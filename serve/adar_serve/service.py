@@ -7,14 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from adar_runtime import AdarError, Graph, Result, Step, read_graph
+from adar_runtime import AdarError, Graph, Step, read_graph
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.errors import UsageError, short
-from adar_runtime.loop.registry import is_count
-from adar_runtime.loop.solvers import DEFAULT_SOLVER
+from adar_runtime.errors import UsageError
 from adar_serve.graph_store import GraphStore, StoredGraph
+from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options
 from adar_serve.limits import Limits
-from adar_serve.messages import Answer, Arrays, InferRequest
+from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
 from adar_serve.refusals import RefusedError, refusal
@@ -22,7 +21,7 @@ from adar_serve.request_log import RequestLog
 from adar_serve.runs import Control, Runs
 from adar_serve.tokens import Tokens
 
-PARAMETERS = ("max_steps", "exit", "solver", "graph", "binary_data_output")
+PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
 T = TypeVar("T")
@@ -92,9 +91,8 @@ class Service:
         queue, started = time.monotonic() - control.queued, time.monotonic()
         try:
             request = read()
-            model.check_inputs(request.inputs, self.limits)
-            options = self._options(request)
-            self._check_outputs(model, request)
+            check_request(model, request, self.limits, PARAMETERS)
+            options = run_options(request, self.limits, self.max_steps)
             graph = self._graph(model, request)
             facts |= _sizes(graph)
             reading = time.monotonic() - started
@@ -103,7 +101,7 @@ class Service:
             self.metrics.count_run(model.name, result, queue, reading)
             facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
             facts |= {"queue_seconds": round(queue, 6), "run_seconds": round(result.seconds, 6)}
-            return request, self._answer(model, request, result)
+            return request, answer(model, request, result)
         except AdarError as error:
             raise self._refusal(error, facts) from error
 
@@ -111,49 +109,11 @@ class Service:
         facts["reason"] = str(error)
         return refusal(error)
 
-    def _options(self, request: InferRequest) -> dict[str, Any]:
-        """Budget, stop rule and solver."""
-        for name in request.parameters:
-            if name not in PARAMETERS:
-                raise RefusedError(
-                    400, f"unknown parameter {short(name)!r}: the parameters are {', '.join(PARAMETERS)}"
-                )
-        budget = request.parameters.get("max_steps", self.max_steps)
-        if not is_count(budget, 1) or budget > self.limits.steps:
-            raise RefusedError(400, f"max_steps is {short(budget)}: choose 1 to {self.limits.steps:,}")
-        texts = {name: request.parameters.get(name) for name in ("exit", "solver", "graph")}
-        for name, value in texts.items():
-            if value is not None and not isinstance(value, str):
-                raise RefusedError(400, f"{name} is {short(value)}, not a name")
-        return {"budget": budget, "stop": texts["exit"], "solver": texts["solver"] or DEFAULT_SOLVER}
-
-    def _check_outputs(self, model: Model, request: InferRequest) -> None:
-        known = [port.name for port in model.outputs]
-        for name in request.outputs:
-            if name not in known:
-                raise RefusedError(
-                    400, f"the model has no output {short(name)!r}: its outputs are {', '.join(known)}"
-                )
-
     def _graph(self, model: Model, request: InferRequest) -> Graph | PreparedGraph:
-        name = request.parameters.get("graph")
+        name = name_in(request, "graph")
         if name is None:
             return model.graph(request.inputs)
         return model.with_inputs(self.graphs.use(name, model).prepared, request.inputs)
-
-    def _answer(self, model: Model, request: InferRequest, result: Result) -> Answer:
-        if "nodes" in request.inputs:
-            nodes = request.inputs["nodes"]
-            if nodes.dtype.kind not in "iu":
-                raise RefusedError(400, "nodes holds numbers that are not integers: send INT64")
-            if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(result.scores):
-                raise RefusedError(400, f"nodes must be row numbers of x, 0 to {len(result.scores) - 1}")
-            result = result.select(nodes)
-        outputs = model.arrays(result)
-        chosen: Arrays = {name: outputs[name] for name in request.outputs or outputs}
-        facts = {"stop_reason": result.stop_reason.name.lower(), "cell_calls": result.cell_calls}
-        facts |= {"best_time": result.best_time, "max_steps": result.budget}
-        return Answer(model.name, model.version, request.id, chosen, facts)
 
     async def put_graph(
         self, name: str, model: Model, read: Callable[[], InferRequest | bytes], facts: Facts
