@@ -38,6 +38,7 @@ NOT_FROM_WORKING_FOLDER = {
         "tls-cert",
         "tls-key",
         "tls-client-ca",
+        "model-control",
     ),
     "whose keys and signatures are used": (
         "private-key",

@@ -69,6 +69,9 @@ def serve(
         Path | None,
         typer.Option(help="Certificates that sign those of the clients (mutual TLS).", readable=False),
     ] = None,
+    model_control: Annotated[
+        bool, typer.Option("--model-control", help="Let clients load and unload the models.")
+    ] = False,
     drain_seconds: Annotated[
         float,
         typer.Option(
@@ -83,7 +86,7 @@ def serve(
     """Serve bundles over HTTP and gRPC, with the Open Inference Protocol.
 
     Requests are logged to stderr as JSON lines. SIGTERM and Ctrl-C drain: running requests are finished. A
-    second signal stops at once.
+    second signal stops at once. SIGHUP loads the bundles again.
 
     Exit codes: 0 stopped by a signal after the drain; 2 an error.
 
@@ -106,6 +109,7 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
+        model_control=model_control,
         drain_seconds=drain_seconds,
     )
     if host not in LOOPBACK and tokens is None and tls_client_ca is None:

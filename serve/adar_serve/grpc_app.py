@@ -12,6 +12,7 @@ import numpy as np
 from open_inference.grpc import protocol
 
 from adar_runtime import Step
+from adar_serve.grpc_extensions import MESSAGES
 from adar_serve.grpc_messages import model_metadata, read_request, stream_response, write_answer
 from adar_serve.limits import MIB
 from adar_serve.messages import Answer, InferRequest
@@ -19,12 +20,14 @@ from adar_serve.models import Model
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.request_log import request_id
 from adar_serve.service import Facts, Service
+from adar_serve.tracing import span
 
 SERVICE = "inference.GRPCInferenceService"
 SPARE = 16  # calls beside those that run and wait, such as health checks
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     413: grpc.StatusCode.INVALID_ARGUMENT,
     422: grpc.StatusCode.INVALID_ARGUMENT,
@@ -33,6 +36,10 @@ CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
+UNARY = (
+    *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"),
+    *("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload", "ModelStatistics"),
+)
 OPEN = ("ServerLive", "ServerReady")  # probes have no token
 
 
@@ -53,15 +60,13 @@ def grpc_server(service: Service) -> Any:
 
 def _handlers(service: Service) -> dict[str, Any]:
     calls = Calls(service)
-    unary = (calls.ServerLive, calls.ServerReady, calls.ModelReady)
-    unary += (calls.ServerMetadata, calls.ModelMetadata, calls.ModelInfer)  # type: ignore[assignment]
     handlers = {
-        method.__name__: grpc.unary_unary_rpc_method_handler(
-            calls.guarded(method),
-            request_deserializer=getattr(protocol, f"{method.__name__}Request").FromString,
-            response_serializer=getattr(protocol, f"{method.__name__}Response").SerializeToString,
+        name: grpc.unary_unary_rpc_method_handler(
+            calls.guarded(getattr(calls, name)),
+            request_deserializer=_message(f"{name}Request").FromString,
+            response_serializer=_message(f"{name}Response").SerializeToString,
         )
-        for method in unary
+        for name in UNARY
     }
     stream = grpc.stream_stream_rpc_method_handler(
         calls.ModelStreamInfer,
@@ -69,6 +74,10 @@ def _handlers(service: Service) -> dict[str, Any]:
         response_serializer=bytes,
     )
     return handlers | {"ModelStreamInfer": stream}
+
+
+def _message(name: str) -> Any:
+    return MESSAGES[name] if name in MESSAGES else getattr(protocol, name)
 
 
 class Calls:
@@ -113,6 +122,24 @@ class Calls:
         model = self._service.models.find(message.model_name, message.model_version or None)
         return await self._service.infer(model, lambda: read_request(message), _writer(message), facts)
 
+    async def RepositoryIndex(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
+        models = self._service.models.index(ready=message.ready)
+        return MESSAGES["RepositoryIndexResponse"](models=models)
+
+    async def RepositoryModelLoad(self, message: Any, facts: Facts) -> Any:  # noqa: N802
+        self._service.check_control()
+        await self._service.reload(message.model_name, facts)
+        return MESSAGES["RepositoryModelLoadResponse"]()
+
+    async def RepositoryModelUnload(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
+        self._service.check_control()
+        self._service.unload(message.model_name)
+        return MESSAGES["RepositoryModelUnloadResponse"]()
+
+    async def ModelStatistics(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
+        models = self._service.models.chosen(message.name or None, message.version or None)
+        return MESSAGES["ModelStatisticsResponse"](**self._service.statistics.to_dict(models))
+
     async def ModelStreamInfer(self, messages: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request of the stream with its steps and, at the end, its outputs."""
         async for message in messages:
@@ -150,9 +177,10 @@ class Calls:
         metadata = dict(context.invocation_metadata() or ())
         identity, started, status = request_id(metadata.get("x-request-id")), time.monotonic(), 200
         try:
-            if action not in OPEN:
-                self._service.tokens.check(metadata.get("authorization"))
-            yield
+            with span(f"{SERVICE}/{action}", metadata, facts):
+                if action not in OPEN:
+                    self._service.tokens.check(metadata.get("authorization"))
+                yield
         except RefusedError as refused:
             status = refused.status
             facts.setdefault("reason", refused.message)

@@ -19,6 +19,7 @@ from adar_serve import messages, metrics
 from adar_serve.bodies import Bodies
 from adar_serve.compression import packed, unpacked
 from adar_serve.http_gate import FACTS, Gate, refusal_response
+from adar_serve.http_repository import RepositoryPages
 from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
 from adar_serve.models import Model
 from adar_serve.refusals import CLIENT_GONE, RefusedError
@@ -30,7 +31,8 @@ ZIP = b"PK"  # how a .npz file begins
 
 def http_app(service: Service) -> ASGIApp:
     """The application for an ASGI server."""
-    pages = Pages(service)
+    bodies = Bodies(service.limits)
+    pages = Pages(service, bodies)
     model = "/v2/models/{model}"
     routes = [
         Route("/v2", pages.server),
@@ -41,6 +43,8 @@ def http_app(service: Service) -> ASGIApp:
         Route("/graphs/{graph}", pages.put_graph, methods=["PUT"]),
         Route("/graphs/{graph}", pages.get_graph, methods=["GET"]),
         Route("/graphs/{graph}", pages.delete_graph, methods=["DELETE"]),
+        Route("/graphs/{graph}/nodes", pages.score_nodes, methods=["POST"]),
+        *RepositoryPages(service, bodies).routes(),
     ]
     for path in (model, model + "/versions/{version}"):
         routes += [
@@ -75,9 +79,8 @@ async def _failed(_request: Request, _error: Exception) -> Response:
 class Pages:
     """One method for each address."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._bodies = Bodies(service.limits)
+    def __init__(self, service: Service, bodies: Bodies) -> None:
+        self._service, self._bodies = service, bodies
 
     async def server(self, _request: Request) -> Response:
         """Name, version and extensions of the server."""
@@ -172,6 +175,15 @@ class Pages:
         self._service.graphs.remove(request.path_params["graph"])
         return Response(status_code=204)
 
+    async def score_nodes(self, request: Request) -> Response:
+        """Answer for new or changed nodes of a graph that stays."""
+        name, facts = request.path_params["graph"], request.scope[FACTS]
+        async with self._bodies.receive(request) as body:
+            scoring = self._service.score_nodes(
+                name, lambda: self._read(request, body), partial(_response, request), facts
+            )
+            return await _unless_gone(request, scoring)
+
     def _model(self, request: Request) -> Model:
         return self._service.models.find(request.path_params["model"], request.path_params.get("version"))
 
@@ -180,8 +192,10 @@ class Pages:
         name, models = request.query_params.get("model"), self._service.models
         if name is not None:
             return models.find(name, request.query_params.get("version"))
-        if len(models.all) > 1:
-            raise RefusedError(400, "the server has several models: add ?model=NAME to the address")
+        if len(models.all) != 1:
+            raise RefusedError(
+                400, "the server does not have exactly one model: add ?model=NAME to the address"
+            )
         return models.all[0]
 
     def _read(self, request: Request, body: bytes) -> InferRequest:

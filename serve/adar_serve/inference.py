@@ -1,6 +1,7 @@
 """One inference without a network: check a request, choose its options, and build its answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from adar_runtime import Result
@@ -63,3 +64,9 @@ def answer(model: Model, request: InferRequest, result: Result) -> Answer:
     facts = {"stop_reason": result.stop_reason.name.lower(), "cell_calls": result.cell_calls}
     facts |= {"best_time": result.best_time, "max_steps": result.budget}
     return Answer(model.name, model.version, request.id, chosen, facts)
+
+
+def whole(request: InferRequest) -> InferRequest:
+    """The request without `nodes`, where they do not choose rows of the answer."""
+    inputs = {name: array for name, array in request.inputs.items() if name != "nodes"}
+    return replace(request, inputs=inputs)

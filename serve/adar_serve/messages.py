@@ -51,7 +51,7 @@ def parse(body: bytes, header_length: str | None) -> InferRequest:
         if not header_length.isascii() or not header_length.isdecimal() or int(header_length[:20]) > end:
             raise RefusedError(400, f"{HEADER_LENGTH} is not a number of bytes of the body")
         end = int(header_length)
-    content = _object(_parsed(body[:end]), "the request")
+    content = read_object(body[:end])
     binary = _Bytes(memoryview(body)[end:])
     inputs: Arrays = {}
     listed = _list(content, "inputs")
@@ -66,6 +66,11 @@ def parse(body: bytes, header_length: str | None) -> InferRequest:
     if binary.left:
         raise RefusedError(400, f"the body has {binary.left:,} bytes after the last tensor")
     return InferRequest(inputs, parameters(content), _outputs(content), _id(content))
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body."""
+    return _object(_parsed(body), "the request")
 
 
 def parameters(content: Mapping[str, Any]) -> dict[str, Any]:

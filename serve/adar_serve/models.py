@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -148,6 +148,21 @@ class Model:
         )
         return prepared.for_outputs(graph, self.bundle.manifest)
 
+    def try_out(self) -> None:
+        """Run a graph of two nodes.
+
+        Raises:
+            AdarError: The model does not answer.
+        """
+        sizes = {port.name: port.shape for port in self.inputs if port.name not in ("edge_weight", "nodes")}
+        inputs = {}
+        for name, shape in sizes.items():
+            filled = tuple(2 if size == -1 else size for size in shape)
+            inputs[name] = np.cos(np.arange(np.prod(filled), dtype=np.float32)).reshape(filled)
+            if name in ("edge_index", "pairs"):
+                inputs[name] = np.array([[0, 1], [1, 0]])
+        self.bundle.run(self.graph(inputs), budget=2)
+
     def arrays(self, result: Result) -> Arrays:
         """The outputs of a run."""
         probabilities = result.probabilities
@@ -157,54 +172,6 @@ class Model:
             found["probability"] = probabilities
         found["alignment"] = np.array(result.alignment, np.float64)
         return found | {"best_step": np.array([result.best_step], np.int64)}
-
-
-class Models:
-    """All models of a server, by name and version."""
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        self._models: dict[str, dict[str, Model]] = {}
-        for one in models:
-            versions = self._models.setdefault(one.name, {})
-            if one.version in versions:
-                raise UsageError(
-                    f"two bundles have the name {one.name} and the version {one.version}: "
-                    "give another one, such as NAME:2=FOLDER"
-                )
-            versions[one.version] = one
-
-    @property
-    def all(self) -> list[Model]:
-        return [model for versions in self._models.values() for model in versions.values()]
-
-    def find(self, name: str, version: str | None = None) -> Model:
-        """A model; without a version, the one with the highest version."""
-        versions = self._models.get(name)
-        if not versions:
-            raise RefusedError(
-                404, f"there is no model {short(name)!r}: this server has {', '.join(self._models)}"
-            )
-        chosen = version or max(versions, key=_order)
-        if chosen not in versions:
-            known = ", ".join(sorted(versions, key=_order))
-            raise RefusedError(404, f"the model {name} has no version {short(chosen)!r}: it has {known}")
-        return versions[chosen]
-
-    def metadata(self, model: Model) -> dict[str, Any]:
-        """What the protocol tells about a model."""
-        return {
-            "name": model.name,
-            "versions": sorted(self._models[model.name], key=_order),
-            "platform": "adar_onnx",
-            "inputs": [port.to_dict() for port in model.inputs],
-            "outputs": [port.to_dict() for port in model.outputs],
-            "properties": model.properties(),
-        }
-
-
-def _order(version: str) -> tuple[int, str]:
-    """Whole numbers first, by value."""
-    return (int(version), "") if version.isdecimal() and len(version) < 10 else (-1, version)
 
 
 class Named(NamedTuple):
@@ -236,11 +203,123 @@ def named(given: str) -> Named:
     return Named(name, version, folder)
 
 
+class Models:
+    """All models of a server, by name and version. Only the event loop changes them.
+
+    Args:
+        sources: The bundles.
+        open: Loads one of them.
+    """
+
+    def __init__(self, sources: Sequence[Named], open: Callable[[Named], Model]) -> None:
+        self._open = open
+        self._sources: dict[str, dict[str, Named]] = {}
+        for one in sources:
+            versions = self._sources.setdefault(one.name, {})
+            if one.version in versions:
+                raise UsageError(
+                    f"two bundles have the name {one.name} and the version {one.version}: "
+                    "give another one, such as NAME:2=FOLDER"
+                )
+            versions[one.version] = one
+        self._models: dict[str, dict[str, Model]] = {}
+        self.replace([open(one) for one in sources])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all models, also of those that are not loaded."""
+        return [*self._sources]
+
+    @property
+    def all(self) -> list[Model]:
+        return [model for versions in self._models.values() for model in versions.values()]
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """A model; without a version, the one with the highest version."""
+        self._check_name(name)
+        versions = self._models.get(name)
+        if versions is None:
+            raise RefusedError(404, f"the model {name} is not loaded")
+        chosen = version or max(versions, key=_order)
+        if chosen not in versions:
+            known = ", ".join(sorted(versions, key=_order))
+            raise RefusedError(404, f"the model {name} has no version {short(chosen)!r}: it has {known}")
+        return versions[chosen]
+
+    def chosen(self, name: str | None, version: str | None) -> list[Model]:
+        """All models, all versions of a model, or one version."""
+        if name is None:
+            return self.all
+        found = self.find(name, version)
+        return [found] if version is not None else [*self._models[name].values()]
+
+    def opened(self, name: str) -> list[Model]:
+        """Load all versions of a model again and try them. The models of the server do not change.
+
+        Raises:
+            AdarError: A version cannot be loaded, or does not answer.
+        """
+        self._check_name(name)
+        fresh = [self._open(source) for source in self._sources[name].values()]
+        for model in fresh:
+            model.try_out()
+        return fresh
+
+    def replace(self, fresh: Sequence[Model]) -> list[Model]:
+        """Put these models in place of those with their names. Return the ones that left."""
+        left = [model for model in self.all if model.name in {each.name for each in fresh}]
+        self._models |= {each.name: {} for each in fresh}
+        for each in fresh:
+            self._models[each.name][each.version] = each
+        return left
+
+    def unload(self, name: str) -> list[Model]:
+        """Remove all versions of a model. Return them."""
+        self.find(name)
+        return [*self._models.pop(name).values()]
+
+    def index(self, *, ready: bool = False) -> list[dict[str, str]]:
+        """All versions of all models with their states; `ready`: only those that are loaded."""
+        found = []
+        for name, versions in self._sources.items():
+            loaded = self._models.get(name, {})
+            for version in sorted(versions, key=_order):
+                state = ("READY", "") if version in loaded else ("UNAVAILABLE", "unloaded")
+                if version in loaded or not ready:
+                    found.append({"name": name, "version": version, "state": state[0], "reason": state[1]})
+        return found
+
+    def _check_name(self, name: str) -> None:
+        if name not in self._sources:
+            raise RefusedError(
+                404, f"there is no model {short(name)!r}: this server has {', '.join(self._sources)}"
+            )
+
+    def metadata(self, model: Model) -> dict[str, Any]:
+        """What the protocol tells about a model."""
+        return {
+            "name": model.name,
+            "versions": sorted(self._models[model.name], key=_order),
+            "platform": "adar_onnx",
+            "inputs": [port.to_dict() for port in model.inputs],
+            "outputs": [port.to_dict() for port in model.outputs],
+            "properties": model.properties(),
+        }
+
+
+def _order(version: str) -> tuple[int, str]:
+    """Whole numbers first, by value."""
+    return (int(version), "") if version.isdecimal() and len(version) < 10 else (-1, version)
+
+
 def load_models(bundles: Sequence[str], **options: Any) -> Models:
     """Load bundles given as FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
 
     Raises:
         AdarError: A bundle cannot be loaded, or a name is not valid.
     """
-    found = [named(given) for given in bundles]
-    return Models([Model(each.name, each.version, load(each.folder, **options)) for each in found])
+
+    def opened(source: Named) -> Model:
+        return Model(source.name, source.version, load(source.folder, **options))
+
+    return Models([named(given) for given in bundles], opened)

@@ -1,24 +1,29 @@
 """What HTTP and gRPC share: models, graphs that stay, runs, and one inference from request to answer."""
 
+import asyncio
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from adar_runtime import AdarError, Graph, Step, read_graph
+from adar_runtime import AdarError, Graph, Result, Step, read_graph
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.errors import UsageError
+from adar_serve.batches import Batches
+from adar_serve.drift_watch import DriftWatch
 from adar_serve.graph_store import GraphStore, StoredGraph
-from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options
+from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
 from adar_serve.limits import Limits
 from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
 from adar_serve.refusals import RefusedError, refusal
 from adar_serve.request_log import RequestLog
-from adar_serve.runs import Control, Runs
+from adar_serve.runs import Control, Joined, Runs
+from adar_serve.statistics import Statistics
 from adar_serve.tokens import Tokens
 
 PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
@@ -27,6 +32,14 @@ PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
 T = TypeVar("T")
 Facts = dict[str, Any]  # what the log says about a request
 OnStep = Callable[[Step], None]
+
+
+class Waited(NamedTuple):
+    """When a request arrived, and the seconds that it waited in the queue and took to read."""
+
+    queued: float
+    queue: float
+    read: float
 
 
 class Service:
@@ -38,6 +51,7 @@ class Service:
         max_steps: The budget of requests that name none.
         tokens: The accepted tokens.
         log: The log of requests.
+        model_control: Whether clients may load and unload models.
     """
 
     def __init__(
@@ -47,13 +61,17 @@ class Service:
         max_steps: int = 300,
         tokens: Tokens | None = None,
         log: RequestLog | None = None,
+        *,
+        model_control: bool = False,
     ) -> None:
         if not 1 <= max_steps <= limits.steps:
             raise UsageError(f"--max-steps is {max_steps}: choose 1 to {limits.steps:,} (--limit-steps)")
         self.models, self.limits, self.max_steps = models, limits, max_steps
         self.tokens, self.log = tokens or Tokens(), log or RequestLog()
         self.graphs, self.runs = GraphStore(limits), Runs(limits)
-        self.draining = False
+        self.draining, self.model_control = False, model_control
+        self.statistics, self._reloading = Statistics(), asyncio.Lock()
+        self._batches = Batches(self.runs, limits, self.statistics.count_execution)
         self.metrics = Metrics(
             {
                 "adar_running": ("Requests that run.", lambda: self.runs.running),
@@ -65,13 +83,14 @@ class Service:
                 ),
             }
         )
+        self._drift = DriftWatch(self.metrics)
 
     def server_metadata(self) -> dict[str, Any]:
         """What the protocol tells about the server."""
         return {
             "name": "adar-deploy",
             "version": version("adar-deploy"),
-            "extensions": ["binary_tensor_data"],
+            "extensions": ["binary_tensor_data", "model_repository", "statistics"],
         }
 
     async def infer(
@@ -82,32 +101,60 @@ class Service:
         facts: Facts,
         on_step: OnStep | None = None,
     ) -> T:
-        """Answer a request. `read` parses it and `write` encodes the answer, both in the thread."""
-        return await self.runs.run(lambda control: write(*self._infer(model, read, facts, control)), on_step)
+        """Answer a request. `read` parses it and `write` encodes the answer, both in a thread."""
 
-    def _infer(
-        self, model: Model, read: Callable[[], InferRequest], facts: Facts, control: Control
-    ) -> tuple[InferRequest, Answer]:
-        queue, started = time.monotonic() - control.queued, time.monotonic()
+        def work(control: Control) -> T | Joined[T]:
+            queue = time.monotonic() - control.queued
+            with self._explained(facts):
+                request = read()
+                check_request(model, request, self.limits, PARAMETERS)
+                options = run_options(request, self.limits, self.max_steps)
+                graph = self._graph(model, request)
+                facts.update(_sizes(graph))
+                waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
+                control.check()
+
+                def finish(result: Result) -> T:
+                    self._count(model, result, waited, facts)
+                    with self._explained(facts):
+                        return write(request, answer(model, request, result))
+
+                if on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
+                    return Joined(self._batches.join(model, graph, options, control), finish)
+                result = control.drive(model.bundle.loop(graph, **options))
+                self.statistics.count_execution(model, [result])
+                return finish(result)
+
+        return await self._counted(model, work, facts, on_step)
+
+    async def _counted(
+        self, model: Model, work: Callable[[Control], T | Joined[T]], facts: Facts, on_step: OnStep | None
+    ) -> T:
+        """Run the work, and count its failure. An error of a batch is explained here."""
+        started = time.monotonic()
         try:
-            request = read()
-            check_request(model, request, self.limits, PARAMETERS)
-            options = run_options(request, self.limits, self.max_steps)
-            graph = self._graph(model, request)
-            facts |= _sizes(graph)
-            reading = time.monotonic() - started
-            control.check()
-            result = control.drive(model.bundle.loop(graph, **options))
-            self.metrics.count_run(model.name, result, queue, reading)
-            facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
-            facts |= {"queue_seconds": round(queue, 6), "run_seconds": round(result.seconds, 6)}
-            return request, answer(model, request, result)
-        except AdarError as error:
-            raise self._refusal(error, facts) from error
+            with self._explained(facts):
+                return await self.runs.run(work, on_step)
+        except BaseException:
+            self.statistics.count_failure(model, time.monotonic() - started)
+            raise
 
-    def _refusal(self, error: AdarError, facts: Facts) -> RefusedError:
-        facts["reason"] = str(error)
-        return refusal(error)
+    def _count(self, model: Model, result: Result, waited: Waited, facts: Facts) -> None:
+        seconds = time.monotonic() - waited.queued
+        self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
+        self.metrics.count_run(model.name, result, waited.queue, waited.read)
+        facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
+        facts |= {"queue_seconds": round(waited.queue, 6), "run_seconds": round(result.seconds, 6)}
+        facts["drift"] = self._drift.look(model.name, result)
+
+    @contextmanager
+    def _explained(self, facts: Facts) -> Iterator[None]:
+        """Turn an error of the runtime into a refusal, and write its reason to the log."""
+        try:
+            yield
+        except AdarError as error:
+            facts.setdefault("reason", str(error))
+            raise refusal(error) from error
 
     def _graph(self, model: Model, request: InferRequest) -> Graph | PreparedGraph:
         name = name_in(request, "graph")
@@ -126,7 +173,7 @@ class Service:
             )  # fmt: skip
 
         def work(control: Control) -> StoredGraph:
-            try:
+            with self._explained(facts):
                 content = read()
                 if isinstance(content, bytes):
                     graph = _read_file(content)
@@ -137,12 +184,66 @@ class Service:
                 control.check()
                 stored = StoredGraph(name, model, model.bundle.prepare(graph))
                 evicted = self.graphs.put(stored)
-            except AdarError as error:
-                raise self._refusal(error, facts) from error
             facts.update(_sizes(graph), graph=name, evicted=evicted or None)
             return stored
 
         return await self.runs.run(work)
+
+    async def score_nodes(
+        self,
+        name: str,
+        read: Callable[[], InferRequest],
+        write: Callable[[InferRequest, Answer], T],
+        facts: Facts,
+    ) -> T:
+        """Answer for new or changed nodes of a graph that stays, from a kept inference of the graph."""
+        stored = self.graphs.use(name)
+
+        def work(control: Control) -> T:
+            with self._explained(facts):
+                request = read()
+                check_request(stored.model, request, self.limits, OPTIONS)
+                options = run_options(request, self.limits, self.max_steps)
+                result = stored.score(request.inputs, options, self.graphs.limit, control.check)
+                self.graphs.put(stored)  # it may need more memory now
+                facts.update(graph=name, nodes=len(result.scores))
+                return write(request, answer(stored.model, whole(request), result))
+
+        return await self._counted(stored.model, work, facts, None)
+
+    async def reload(self, name: str, facts: Facts) -> None:
+        """Load all versions of a model again. On failure, the versions that were loaded stay."""
+        async with self._reloading:
+            try:
+                with self._explained(facts):
+                    fresh = await asyncio.to_thread(self.models.opened, name)
+            except RefusedError as refused:
+                self.log.write("reload failed", model=name, reason=facts.get("reason"))
+                message = f"the model {name} was not changed: {refused.message}"
+                raise RefusedError(refused.status, message) from refused
+            self._forget_graphs(self.models.replace(fresh))
+            self.log.write("reloaded", model=name, versions=[each.version for each in fresh])
+
+    async def reload_all(self) -> None:
+        """Load all models again. The log says which ones failed."""
+        for name in self.models.names:
+            with suppress(RefusedError):
+                await self.reload(name, {})
+
+    def unload(self, name: str) -> None:
+        """Take a model out of service."""
+        self._forget_graphs(self.models.unload(name))
+        self.log.write("unloaded", model=name)
+
+    def check_control(self) -> None:
+        """Refuse clients that want to change the models of a server that does not allow it."""
+        if not self.model_control:
+            raise RefusedError(403, "the server was started without --model-control: its models stay")
+
+    def _forget_graphs(self, models: Sequence[Model]) -> None:
+        for each in self.graphs.list():
+            if each.model in models:
+                self.graphs.remove(each.name)
 
     def close(self) -> None:
         """Accept no more work."""

@@ -47,7 +47,10 @@ def running(bundles: list[str], settings: Settings | None = None, **client: Any)
     written, started, found = io.StringIO(), threading.Event(), dict[str, str]()
     tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
     models = load_models(bundles, backend="onnxruntime-cpu", threads=1)
-    service = Service(models, settings.limits, settings.max_steps, tokens, RequestLog(written))
+    service = Service(
+        models, settings.limits, settings.max_steps, tokens, RequestLog(written),
+        model_control=settings.model_control,
+    )  # fmt: skip
     server = Server(service, settings)
 
     def on_ready(addresses: dict[str, str]) -> None:
