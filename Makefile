@@ -51,11 +51,12 @@ torture: install  ## run the long tests: every attack, 100 kills per command, 10
 	OMP_NUM_THREADS=1 ADAR_EXAMPLES=1000 $(BIN)/pytest -n 0 tests/properties
 
 FUZZ_SECONDS ?= 600
-fuzz: install  ## feed random bytes to every reader, then mutated files to commands, ten minutes each (FUZZ_SECONDS)
+fuzz: install  ## feed random bytes to every reader, mutated files to commands and requests to a server, ten minutes each (FUZZ_SECONDS)
 	$(PIP) atheris
 	mkdir -p build/fuzz
 	$(BIN)/python fuzz/readers.py build/fuzz fuzz/corpus -max_total_time=$(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.mutations build/fuzz-materials $(FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.requests $(FUZZ_SECONDS)
 
 # pip-audit also succeeds when it could look up no package at all, so the packages are counted.
 define COUNT_AUDITED

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 from open_inference.grpc import protocol
 
 from adar_runtime import Step
@@ -63,21 +64,24 @@ def _handlers(service: Service) -> dict[str, Any]:
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
             calls.guarded(getattr(calls, name)),
-            request_deserializer=_message(f"{name}Request").FromString,
             response_serializer=_message(f"{name}Response").SerializeToString,
         )
         for name in UNARY
     }
-    stream = grpc.stream_stream_rpc_method_handler(
-        calls.ModelStreamInfer,
-        request_deserializer=protocol.ModelInferRequest.FromString,
-        response_serializer=bytes,
-    )
+    stream = grpc.stream_stream_rpc_method_handler(calls.ModelStreamInfer, response_serializer=bytes)
     return handlers | {"ModelStreamInfer": stream}
 
 
 def _message(name: str) -> Any:
     return MESSAGES[name] if name in MESSAGES else getattr(protocol, name)
+
+
+def _parsed(name: str, content: bytes) -> Any:
+    """The message in the bytes of a request. gRPC would blame the server for bytes that are not one."""
+    try:
+        return _message(name).FromString(content)
+    except DecodeError as error:
+        raise RefusedError(400, f"the bytes are not a {name}") from error
 
 
 class Calls:
@@ -89,11 +93,11 @@ class Calls:
     def guarded(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """The method with token, log and metrics; what it refuses becomes a gRPC status."""
 
-        async def call(message: Any, context: Any) -> Any:
+        async def call(content: bytes, context: Any) -> Any:
             facts: Facts = {}
             try:
                 with self._recorded(method.__name__, context, facts):
-                    return await method(message, facts)
+                    return await method(_parsed(f"{method.__name__}Request", content), facts)
             except RefusedError as refused:
                 await context.abort(
                     CODES.get(refused.status, grpc.StatusCode.INTERNAL), refused.message, _trailing(refused)
@@ -140,12 +144,13 @@ class Calls:
         models = self._service.models.chosen(message.name or None, message.version or None)
         return MESSAGES["ModelStatisticsResponse"](**self._service.statistics.to_dict(models))
 
-    async def ModelStreamInfer(self, messages: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
+    async def ModelStreamInfer(self, contents: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request of the stream with its steps and, at the end, its outputs."""
-        async for message in messages:
+        async for content in contents:
             facts: Facts = {}
             try:
                 with self._recorded("ModelStreamInfer", context, facts):
+                    message = _parsed("ModelInferRequest", content)
                     async for response in self._stream(message, facts):
                         yield stream_response(response)
             except RefusedError as refused:
