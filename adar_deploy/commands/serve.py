@@ -72,6 +72,10 @@ def serve(
     model_control: Annotated[
         bool, typer.Option("--model-control", help="Let clients load and unload the models.")
     ] = False,
+    isolate: Annotated[
+        bool,
+        typer.Option("--isolate", help="Run graphs in child processes with limits of memory and time."),
+    ] = False,
     drain_seconds: Annotated[
         float,
         typer.Option(
@@ -110,6 +114,7 @@ def serve(
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
         model_control=model_control,
+        isolate=isolate,
         drain_seconds=drain_seconds,
     )
     if host not in LOOPBACK and tokens is None and tls_client_ca is None:

@@ -26,6 +26,7 @@ class Limits:
         graphs: MiB of the graphs that stay on the server.
         batch: Small graphs that one call answers; 1 answers each one alone.
         batch_wait: Most milliseconds that a small graph waits for others.
+        memory: MiB that a child process of `--isolate` may allocate for its requests.
 
     Raises:
         UsageError: A limit is not a whole number of at least 1; or of at least 0 for `queue`, `graphs` and
@@ -49,6 +50,7 @@ class Limits:
     graphs: int = setting(1024, "MiB of the graphs that stay on the server", "limit-graphs")
     batch: int = setting(32, "Small graphs that one call answers; 1: each one alone", "limit-batch")
     batch_wait: int = setting(5, "Milliseconds that a small graph waits for others", "limit-batch-wait")
+    memory: int = setting(4096, "MiB of each child process of --isolate", "limit-memory")
 
     def __post_init__(self) -> None:
         for one in settings_of(Limits):

@@ -19,6 +19,7 @@ import uvicorn
 from adar_runtime.errors import UsageError, reason
 from adar_serve.grpc_app import grpc_server
 from adar_serve.http_app import http_app
+from adar_serve.isolation import Isolation
 from adar_serve.limits import Limits
 from adar_serve.models import load_models
 from adar_serve.request_log import RequestLog
@@ -44,6 +45,7 @@ class Settings:
         tls_key: Private key of the certificate, a PEM file.
         tls_client_ca: Certificates that clients have to be signed by (mutual TLS), a PEM file.
         model_control: Whether clients may load and unload models.
+        isolate: Run graphs in child processes with limits of memory and time.
         drain_seconds: Seconds between the first status 503 of `ready` and the end of new requests.
 
     Examples:
@@ -61,6 +63,7 @@ class Settings:
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     model_control: bool = False
+    isolate: bool = False
     drain_seconds: float = 2.0
 
     def __post_init__(self) -> None:
@@ -93,8 +96,14 @@ def serve(
     settings = settings or Settings()
     tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
     models = load_models(bundles, **options)
-    control = settings.model_control
-    service = Service(models, settings.limits, settings.max_steps, tokens, model_control=control)
+    service = Service(
+        models,
+        settings.limits,
+        settings.max_steps,
+        tokens,
+        model_control=settings.model_control,
+        isolation=Isolation(settings.limits, options) if settings.isolate else None,
+    )
     asyncio.run(Server(service, settings).run(on_ready))
 
 

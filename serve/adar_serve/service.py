@@ -16,6 +16,7 @@ from adar_serve.batches import Batches
 from adar_serve.drift_watch import DriftWatch
 from adar_serve.graph_store import GraphStore, StoredGraph
 from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
+from adar_serve.isolation import Isolation
 from adar_serve.limits import Limits
 from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
@@ -52,6 +53,7 @@ class Service:
         tokens: The accepted tokens.
         log: The log of requests.
         model_control: Whether clients may load and unload models.
+        isolation: The child processes that run graphs; None runs them in threads.
     """
 
     def __init__(
@@ -63,13 +65,14 @@ class Service:
         log: RequestLog | None = None,
         *,
         model_control: bool = False,
+        isolation: Isolation | None = None,
     ) -> None:
         if not 1 <= max_steps <= limits.steps:
             raise UsageError(f"--max-steps is {max_steps}: choose 1 to {limits.steps:,} (--limit-steps)")
         self.models, self.limits, self.max_steps = models, limits, max_steps
         self.tokens, self.log = tokens or Tokens(), log or RequestLog()
         self.graphs, self.runs = GraphStore(limits), Runs(limits)
-        self.draining, self.model_control = False, model_control
+        self.draining, self.model_control, self._isolation = False, model_control, isolation
         self.statistics, self._reloading = Statistics(), asyncio.Lock()
         self._batches = Batches(self.runs, limits, self.statistics.count_execution)
         self.metrics = Metrics(
@@ -119,9 +122,13 @@ class Service:
                     with self._explained(facts):
                         return write(request, answer(model, request, result))
 
-                if on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
+                if self._isolation is not None:
+                    assert isinstance(graph, Graph)  # `put_graph` keeps none
+                    result = self._isolation.run(model, graph, options, control)
+                elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
                     return Joined(self._batches.join(model, graph, options, control), finish)
-                result = control.drive(model.bundle.loop(graph, **options))
+                else:
+                    result = control.drive(model.bundle.loop(graph, **options))
                 self.statistics.count_execution(model, [result])
                 return finish(result)
 
@@ -166,6 +173,8 @@ class Service:
         self, name: str, model: Model, read: Callable[[], InferRequest | bytes], facts: Facts
     ) -> StoredGraph:
         """Prepare a graph and keep it. `read` returns tensors, or the bytes of a `.npz` file."""
+        if self._isolation is not None:
+            raise RefusedError(403, "the server was started with --isolate: send the graph with each request")
         if not NAME.fullmatch(name):
             raise RefusedError(
                 400, "a graph's name has at most 64 letters, digits, '_', '-' and '.', and begins with "
