@@ -50,7 +50,8 @@ def _run(
     bundle: Bundle, request: dict[str, Any], arrays: Arrays, channel: Channel
 ) -> tuple[dict[str, Any], Arrays]:
     level = bundle.manifest.level
-    graph = Graph(**arrays, level=NODE if level == EDGE else level)
+    inputs: dict[str, Any] = {**arrays}
+    graph = Graph(**inputs, level=NODE if level == EDGE else level)
     loop = bundle.loop(graph, request["budget"], request["stop"], request["solver"])
     for step in loop:
         if request["steps"]:

@@ -5,7 +5,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,7 +25,8 @@ POLL = 0.05  # seconds between two looks at the client and the clock
 MOST_STEPS = 20_000  # the alignments of a run are one message
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True)
+class Progress:
     """What streams read of a `Step`. The loop itself is in the child."""
 
     index: int
