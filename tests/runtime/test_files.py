@@ -9,7 +9,10 @@ import pytest
 from adar_runtime import files
 from adar_runtime import temporary_files as temporaries
 from adar_runtime.errors import UsageError
-from adar_runtime.files import check_writable, new_folder, write_file
+from adar_runtime.files import Marker, check_writable, new_folder, write_file
+
+MARK = Marker("mark")
+JSON_MARK = Marker("manifest.json", "graphs")
 
 
 def names(path: Path) -> list[str]:
@@ -36,6 +39,19 @@ def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
         (folder / "mark").write_text("new")
     assert (path / "mark").read_text() == "new"
     assert names(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize("content", ['{"name": "a web page"}', "[]", "{", "\udcff", "9" * 5000])
+def test_a_json_file_of_another_program_is_no_marker(tmp_path: Path, content: str) -> None:
+    """Many programs write a manifest.json or a config.json beside files that must not be lost."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "manifest.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match="of adar-deploy"), new_folder(tmp_path / "b", JSON_MARK):
+        pass
+    (tmp_path / "b" / "manifest.json").write_text('{"graphs": {}}')
+    with new_folder(tmp_path / "b", JSON_MARK) as folder:
+        (folder / "new").touch()
+    assert names(tmp_path / "b") == ["new"]
 
 
 def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
