@@ -36,7 +36,7 @@ class Limits:
 
     body: int = setting(64, "MiB of a request's body, as it is sent", "limit-body")
     unpacked: int = setting(256, "MiB of a compressed body or .npz file, unpacked", "limit-unpacked")
-    json: int = setting(512, "MiB of the JSON of a request or an answer, in memory", "limit-json")
+    json: int = setting(256, "MiB of the JSON of a request or an answer, in memory", "limit-json")
     bodies: int = setting(1024, "MiB of the bodies of all requests at one time", "limit-bodies")
     nodes: int = setting(1_000_000, "Nodes of a graph", "limit-nodes")
     edges: int = setting(10_000_000, "Edges of a graph, and pairs to score", "limit-edges")

@@ -16,7 +16,7 @@ from adar_serve.refusals import RefusedError
 HEADER_LENGTH = "inference-header-content-length"
 MAX_INPUTS = 16
 MAX_ID = 256  # characters of a request's id, which the response repeats, and of the name of a tensor
-PARSED_BYTES = {b",": 32, b"[": 100, b"{": 300}
+PARSED_BYTES = {b",": 40, b"[": 100, b"{": 300}
 """Memory of a value, a list and an object, by the character that each of them needs in JSON."""
 
 WRITTEN_BYTES = 80  # a number that is written as JSON: the object, its text, and the text as bytes
