@@ -199,7 +199,8 @@ def _sizes(graph: Graph | PreparedGraph) -> Facts:
 
 def _for_runs(graph: Graph) -> Graph:
     """The graph without what no run uses, so that it takes no memory."""
-    return replace(graph, **dict.fromkeys(("labels", *MASKS, "ids", "class_names")))
+    unused: dict[str, Any] = dict.fromkeys(("labels", *MASKS, "ids", "class_names"))
+    return replace(graph, **unused)
 
 
 def _read_file(content: bytes, limits: Limits) -> Graph:
