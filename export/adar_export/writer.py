@@ -28,7 +28,7 @@ from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata, run_files
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest
-from adar_runtime.bundle.reading import read_manifest
+from adar_runtime.bundle.reading import MARKER, read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.evaluation.training_data import KEY, STATISTICS
 from adar_runtime.files import new_folder
@@ -112,7 +112,7 @@ def export_bundle(
     model = adar_of(run)
     if not overwrite:
         _check_same_run(out, run)
-    with new_folder(out, marker=manifests.FILE_NAME) as folder:
+    with new_folder(out, MARKER) as folder:
         graph = run.graph()
         manifest = _write(folder, run, model, graph, options)
         part = part_of(graph)

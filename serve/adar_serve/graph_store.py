@@ -3,14 +3,18 @@
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.errors import short
 from adar_runtime.graph import SparseRows
+from adar_runtime.graph.limits import NAME_BYTES
 from adar_serve.limits import MIB, Limits
 from adar_serve.models import Model
 from adar_serve.refusals import RefusedError
+
+OBJECTS = 2**14  # bytes of a graph without its numbers: some fifty arrays, each with a header
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +25,9 @@ class StoredGraph:
     model: Model
     prepared: PreparedGraph
 
-    @property
+    @cached_property
     def bytes(self) -> int:
-        """The memory of its arrays."""
+        """The memory of its arrays and objects."""
         graph = self.prepared.graph
         features = graph.features
         of_features = (
@@ -36,7 +40,8 @@ class StoredGraph:
         neighbours = self.prepared.neighbours
         arrays += [neighbours.starts, neighbours.sources]
         arrays += [each for each in (graph.edge_weight, neighbours.weights) if each is not None]
-        return sum(each.nbytes for each in arrays)
+        encoding = 0 if graph.feature_encoding is None else NAME_BYTES * graph.width
+        return OBJECTS + encoding + sum(each.nbytes for each in arrays)
 
     def to_dict(self) -> dict[str, Any]:
         graph = self.prepared.graph

@@ -3,17 +3,20 @@
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from adar_runtime import AdarError, Graph, Result, Step, read_graph
+from adar_runtime import AdarError, Graph, Result, Step
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.errors import UsageError, short
+from adar_runtime.graph import MASKS
+from adar_runtime.graph.formats import read_npz
 from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.solvers import DEFAULT_SOLVER
 from adar_serve.graph_store import GraphStore, StoredGraph
-from adar_serve.limits import Limits
+from adar_serve.limits import MIB, Limits
 from adar_serve.messages import Answer, Arrays, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
@@ -169,13 +172,13 @@ class Service:
             try:
                 content = read()
                 if isinstance(content, bytes):
-                    graph = _read_file(content)
+                    graph = _read_file(content, self.limits)
                 else:
                     model.check_inputs(content.inputs, self.limits)
                     graph = model.graph(content.inputs)
                 model.check_graph(graph, self.limits)
                 control.check()
-                stored = StoredGraph(name, model, model.bundle.prepare(graph))
+                stored = StoredGraph(name, model, model.bundle.prepare(_for_runs(graph)))
                 evicted = self.graphs.put(stored)
             except AdarError as error:
                 raise self._refusal(error, facts) from error
@@ -194,9 +197,15 @@ def _sizes(graph: Graph | PreparedGraph) -> Facts:
     return {"nodes": found.nodes, "edges": found.edges}
 
 
-def _read_file(content: bytes) -> Graph:
+def _for_runs(graph: Graph) -> Graph:
+    """The graph without what no run uses, so that it takes no memory."""
+    unused: dict[str, Any] = dict.fromkeys(("labels", *MASKS, "ids", "class_names"))
+    return replace(graph, **unused)
+
+
+def _read_file(content: bytes, limits: Limits) -> Graph:
     """The graph in the bytes of a `.npz` file. The reader checks the file, which has to be on a disk."""
     with tempfile.TemporaryDirectory(prefix="adar-serve-") as folder:
         path = Path(folder) / "graph.npz"
         path.write_bytes(content)
-        return read_graph(path)
+        return read_npz(path, limits.unpacked * MIB)
