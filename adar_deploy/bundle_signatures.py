@@ -41,6 +41,7 @@ def verify_with_key(bundle: Path, signature: Path, public_key: Path) -> None:
     """Check that the owner of this key signed the bundle as it is now."""
     from model_signing import verifying
 
+    _check_size(signature)
     with _errors(f"{bundle} is not what the owner of {public_key} signed"):
         config = verifying.Config().use_elliptic_key_verifier(public_key=public_key)
         config.set_hashing_config(_hashing()).verify(bundle, signature)
@@ -50,9 +51,20 @@ def verify_with_sigstore(bundle: Path, signature: Path, identity: str, issuer: s
     """Check that this identity, confirmed by this issuer, signed the bundle as it is now."""
     from model_signing import verifying
 
+    _check_size(signature)
     with _errors(f"{bundle} is not what {identity} signed"):
         config = verifying.Config().use_sigstore_verifier(identity=identity, oidc_issuer=issuer)
         config.set_hashing_config(_hashing()).verify(bundle, signature)
+
+
+def _check_size(signature: Path) -> None:
+    """Refuse a large file: model-signing reads all of it, and a signature has some thousand bytes."""
+    from adar_runtime.bundle.pack import MAX_OTHER_BYTES
+    from adar_runtime.errors import BundleError
+
+    size = signature.stat().st_size
+    if size > MAX_OTHER_BYTES:
+        raise BundleError(f"{signature} has {size:,} bytes, but at most {MAX_OTHER_BYTES:,} are allowed")
 
 
 def _hashing() -> Any:

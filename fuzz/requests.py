@@ -27,7 +27,7 @@ from open_inference.grpc import protocol
 
 from adar_runtime.selftest import packaged
 from adar_serve import Limits, Settings
-from adar_serve.grpc_app import SERVICE, UNARY
+from adar_serve.grpc_app import OPEN, SERVICE, UNARY
 from adar_serve.models import load_models
 from adar_serve.request_log import RequestLog
 from adar_serve.server import Server
@@ -83,7 +83,7 @@ class Requests:
     def grpc(self, chance: random.Random) -> tuple[str, bytes]:
         """A call and its message."""
         if chance.random() < 0.3:
-            return chance.choice(UNARY), chance.randbytes(chance.randrange(40))
+            return chance.choice((*OPEN, *UNARY)), chance.randbytes(chance.randrange(40))
         raw = chance.random() < 0.5
         message = protocol.ModelInferRequest(model_name=self._model)
         message.parameters["max_steps"].int64_param = 2

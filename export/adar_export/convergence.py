@@ -10,7 +10,7 @@ import numpy as np
 from adar_export.validate import differing
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_ORDER, LEAST_OUTPUTS, LEAST_SAME, Manifest
+from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_SAME, Manifest
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.loop import Loop
@@ -68,8 +68,6 @@ class Convergence:
         graph: Name of the graph.
         order: log2(‖z_S - z_2S‖ / ‖z_2S - z_4S‖): 1 for Euler's method on an ODE.
         trials: The runs, in the order of the solvers, each solver's cheapest first.
-        proof: The cheapest solver with a fixed number of calls that gave the reference's predictions, at
-            t = 1 and at the exit of the bundle's stop rule; None if there is none, or too few predictions.
 
     Example:
         >>> trials = [Trial("ab2", 8, 5e-3, 1.0), Trial("ab2", 16, 4e-4, 1.0)]
@@ -80,7 +78,6 @@ class Convergence:
     graph: str
     order: float
     trials: list[Trial]
-    proof: dict[str, Any] | None = None
 
     def calls(self) -> dict[str, int]:
         """Return the fewest cell calls that reproduced the reference.
@@ -106,7 +103,6 @@ class Convergence:
             "order": round(self.order, 3),
             "calls": self.calls(),
             "trials": [trial.to_dict() for trial in self.trials],
-            **({"proof": self.proof} if self.proof else {}),
         }
 
 
@@ -118,60 +114,25 @@ def measure(
     An attempt whose numbers do not stay finite is not recorded: it used too few calls for this cell.
     """
     prepared = bundle.prepare(graph)
-    reference = _run(bundle, prepared, Attempt(REFERENCE, Euler()))
+    reference = run_attempt(bundle, prepared, Attempt(REFERENCE, Euler()))
     order_attempts = [Attempt(steps, Euler()) for steps in ORDER_STEPS]
-    ends = {attempt: _try(bundle, prepared, attempt) for attempt in order_attempts}
+    ends = {attempt: try_attempt(bundle, prepared, attempt) for attempt in order_attempts}
     trials = []
     for solver, kind in SOLVERS.items():
         for attempt in kind.attempts(REFERENCE):
-            end = ends[attempt] if attempt in ends else _try(bundle, prepared, attempt)
+            end = ends[attempt] if attempt in ends else try_attempt(bundle, prepared, attempt)
             if end is None:
                 continue
-            trials.append(_trial(bundle.manifest, solver, attempt, end, reference))
+            trials.append(compared(bundle.manifest, solver, attempt, end, reference))
             on_trial(trials[-1])
             if trials[-1].enough:
                 break
     nodes = [None if end is None else end.nodes for end in ends.values()]
-    order = _order(nodes, reference.moved)
-    proof = _prove(bundle, prepared, trials) if order >= LEAST_ORDER else None
-    return Convergence(name, order, trials, proof)
-
-
-def _prove(bundle: Bundle, prepared: PreparedGraph, trials: Sequence[Trial]) -> dict[str, Any] | None:
-    """Find the cheapest solver that also gives the reference's predictions at the exit of the stop rule.
-
-    More calls are tried if those that were enough at t = 1 are too few at the exit.
-    """
-    enough = [trial for trial in trials if trial.enough and SOLVERS[trial.solver].fixed_calls]
-    if not enough or prepared.outputs < LEAST_OUTPUTS:
-        return None
-    first = min(enough, key=lambda trial: trial.calls)
-    expected = _scores_at_exit(bundle, prepared, Attempt(REFERENCE, Euler()))
-    for attempt in SOLVERS[first.solver].attempts(REFERENCE):
-        calls: int = attempt.solver.calls  # type: ignore[attr-defined]
-        if calls < first.calls:
-            continue
-        same = _share_of_same(bundle.manifest, _scores_at_exit(bundle, prepared, attempt), expected)
-        if same < LEAST_SAME:
-            continue
-        at_end = first.same
-        if calls > first.calls:
-            ends = [_run(bundle, prepared, one) for one in (attempt, Attempt(REFERENCE, Euler()))]
-            at_end = _share_of_same(bundle.manifest, *(end.scores for end in ends))
-        shares = {"same": at_end, "same_at_exit": same}
-        return {"solver": first.solver, "calls": calls, "outputs": prepared.outputs} | shares
-    return None
-
-
-def _scores_at_exit(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> Floats:
-    loop = _loop(bundle, prepared, attempt, bundle.stop_rule())
-    for _ in loop:
-        pass
-    return loop.result().scores
+    return Convergence(name, _order(nodes, reference.moved), trials)
 
 
 @dataclass(frozen=True, eq=False)
-class _End:
+class End:
     """The end of one run."""
 
     nodes: Floats
@@ -180,34 +141,40 @@ class _End:
     calls: int
 
 
-def _try(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> _End | None:
+def try_attempt(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> End | None:
+    """Run an attempt to t = 1; None if its numbers do not stay finite."""
     try:
-        return _run(bundle, prepared, attempt)
+        return run_attempt(bundle, prepared, attempt)
     except DivergedError:
         return None
 
 
-def _run(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> _End:
-    loop = _loop(bundle, prepared, attempt, Final())
+def run_attempt(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> End:
+    """Run an attempt to t = 1."""
+    loop = loop_of(bundle, prepared, attempt, Final())
     start = next(loop).state()["nodes"]
     *_, step = loop
     end = step.state()["nodes"]
-    return _End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
+    return End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
 
 
-def _loop(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt, rule: StopRule) -> Loop:
-    # Not with bundle.loop, which refuses a solver until the order that is measured here is known.
+def loop_of(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt, rule: StopRule) -> Loop:
+    """The loop of an attempt.
+
+    Not `bundle.loop`, which refuses a solver until the order that is measured here is known.
+    """
     return Loop(bundle.backend.start(prepared), bundle.manifest, attempt.budget, rule, attempt.solver)
 
 
-def _trial(manifest: Manifest, solver: str, attempt: Attempt, end: _End, reference: _End) -> Trial:
+def compared(manifest: Manifest, solver: str, attempt: Attempt, end: End, reference: End) -> Trial:
+    """The end of an attempt, compared with the reference."""
     change = _norm(end.nodes - reference.nodes) / reference.moved
-    same = _share_of_same(manifest, end.scores, reference.scores)
+    same = share_of_same(manifest, end.scores, reference.scores)
     settings = {one.name: getattr(attempt.solver, one.name) for one in settings_of(SOLVERS[solver])}
     return Trial(solver, end.calls, change, same, settings)
 
 
-def _share_of_same(manifest: Manifest, scores: Floats, expected: Floats) -> float:
+def share_of_same(manifest: Manifest, scores: Floats, expected: Floats) -> float:
     """Compute the share of outputs with the same class, or of numbers that differ by less than `CLOSE`."""
     if manifest.regression:
         spread = expected.std(axis=0, dtype=np.float64)

@@ -22,13 +22,14 @@ from adar_export.opsets import check_exact, check_opset
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for, with_outputs
+from adar_export.solver_proof import prove
 from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata, run_files
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest
-from adar_runtime.bundle.reading import read_manifest
+from adar_runtime.bundle.reading import MARKER, read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.evaluation.training_data import KEY, STATISTICS
 from adar_runtime.files import new_folder
@@ -112,7 +113,7 @@ def export_bundle(
     model = adar_of(run)
     if not overwrite:
         _check_same_run(out, run)
-    with new_folder(out, marker=manifests.FILE_NAME) as folder:
+    with new_folder(out, MARKER) as folder:
         graph = run.graph()
         manifest = _write(folder, run, model, graph, options)
         part = part_of(graph)
@@ -130,6 +131,8 @@ def export_bundle(
                 named = own if like is part else f"a graph like {own}, drawn from its nodes"
                 found = convergence.measure(bundle, named, like, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
+                if manifest.behaves_like_ode and (proof := prove(bundle, graph)):
+                    manifest.convergence["proof"] = proof
             manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
         (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")

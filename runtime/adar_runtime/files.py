@@ -10,13 +10,39 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from adar_runtime.errors import BundleError, UsageError, short
+from adar_runtime.json_files import parse_json
 from adar_runtime.temporary_files import NAME, OCCUPIED, set_aside, temporary_file, temporary_folder
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # and do not wait on a pipe
+MAX_MARKER_BYTES = 16 * 2**20
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the kernel or file system has no exchange
+
+
+class Marker(NamedTuple):
+    """A file that shows that this program wrote a folder.
+
+    Other programs write files of the same name (`manifest.json`, `config.json`), so a JSON file needs a key.
+    """
+
+    name: str
+    key: str | None = None  # of the JSON object in the file; None: the name is enough
+
+    def marks(self, folder: Path) -> bool:
+        """Whether the folder has this file. A file that cannot be read does not count."""
+        path = folder / self.name
+        if self.key is None:
+            return path.exists()
+        try:
+            if not path.is_file() or path.stat().st_size > MAX_MARKER_BYTES:
+                return False
+            content = parse_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(content, dict) and self.key in content
 
 
 @contextmanager
@@ -46,6 +72,8 @@ def read_bundle_file(path: Path, max_bytes: int) -> bytes:
         raise BundleError(
             f"{name} is a link, which a bundle may not contain: replace it with a copy of the file"
         )
+    if path.is_dir():
+        raise BundleError(f"{name} is a folder, not a file: remove it")
     with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
@@ -76,10 +104,10 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path, marker: str) -> Iterator[Path]:
+def new_folder(path: Path, marker: Marker) -> Iterator[Path]:
     """Create a temporary folder that becomes `path` when the block succeeds and is deleted if it fails.
 
-    An older folder at `path` is replaced only if it contains the file `marker`. A mistyped path therefore
+    An older folder at `path` is replaced only if it has the marker. A mistyped path therefore
     never deletes a folder that this program did not write.
     """
     check_replaceable(path, marker)
@@ -143,25 +171,26 @@ def _two_renames(new: Path, path: Path) -> None:
         new.rename(path)
 
 
-def check_replaceable(path: Path, *markers: str) -> None:
-    """Raise UsageError if `path` exists, is not empty and contains none of the marker files."""
+def check_replaceable(path: Path, *markers: Marker) -> None:
+    """Raise UsageError if `path` exists, is not empty and has none of the markers."""
     with writing(path):
         foreign = _foreign_inode(path, markers)
         while foreign and foreign != (foreign := _foreign_inode(path, markers)):
             pass  # another process replaced the folder during the check
     if foreign:
         raise UsageError(
-            f"{path} already exists and contains no {markers[0]}: choose another --out, or move it away"
+            f"{path} already exists and contains no {markers[0].name} of adar-deploy: choose another --out, "
+            "or move it away"
         )
 
 
-def _foreign_inode(path: Path, markers: tuple[str, ...]) -> int | None:
+def _foreign_inode(path: Path, markers: tuple[Marker, ...]) -> int | None:
     """Inode of a file or non-empty folder at `path` that this program did not write; None otherwise."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = path.stat()
         if not path.is_dir():
             return found.st_ino
         names = {each.name for each in path.iterdir()}
-        if not all(map(NAME.fullmatch, names)) and names.isdisjoint(markers):
+        if not all(map(NAME.fullmatch, names)) and not any(marker.marks(path) for marker in markers):
             return found.st_ino
     return None

@@ -11,6 +11,7 @@ from adar_runtime import Bundle, Graph, Result
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.errors import short
 from adar_runtime.graph import SparseRows
+from adar_runtime.graph.limits import NAME_BYTES
 from adar_runtime.phases.context import Context
 from adar_runtime.phases.kept_calls import Storage
 from adar_runtime.phases.remember import remember
@@ -18,6 +19,8 @@ from adar_serve.limits import MIB, Limits
 from adar_serve.messages import Arrays
 from adar_serve.models import Model
 from adar_serve.refusals import RefusedError
+
+OBJECTS = 2**14  # bytes of a graph without its numbers: some fifty arrays, each with a header
 
 
 class KeptInference:
@@ -79,7 +82,7 @@ class StoredGraph:
 
     @property
     def bytes(self) -> int:
-        """The memory of its arrays, and of the kept inference."""
+        """The memory of its arrays and objects, and of the kept inference."""
         return self._bytes + self.kept.bytes
 
     @cached_property
@@ -96,7 +99,8 @@ class StoredGraph:
         neighbours = self.prepared.neighbours
         arrays += [neighbours.starts, neighbours.sources]
         arrays += [each for each in (graph.edge_weight, neighbours.weights) if each is not None]
-        return sum(each.nbytes for each in arrays)
+        encoding = 0 if graph.feature_encoding is None else NAME_BYTES * graph.width
+        return OBJECTS + encoding + sum(each.nbytes for each in arrays)
 
     def to_dict(self) -> dict[str, Any]:
         graph = self.prepared.graph

@@ -9,14 +9,19 @@ from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf.message import DecodeError
 from open_inference.grpc import protocol
 
 from adar_runtime import Step
 from adar_serve.grpc_extensions import MESSAGES
-from adar_serve.grpc_messages import model_metadata, read_request, stream_response, write_answer
+from adar_serve.grpc_messages import (
+    model_metadata,
+    parse_message,
+    read_request,
+    stream_response,
+    write_answer,
+)
 from adar_serve.limits import MIB
-from adar_serve.messages import Answer, InferRequest
+from adar_serve.messages import Answer, InferRequest, check_answer
 from adar_serve.models import Model
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.request_log import request_id
@@ -38,7 +43,7 @@ CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 UNARY = (
-    *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"),
+    *("ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"),
     *("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload", "ModelStatistics"),
 )
 OPEN = ("ServerLive", "ServerReady")  # probes have no token
@@ -46,8 +51,9 @@ OPEN = ("ServerLive", "ServerReady")  # probes have no token
 
 def grpc_server(service: Service) -> Any:
     """A `grpc.aio` server without a port."""
-    limits = service.limits
+    limits, calls = service.limits, Calls(service)
     server = grpc.aio.server(
+        interceptors=(_TokenFirst(calls),),
         maximum_concurrent_rpcs=limits.concurrent + limits.queue + SPARE,
         options=[
             ("grpc.max_receive_message_length", limits.body * MIB),
@@ -55,33 +61,46 @@ def grpc_server(service: Service) -> Any:
             ("grpc.so_reuseport", 0),
         ],
     )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(service)),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(calls)),))
     return server
 
 
-def _handlers(service: Service) -> dict[str, Any]:
-    calls = Calls(service)
-    handlers = {
-        name: grpc.unary_unary_rpc_method_handler(
+def _handlers(calls: "Calls") -> dict[str, Any]:
+    """The calls by name. Messages arrive as bytes: they are parsed after the token was checked."""
+    probes = {
+        name: grpc.stream_unary_rpc_method_handler(  # which does not wait for the message
             calls.guarded(getattr(calls, name)),
+            response_serializer=_message(f"{name}Response").SerializeToString,
+        )
+        for name in OPEN
+    }
+    unary = {
+        name: grpc.unary_unary_rpc_method_handler(
+            calls.guarded(getattr(calls, name), _message(f"{name}Request")),
             response_serializer=_message(f"{name}Response").SerializeToString,
         )
         for name in UNARY
     }
     stream = grpc.stream_stream_rpc_method_handler(calls.ModelStreamInfer, response_serializer=bytes)
-    return handlers | {"ModelStreamInfer": stream}
+    return probes | unary | {"ModelStreamInfer": stream}
+
+
+class _TokenFirst(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses a call without a valid token before its message is received."""
+
+    def __init__(self, calls: "Calls") -> None:
+        self._calls = calls
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        handler, action = await continuation(details), details.method.rpartition("/")[2]
+        if handler is None or self._calls.accepts(action, details.invocation_metadata):
+            return handler
+        # A handler of a stream does not wait for the message, which can be large.
+        return grpc.stream_stream_rpc_method_handler(self._calls.refuse(action))
 
 
 def _message(name: str) -> Any:
     return MESSAGES[name] if name in MESSAGES else getattr(protocol, name)
-
-
-def _parsed(name: str, content: bytes) -> Any:
-    """The message in the bytes of a request. gRPC would blame the server for bytes that are not one."""
-    try:
-        return _message(name).FromString(content)
-    except DecodeError as error:
-        raise RefusedError(400, f"the bytes are not a {name}") from error
 
 
 class Calls:
@@ -90,18 +109,44 @@ class Calls:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def guarded(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method with token, log and metrics; what it refuses becomes a gRPC status."""
+    def accepts(self, action: str, metadata: Any) -> bool:
+        """Whether a call has a valid token, or needs none."""
+        try:
+            self._check_token(action, metadata)
+        except RefusedError:
+            return False
+        return True
 
-        async def call(content: bytes, context: Any) -> Any:
+    def _check_token(self, action: str, metadata: Any) -> None:
+        if action not in OPEN:
+            self._service.tokens.check(dict(metadata or ()).get("authorization"))
+
+    def guarded(self, method: Callable[..., Any], kind: Any = None) -> Callable[..., Any]:
+        """The method with token, log and metrics; what it refuses becomes a gRPC status.
+
+        `kind` is the type of the message, which the caller sent as bytes. Without one, it is not read.
+        """
+
+        async def call(content: Any, context: Any) -> Any:
             facts: Facts = {}
             try:
                 with self._recorded(method.__name__, context, facts):
-                    return await method(_parsed(f"{method.__name__}Request", content), facts)
+                    message = None if kind is None else parse_message(kind, content, self._service.limits)
+                    return await method(message, facts)
             except RefusedError as refused:
-                await context.abort(
-                    CODES.get(refused.status, grpc.StatusCode.INTERNAL), refused.message, _trailing(refused)
-                )
+                await _abort(context, refused)
+
+        return call
+
+    def refuse(self, action: str) -> Callable[..., Any]:
+        """A call that is recorded and ends with its refusal."""
+
+        async def call(_messages: Any, context: Any) -> None:
+            try:
+                with self._recorded(action, context, {}):
+                    pass
+            except RefusedError as refused:
+                await _abort(context, refused)
 
         return call
 
@@ -124,7 +169,7 @@ class Calls:
 
     async def ModelInfer(self, message: Any, facts: Facts) -> Any:  # noqa: N802
         model = self._service.models.find(message.model_name, message.model_version or None)
-        return await self._service.infer(model, lambda: read_request(message), _writer(message), facts)
+        return await self._service.infer(model, lambda: read_request(message), self._writer(message), facts)
 
     async def RepositoryIndex(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
         models = self._service.models.index(ready=message.ready)
@@ -144,19 +189,28 @@ class Calls:
         models = self._service.models.chosen(message.name or None, message.version or None)
         return MESSAGES["ModelStatisticsResponse"](**self._service.statistics.to_dict(models))
 
-    async def ModelStreamInfer(self, contents: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
+    async def ModelStreamInfer(self, messages: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request of the stream with its steps and, at the end, its outputs."""
-        async for content in contents:
+        limits = self._service.limits
+        while True:
             facts: Facts = {}
             try:
+                async with asyncio.timeout(limits.seconds):
+                    content = await anext(messages)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:  # an idle stream would keep one of the calls that the server allows
+                yield stream_response(error=f"no request in {limits.seconds} seconds: open a new stream")
+                return
+            try:
                 with self._recorded("ModelStreamInfer", context, facts):
-                    message = _parsed("ModelInferRequest", content)
-                    async for response in self._stream(message, facts):
+                    async for response in self._stream(content, facts):
                         yield stream_response(response)
             except RefusedError as refused:
                 yield stream_response(error=refused.message)
 
-    async def _stream(self, message: Any, facts: Facts) -> AsyncIterator[Any]:
+    async def _stream(self, content: bytes, facts: Facts) -> AsyncIterator[Any]:
+        message = parse_message(protocol.ModelInferRequest, content, self._service.limits)
         model = self._service.models.find(message.model_name, message.model_version or None)
         steps: asyncio.Queue[Any] = asyncio.Queue()
         loop, raw = asyncio.get_running_loop(), bool(message.raw_input_contents)
@@ -166,7 +220,7 @@ class Calls:
             loop.call_soon_threadsafe(steps.put_nowait, write_answer(found, raw=raw, final=False))
 
         run = asyncio.create_task(
-            self._service.infer(model, lambda: read_request(message), _writer(message), facts, on_step)
+            self._service.infer(model, lambda: read_request(message), self._writer(message), facts, on_step)
         )
         run.add_done_callback(lambda _: steps.put_nowait(None))
         try:
@@ -179,12 +233,12 @@ class Calls:
     @contextmanager
     def _recorded(self, action: str, context: Any, facts: Facts) -> Iterator[None]:
         """Check the token; write the log and count the call."""
-        metadata = dict(context.invocation_metadata() or ())
-        identity, started, status = request_id(metadata.get("x-request-id")), time.monotonic(), 200
+        metadata = context.invocation_metadata()
+        identity = request_id(dict(metadata or ()).get("x-request-id"))
+        started, status = time.monotonic(), 200
         try:
-            with span(f"{SERVICE}/{action}", metadata, facts):
-                if action not in OPEN:
-                    self._service.tokens.check(metadata.get("authorization"))
+            with span(f"{SERVICE}/{action}", dict(metadata or ()), facts):
+                self._check_token(action, metadata)
                 yield
         except RefusedError as refused:
             status = refused.status
@@ -210,10 +264,21 @@ class Calls:
                 **facts,
             )
 
+    def _writer(self, message: Any) -> Callable[[InferRequest, Answer], Any]:
+        """Numbers go back as they came: as bytes, or as fields of the message."""
+        raw = bool(message.raw_input_contents)
 
-def _writer(message: Any) -> Callable[[InferRequest, Answer], Any]:
-    """Numbers go back as they came: as bytes, or as fields of the message."""
-    return lambda _, answer: write_answer(answer, raw=bool(message.raw_input_contents))
+        def write(_: InferRequest, answer: Answer) -> Any:
+            if not raw:
+                check_answer(answer.outputs.values(), self._service.limits)
+            return write_answer(answer, raw=raw)
+
+        return write
+
+
+async def _abort(context: Any, refused: RefusedError) -> None:
+    code = CODES.get(refused.status, grpc.StatusCode.INTERNAL)
+    await context.abort(code, refused.message, _trailing(refused))
 
 
 def _step_answer(model: Model, id: str, step: Step) -> Answer:

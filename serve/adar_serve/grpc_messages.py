@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from open_inference.grpc import protocol
 
+from adar_runtime.bundle.protobuf import fields
 from adar_runtime.errors import short
-from adar_serve import tensors
+from adar_serve import messages, tensors
+from adar_serve.limits import Limits
 from adar_serve.messages import MAX_ID, MAX_INPUTS, Answer, Arrays, InferRequest
 from adar_serve.refusals import RefusedError
 
@@ -24,6 +27,43 @@ CONTENTS = {
     "FP64": "fp64_contents",
 }
 """Datatype -> the field of `InferTensorContents` that holds its numbers. FP16 has none."""
+
+NUMBER_BYTES = 16  # of a number that takes one byte in a message: in protobuf's array, and in numpy's
+
+
+Parts = dict[int, Any]  # field -> the messages in it
+MAX_FIELDS = 1000  # of a message and the messages in it; 16 tensors need about 150
+PARTS: Parts = {4: {2: {}}, 5: {4: {2: {}}, 5: {}}, 6: {2: {2: {}}}}
+"""The messages in a ModelInferRequest by field: parameters, inputs with their contents, and outputs."""
+
+
+def parse_message(kind: Any, content: bytes, limits: Limits) -> Any:
+    """The message in these bytes.
+
+    Raises:
+        RefusedError: The bytes are no such message, or the message would take far more memory than they do.
+    """
+    try:
+        if kind is protocol.ModelInferRequest:
+            _check_fields(memoryview(content), limits)
+        return kind.FromString(content)
+    except (ValueError, IndexError, DecodeError) as error:
+        raise RefusedError(400, f"the message is not a {kind.DESCRIPTOR.name}") from error
+
+
+def _check_fields(content: memoryview, limits: Limits) -> None:
+    """Count the fields of a request before protobuf makes an object of each, and the numbers in fields."""
+    numbers, count, left = 0, 0, [(content, PARTS)]
+    while left:
+        message, parts = left.pop()
+        for field, part in fields(message):
+            count += 1
+            if count > MAX_FIELDS:
+                raise RefusedError(400, f"the request has more than {MAX_FIELDS:,} fields")
+            if field in parts:
+                left.append((part, parts[field]))
+                numbers += len(part) if parts is PARTS[5] and field == 5 else 0
+    messages.check_memory(NUMBER_BYTES * numbers, limits)
 
 
 def read_request(message: Any) -> InferRequest:
@@ -47,7 +87,7 @@ def read_request(message: Any) -> InferRequest:
             inputs[one.name] = tensors.from_bytes(one.name, one.datatype, shape, content)
         else:
             numbers = getattr(one.contents, CONTENTS.get(one.datatype, "bytes_contents"))
-            inputs[one.name] = tensors.from_list(one.name, one.datatype, shape, list(numbers))
+            inputs[one.name] = tensors.from_list(one.name, one.datatype, shape, numbers)
     chosen = {output.name: bool(raw) for output in message.outputs}
     return InferRequest(inputs, _parameters(message.parameters), dict(chosen), message.id)
 

@@ -116,7 +116,7 @@ class Pages:
         model, facts = self._model(request), request.scope[FACTS]
         async with self._bodies.receive(request) as body:
             answering = self._service.infer(
-                model, lambda: self._read(request, body), partial(_response, request), facts
+                model, lambda: self._read(request, body), partial(self._response, request), facts
             )
             return await _unless_gone(request, answering)
 
@@ -133,7 +133,7 @@ class Pages:
         async def answer(body: bytes, received: AsyncExitStack) -> str:
             async with received:
                 return await self._service.infer(
-                    model, lambda: self._read(request, body), _answer_event, facts, on_step
+                    model, lambda: self._read(request, body), self._answer_event, facts, on_step
                 )
 
         received = AsyncExitStack()
@@ -180,7 +180,7 @@ class Pages:
         name, facts = request.path_params["graph"], request.scope[FACTS]
         async with self._bodies.receive(request) as body:
             scoring = self._service.score_nodes(
-                name, lambda: self._read(request, body), partial(_response, request), facts
+                name, lambda: self._read(request, body), partial(self._response, request), facts
             )
             return await _unless_gone(request, scoring)
 
@@ -205,18 +205,23 @@ class Pages:
         return unpacked(body, request.headers.get("content-encoding"), self._service.limits)
 
     def _parsed(self, request: Request, content: bytes) -> InferRequest:
-        return messages.parse(content, request.headers.get(HEADER_LENGTH))
+        return messages.parse(content, request.headers.get(HEADER_LENGTH), self._service.limits)
 
+    def _response(self, request: Request, asked: InferRequest, answer: Answer) -> Response:
+        """The response of an inference, compressed if the client accepts it."""
+        body, header_length = messages.encode(asked, answer, self._service.limits)
+        headers = {} if header_length is None else {HEADER_LENGTH: str(header_length)}
+        body, encoding = packed(body, request.headers.get("accept-encoding"))
+        if encoding is not None:
+            headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
+        kind = "application/json" if header_length is None else "application/octet-stream"
+        return Response(body, headers=headers, media_type=kind)
 
-def _response(request: Request, asked: InferRequest, answer: Answer) -> Response:
-    """The response of an inference, compressed if the client accepts it."""
-    body, header_length = messages.encode(asked, answer)
-    headers = {} if header_length is None else {HEADER_LENGTH: str(header_length)}
-    body, encoding = packed(body, request.headers.get("accept-encoding"))
-    if encoding is not None:
-        headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
-    kind = "application/json" if header_length is None else "application/octet-stream"
-    return Response(body, headers=headers, media_type=kind)
+    def _answer_event(self, asked: InferRequest, answer: Answer) -> str:
+        """An event is text, so all tensors are in the JSON."""
+        text = InferRequest(asked.inputs, {}, dict.fromkeys(asked.outputs, False))
+        content = messages.encode(text, answer, self._service.limits)[0].decode()
+        return f"event: answer\ndata: {content}\n\n"
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -251,12 +256,6 @@ async def _events(
             yield _event("error", {"error": refused.message})
     finally:
         run.cancel()
-
-
-def _answer_event(asked: InferRequest, answer: Answer) -> str:
-    """An event is text, so all tensors are in the JSON."""
-    text = InferRequest(asked.inputs, {}, dict.fromkeys(asked.outputs, False))
-    return f"event: answer\ndata: {messages.encode(text, answer)[0].decode()}\n\n"
 
 
 def _event(name: str, content: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ class RepositoryPages:
     async def index(self, request: Request) -> Response:
         """All models and versions, with their states."""
         async with self._bodies.receive(request) as body:
-            asked = messages.read_object(body) if body else {}
+            asked = messages.read_object(body, self._service.limits) if body else {}
         return JSONResponse(self._service.models.index(ready=asked.get("ready") is True))
 
     async def load(self, request: Request) -> Response:

@@ -14,7 +14,8 @@ class Limits:
 
     Args:
         body: MiB of a request's body, as it is sent.
-        unpacked: MiB of a compressed body after decompression.
+        unpacked: MiB of a compressed body after decompression, and of the arrays of a `.npz` file.
+        json: MiB that the numbers of a request or an answer may take in memory while they are JSON.
         bodies: MiB of the bodies of all requests that are being received or processed.
         nodes: Nodes of a graph.
         edges: Edges of a graph, and pairs of nodes to score.
@@ -38,7 +39,8 @@ class Limits:
     """
 
     body: int = setting(64, "MiB of a request's body, as it is sent", "limit-body")
-    unpacked: int = setting(256, "MiB of a compressed body after decompression", "limit-unpacked")
+    unpacked: int = setting(256, "MiB of a compressed body or .npz file, unpacked", "limit-unpacked")
+    json: int = setting(256, "MiB of the JSON of a request or an answer, in memory", "limit-json")
     bodies: int = setting(1024, "MiB of the bodies of all requests at one time", "limit-bodies")
     nodes: int = setting(1_000_000, "Nodes of a graph", "limit-nodes")
     edges: int = setting(10_000_000, "Edges of a graph, and pairs to score", "limit-edges")

@@ -1,7 +1,7 @@
 """Inference requests and responses: JSON, with tensors in JSON or as bytes after it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,16 @@ from numpy.typing import NDArray
 
 from adar_runtime.errors import reason, short
 from adar_serve import tensors
+from adar_serve.limits import MIB, Limits
 from adar_serve.refusals import RefusedError
 
 HEADER_LENGTH = "inference-header-content-length"
 MAX_INPUTS = 16
-MAX_ID = 256  # characters of a request's id, which the response repeats
+MAX_ID = 256  # characters of a request's id, which the response repeats, and of the name of a tensor
+PARSED_BYTES = {b",": 40, b"[": 100, b"{": 300}
+"""Memory of a value, a list and an object, by the character that each of them needs in JSON."""
+
+WRITTEN_BYTES = 80  # a number that is written as JSON: the object, its text, and the text as bytes
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -44,14 +49,10 @@ class Answer:
     parameters: Mapping[str, Any]
 
 
-def parse(body: bytes, header_length: str | None) -> InferRequest:
+def parse(body: bytes, header_length: str | None, limits: Limits) -> InferRequest:
     """The request in a body. The header's value says where the JSON ends; without one, it is all JSON."""
-    end = len(body)
-    if header_length is not None:
-        if not header_length.isascii() or not header_length.isdecimal() or int(header_length[:20]) > end:
-            raise RefusedError(400, f"{HEADER_LENGTH} is not a number of bytes of the body")
-        end = int(header_length)
-    content = read_object(body[:end])
+    end = len(body) if header_length is None else _length(header_length, len(body))
+    content = read_object(body[:end], limits)
     binary = _Bytes(memoryview(body)[end:])
     inputs: Arrays = {}
     listed = _list(content, "inputs")
@@ -68,9 +69,11 @@ def parse(body: bytes, header_length: str | None) -> InferRequest:
     return InferRequest(inputs, parameters(content), _outputs(content), _id(content))
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def read_object(text: bytes, limits: Limits) -> dict[str, Any]:
     """The JSON object in a body."""
-    return _object(_parsed(body), "the request")
+    # The memory of the parsed values, or a little more: nothing is parsed to know it.
+    check_memory(sum(size * text.count(mark) for mark, size in PARSED_BYTES.items()), limits)
+    return _object(_parsed(text), "the request")
 
 
 def parameters(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +81,24 @@ def parameters(content: Mapping[str, Any]) -> dict[str, Any]:
     return _object(content.get("parameters") or {}, "parameters")
 
 
-def encode(request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
+def check_memory(needed: int, limits: Limits) -> None:
+    """Refuse numbers that would take more memory as Python objects than the server allows."""
+    if needed > limits.json * MIB:
+        raise RefusedError(
+            413,
+            f"as JSON or fields, the numbers would take more than {limits.json} MiB in memory: send and "
+            "receive tensors as bytes, or a smaller graph",
+        )
+
+
+def check_answer(arrays: Iterable[NDArray[Any]], limits: Limits) -> None:
+    """Refuse to write so many numbers as JSON or as fields of a message."""
+    check_memory(sum(WRITTEN_BYTES * array.size for array in arrays), limits)
+
+
+def encode(request: InferRequest, answer: Answer, limits: Limits) -> tuple[bytes, int | None]:
     """The body of the response, and the length of its JSON if tensors follow the JSON."""
+    check_answer((array for name, array in answer.outputs.items() if not request.as_bytes(name)), limits)
     described, binary = [], list[bytes]()
     for name, array in answer.outputs.items():
         tensor: dict[str, Any] = {
@@ -125,6 +144,12 @@ def _tensor(name: str, tensor: Mapping[str, Any], binary: _Bytes) -> NDArray[Any
     if "binary_data_size" in size:
         return tensors.from_bytes(name, datatype, shape, binary.take(name, size["binary_data_size"]))
     return tensors.from_list(name, datatype, shape, tensor.get("data"))
+
+
+def _length(given: str, most: int) -> int:
+    if not given.isascii() or not given.isdecimal() or len(given) > 18 or int(given) > most:
+        raise RefusedError(400, f"{HEADER_LENGTH} is not a number of bytes of the body")
+    return int(given)
 
 
 def _parsed(text: bytes) -> Any:
@@ -173,6 +198,6 @@ def _list(content: Mapping[str, Any], key: str) -> list[Any]:
 
 def _name(tensor: Mapping[str, Any], what: str) -> str:
     found = tensor.get("name")
-    if not isinstance(found, str) or not found:
-        raise RefusedError(400, f"{what} has no name: {short(found)!r}")
+    if not isinstance(found, str) or not 0 < len(found) <= MAX_ID:
+        raise RefusedError(400, f"{what} has no name of 1 to {MAX_ID} characters: {short(found)!r}")
     return found

@@ -2,8 +2,9 @@
 
 import re
 
-from adar_runtime.errors import AdarError, DivergedError, GraphError, UsageError
+from adar_runtime.errors import AdarError, DivergedError, GraphError, UsageError, short
 
+LONGEST = 1000  # characters of a message: it may repeat what a client sent, also to the log
 CLIENT_GONE = 499  # not a standard status: nobody receives it, the log and the metrics show it
 
 
@@ -17,7 +18,7 @@ class RefusedError(AdarError):
     """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
-        message = message.encode(errors="backslashreplace").decode()  # half characters of a request
+        message = short(message, LONGEST).encode(errors="backslashreplace").decode()  # half characters
         super().__init__(message)
         self.status, self.message, self.retry_after = status, message, retry_after
 

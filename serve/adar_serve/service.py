@@ -5,19 +5,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from adar_runtime import AdarError, Graph, Result, Step, read_graph
+from adar_runtime import AdarError, Graph, Result, Step
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.errors import UsageError
+from adar_runtime.graph import MASKS
+from adar_runtime.graph.formats import read_npz
 from adar_serve.batches import Batches
 from adar_serve.drift_watch import DriftWatch
 from adar_serve.graph_store import GraphStore, StoredGraph
 from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
 from adar_serve.isolation import Isolation
-from adar_serve.limits import Limits
+from adar_serve.limits import MIB, Limits
 from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
@@ -185,13 +188,13 @@ class Service:
             with self._explained(facts):
                 content = read()
                 if isinstance(content, bytes):
-                    graph = _read_file(content)
+                    graph = _read_file(content, self.limits)
                 else:
                     model.check_inputs(content.inputs, self.limits)
                     graph = model.graph(content.inputs)
                 model.check_graph(graph, self.limits)
                 control.check()
-                stored = StoredGraph(name, model, model.bundle.prepare(graph))
+                stored = StoredGraph(name, model, model.bundle.prepare(_for_runs(graph)))
                 evicted = self.graphs.put(stored)
             facts.update(_sizes(graph), graph=name, evicted=evicted or None)
             return stored
@@ -264,9 +267,15 @@ def _sizes(graph: Graph | PreparedGraph) -> Facts:
     return {"nodes": found.nodes, "edges": found.edges}
 
 
-def _read_file(content: bytes) -> Graph:
+def _for_runs(graph: Graph) -> Graph:
+    """The graph without what no run uses, so that it takes no memory."""
+    unused: dict[str, Any] = dict.fromkeys(("labels", *MASKS, "ids", "class_names"))
+    return replace(graph, **unused)
+
+
+def _read_file(content: bytes, limits: Limits) -> Graph:
     """The graph in the bytes of a `.npz` file. The reader checks the file, which has to be on a disk."""
     with tempfile.TemporaryDirectory(prefix="adar-serve-") as folder:
         path = Path(folder) / "graph.npz"
         path.write_bytes(content)
-        return read_graph(path)
+        return read_npz(path, limits.unpacked * MIB)

@@ -63,7 +63,7 @@ def from_list(name: str, datatype: object, shape: object, data: object) -> NDArr
         raise RefusedError(400, f"{name}.data contains a value that is not a number of the type {datatype}")
     try:
         with np.errstate(over="ignore"):  # infinite numbers are refused with the graph
-            return np.array(numbers, kind).reshape(sizes)
+            return np.fromiter(numbers, kind, len(numbers)).reshape(sizes)
     except (OverflowError, ValueError) as error:
         raise RefusedError(400, f"{name}.data contains a number beyond the type {datatype}") from error
 
@@ -96,4 +96,6 @@ def _sizes(name: str, shape: object) -> tuple[int, ...]:
         raise RefusedError(400, f"{name}.shape is not a list of at most {MAX_DIMENSIONS} sizes")
     if any(type(size) is not int or not 0 <= size < 2**40 for size in shape):
         raise RefusedError(400, f"{name}.shape contains a value that is not a size")
+    if 0 in shape and math.prod(max(1, size) for size in shape) >= 2**40:  # numpy multiplies the others
+        raise RefusedError(400, f"{name}.shape is too large")
     return tuple(shape)

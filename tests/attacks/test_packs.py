@@ -3,7 +3,9 @@
 import io
 import shutil
 import struct
+import tracemalloc
 import zipfile
+from collections.abc import Collection
 from copy import copy
 from pathlib import Path
 
@@ -22,6 +24,11 @@ def packed(bundle_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     out = tmp_path_factory.mktemp("packs") / "board.adar"
     pack_bundle(bundle_folder, out)
     return out
+
+
+def members(packed: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(packed) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def test_a_pack_is_a_plain_zip_that_runs_like_the_folder(
@@ -240,7 +247,7 @@ def test_every_changed_byte_outside_the_card_is_noticed(packed: Path, tmp_path: 
 
 
 def test_a_model_that_the_manifest_does_not_name(packed: Path, tmp_path: Path) -> None:
-    files = pack.read_members(packed)
+    files = members(packed)
     (tmp_path / "more.adar").write_bytes(pack.encode(files | {"extra.onnx": b"?"}))
     with pytest.raises(BundleError, match=r"extra\.onnx, which its manifest does not name"):
         unpack_bundle(tmp_path / "more.adar", tmp_path / "out")
@@ -251,7 +258,7 @@ def test_a_model_that_the_manifest_does_not_name(packed: Path, tmp_path: Path) -
 
 
 def test_a_large_card_is_not_unpacked(packed: Path, tmp_path: Path) -> None:
-    files = pack.read_members(packed) | {"README.md": bytes(pack.MAX_OTHER_BYTES + 1)}
+    files = members(packed) | {"README.md": bytes(pack.MAX_OTHER_BYTES + 1)}
     (tmp_path / "large.adar").write_bytes(pack.encode(files))
     with pytest.raises(BundleError, match="at most"):
         unpack_bundle(tmp_path / "large.adar", tmp_path / "out")
@@ -270,3 +277,56 @@ def test_a_damaged_bundle_is_not_packed(bundle_folder: Path, tmp_path: Path) -> 
     with pytest.raises(BundleError, match="changed after it was exported"):
         pack_bundle(bundle, tmp_path / "bad.adar")
     assert not (tmp_path / "bad.adar").exists()
+
+
+def test_a_large_file_that_the_manifest_does_not_name_is_not_read(packed: Path, tmp_path: Path) -> None:
+    """The file is sparse: it takes 1 GB only where somebody reads it."""
+    files, size = members(packed), 2**30
+    whole = pack.encode(files)
+    *_, start, _ = pack.END.unpack(whole[-pack.END.size :])
+    name = "extra.onnx"
+    extra = pack.Member(name, start + pack.LOCAL.size + len(name), size, 1)
+    entries = whole[start : -pack.END.size] + extra.entry()
+    path = tmp_path / "sparse.adar"
+    with path.open("wb") as file:
+        file.write(whole[:start] + extra.local_header())
+        file.seek(size, 1)
+        file.write(entries + pack._end(len(files) + 1, len(entries), extra.start + size))
+    tracemalloc.start()
+    with pytest.raises(BundleError, match=r"extra\.onnx, which its manifest does not name"):
+        unpack_bundle(path, tmp_path / "out")
+    assert tracemalloc.get_traced_memory()[1] < 2**27
+    tracemalloc.stop()
+
+
+def test_a_folder_with_the_manifest_of_another_program_is_kept(packed: Path, tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "manifest.json").write_text('{"name": "a web page"}')
+    (tmp_path / "page" / "letter.txt").write_text("dear")
+    with pytest.raises(UsageError, match=r"no manifest\.json of adar-deploy"):
+        unpack_bundle(packed, tmp_path / "page", overwrite=True)
+    assert (tmp_path / "page" / "letter.txt").read_text() == "dear"
+
+
+def test_a_pack_that_changes_after_its_check_is_not_unpacked(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "race.adar"
+    path.write_bytes(packed.read_bytes())
+    read = pack.read_members
+
+    def replaced(path: Path, known: Collection[str]) -> dict[str, bytes]:
+        path.write_bytes(pack.encode(members(packed) | {"cell.onnx": b"other"}))
+        return read(path, known)
+
+    monkeypatch.setattr(pack, "read_members", replaced)
+    with pytest.raises(BundleError, match=r"cell\.onnx"):
+        unpack_bundle(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_place_of_a_signature_is_one_line(bundle_folder: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
+    (bundle / "model.sig").mkdir()
+    with pytest.raises(BundleError, match=r"model\.sig is a folder"):
+        pack_bundle(bundle, tmp_path / "out.adar")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from adar_deploy.model_folders import ModelFolders
-from adar_runtime.errors import RunFolderError
+from adar_runtime.errors import RunFolderError, UsageError
 from adar_train import load_run
+from adar_train.runs import check_free
 
 
 def without(key: str):
@@ -62,3 +63,10 @@ def test_deeply_nested_json(run_folder: Path, tmp_path: Path) -> None:
     (run / "history.json").write_text("[" * 100_000)
     with pytest.raises(RunFolderError, match=r"history\.json"):
         ModelFolders(run, None).read("history.json")
+
+
+def test_a_folder_with_the_configuration_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    """Models of Hugging Face have a config.json and a model.safetensors, too."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UsageError, match=r"no config\.json of adar-deploy"):
+        check_free(tmp_path, overwrite=True)

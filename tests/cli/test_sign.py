@@ -1,6 +1,7 @@
 """Signatures of bundles with an own key: sign, verify, change a file, verify fails."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -106,6 +107,12 @@ def test_a_password_and_another_place_for_the_signature(
     assert adar(*words)[0] == 0
     elsewhere = ("--public-key", "locked-public.pem", "--signature", "elsewhere.sig")
     assert adar("verify", "bundle", *elsewhere)[0] == 0
+
+
+def test_a_large_signature_is_not_read(adar, signed: Path) -> None:
+    os.truncate(signed / "model.sig", 2**33)  # sparse: it takes no space on the disk
+    code, _, err = adar(*VERIFY)
+    assert (code, "but at most 16,777,216 are allowed" in err) == (2, True)
 
 
 @pytest.mark.usefixtures("signed")

@@ -9,7 +9,10 @@ import pytest
 from adar_runtime import files
 from adar_runtime import temporary_files as temporaries
 from adar_runtime.errors import UsageError
-from adar_runtime.files import check_writable, new_folder, write_file
+from adar_runtime.files import Marker, check_writable, new_folder, write_file
+
+MARK = Marker("mark")
+JSON_MARK = Marker("manifest.json", "graphs")
 
 
 def names(path: Path) -> list[str]:
@@ -17,7 +20,7 @@ def names(path: Path) -> list[str]:
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "a" / "b", "mark") as folder:
+    with new_folder(tmp_path / "a" / "b", MARK) as folder:
         (folder / "mark").write_text("1")
         assert not (tmp_path / "a" / "b").exists()
     assert (tmp_path / "a" / "b" / "mark").read_text() == "1"
@@ -26,22 +29,35 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
     path = tmp_path / "b"
-    with new_folder(path, "mark") as folder:
+    with new_folder(path, MARK) as folder:
         (folder / "mark").write_text("old")
-    with pytest.raises(RuntimeError), new_folder(path, "mark") as folder:
+    with pytest.raises(RuntimeError), new_folder(path, MARK) as folder:
         (folder / "mark").write_text("new")
         raise RuntimeError
     assert (path / "mark").read_text() == "old"
-    with new_folder(path, "mark") as folder:
+    with new_folder(path, MARK) as folder:
         (folder / "mark").write_text("new")
     assert (path / "mark").read_text() == "new"
     assert names(tmp_path) == ["b"]
 
 
+@pytest.mark.parametrize("content", ['{"name": "a web page"}', "[]", "{", "\udcff", "9" * 5000])
+def test_a_json_file_of_another_program_is_no_marker(tmp_path: Path, content: str) -> None:
+    """Many programs write a manifest.json or a config.json beside files that must not be lost."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "manifest.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match="of adar-deploy"), new_folder(tmp_path / "b", JSON_MARK):
+        pass
+    (tmp_path / "b" / "manifest.json").write_text('{"graphs": {}}')
+    with new_folder(tmp_path / "b", JSON_MARK) as folder:
+        (folder / "new").touch()
+    assert names(tmp_path / "b") == ["new"]
+
+
 def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
-    with pytest.raises(UsageError, match="already"), new_folder(tmp_path / "thesis", "mark"):
+    with pytest.raises(UsageError, match="already"), new_folder(tmp_path / "thesis", MARK):
         pass
     assert names(tmp_path / "thesis") == ["chapter"]
 
@@ -58,7 +74,7 @@ def test_a_swap_that_fails_half_way_gives_the_old_folder_back(
 ) -> None:
     path, rename = tmp_path / "b", Path.rename
     monkeypatch.setattr(files, "_exchange", lambda *_: False)  # as where a system has no exchange
-    with new_folder(path, "mark") as folder:
+    with new_folder(path, MARK) as folder:
         (folder / "mark").write_text("old")
 
     def fail_once(self: Path, target: Path) -> Path:
@@ -67,7 +83,7 @@ def test_a_swap_that_fails_half_way_gives_the_old_folder_back(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail_once)
-    with pytest.raises(UsageError, match="on fire"), new_folder(path, "mark") as folder:
+    with pytest.raises(UsageError, match="on fire"), new_folder(path, MARK) as folder:
         (folder / "mark").write_text("new")
     assert (path / "mark").read_text() == "old"
     assert names(tmp_path) == ["b"]
@@ -77,7 +93,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "mark").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    with new_folder(tmp_path / "link", "mark") as folder:
+    with new_folder(tmp_path / "link", MARK) as folder:
         (folder / "mark").write_text("new")
     assert names(tmp_path) == ["link", "real"]
     assert (tmp_path / "link").is_symlink()
@@ -102,7 +118,7 @@ def test_what_cannot_be_written_is_known_before_and_after(tmp_path: Path, name: 
     assert names(tmp_path) == ["file", "folder"]
     with pytest.raises(UsageError, match="cannot be written"):
         write_file(tmp_path / name, b"")
-    with pytest.raises(UsageError), new_folder(tmp_path / name / "deeper" / ("x" * 300), "mark"):
+    with pytest.raises(UsageError), new_folder(tmp_path / name / "deeper" / ("x" * 300), MARK):
         pass
 
 
@@ -149,7 +165,7 @@ def test_two_that_write_one_folder_both_succeed(
 
     def write(text: str) -> None:
         for _ in range(50):
-            with new_folder(path, "mark") as folder:
+            with new_folder(path, MARK) as folder:
                 (folder / "mark").write_text(text)
                 (folder / "twin").write_text(text)
 
@@ -161,7 +177,7 @@ def test_two_that_write_one_folder_both_succeed(
 
 def test_a_swap_that_was_killed_half_way_gives_the_old_folder_back(tmp_path: Path) -> None:
     """Without an atomic swap, the only copy is moved away for a moment: the next writer restores it."""
-    write_bundle = "with files.new_folder(path, 'mark') as folder: (folder / 'mark').write_text"
+    write_bundle = "with files.new_folder(path, files.Marker('mark')) as folder: (folder / 'mark').write_text"
     code = f"""
 import os, signal, sys
 from pathlib import Path

@@ -31,4 +31,4 @@ def test_bytes_that_are_not_a_message_are_refused(served: Running) -> None:
             except grpc.RpcError as error:
                 refused = error
             assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert refused.details() == f"the bytes are not a {name}Request"
+            assert refused.details() == f"the message is not a {name}Request"

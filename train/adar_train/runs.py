@@ -17,7 +17,7 @@ from adar_runtime.bundle.run_files import find_weights
 from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
-from adar_runtime.files import check_replaceable, check_writable, write_file, writing
+from adar_runtime.files import Marker, check_replaceable, check_writable, write_file, writing
 from adar_runtime.graph import FeatureEncoding, Graph
 from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, write_graph
 from adar_runtime.json_files import parse_json
@@ -30,6 +30,13 @@ from adar_train.trainer import Fitted
 FORMAT = 2  # version of the run folder; isotropic models of format 1 had another input transformation
 MODELS: dict[str, type[Model]] = {"adar": AdaR, **BASELINES}
 """Model classes by the name in config.json ("kind")."""
+
+MARKERS = (
+    Marker(run_files.CONFIG, "kind"),
+    Marker(run_files.CHECKPOINT),
+    Marker(run_files.TENSORBOARD),
+)
+"""A folder with one of these is a run, and may be replaced by another run."""
 
 UNREADABLE = (OSError, ValueError, TypeError, ArithmeticError, MemoryError, RuntimeError, SafetensorError)
 """The exceptions of reading a damaged folder, JSON file or weights file."""
@@ -207,7 +214,7 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
 
     `overwrite` allows to replace a run. `resume` allows to continue an unfinished one.
     """
-    check_replaceable(path, run_files.CONFIG, run_files.CHECKPOINT, run_files.TENSORBOARD)
+    check_replaceable(path, *MARKERS)
     if not overwrite:
         unfinished = (path / run_files.CHECKPOINT).is_file()
         if unfinished and not resume:

@@ -11,7 +11,7 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -111,9 +111,11 @@ def read_member(path: Path, name: str, max_bytes: int) -> bytes:
         return _content(file, member, max_bytes)
 
 
-def read_members(path: Path) -> dict[str, bytes]:
-    """The contents of all files of a pack, with the limits of `read_member`."""
+def read_members(path: Path, known: Collection[str]) -> dict[str, bytes]:
+    """The contents of all files of a pack, with the limits of `read_member`. Other files are refused."""
     with _opened(path) as (file, found):
+        for name in sorted(set(found) - set(known)):
+            raise BundleError(f"the pack contains {name}, which its manifest does not name")
         return {
             name: _content(file, member, MAX_OTHER_BYTES if name in OTHER_FILES else MAX_BYTES)
             for name, member in found.items()

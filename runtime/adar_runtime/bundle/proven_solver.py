@@ -43,7 +43,8 @@ def proof_of(manifest: Manifest, solver: Solver, budget: int) -> str:
         return "not proven for this bundle"
     at_end, at_exit = _percent(proof["same"]), _percent(proof["same_at_exit"])
     shares = f"{at_end} of the predictions (at the bundle's own exit {at_exit})"
-    on = f"{proof['outputs']:,} predictions for {short(manifest.convergence.get('graph', 'a graph'))}"
+    graph = proof.get("graph", manifest.convergence.get("graph", "a graph"))  # older bundles have one graph
+    on = f"{proof['outputs']:,} predictions for {short(graph)}"
     return f"{proof['calls']} calls gave {shares} of {REFERENCE_STEPS} Euler steps, on {on}"
 
 

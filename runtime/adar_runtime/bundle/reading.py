@@ -6,8 +6,11 @@ from adar_runtime.bundle import known_models, onnx_guard, pack, run_files
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import BundleError, UsageError, reason
-from adar_runtime.files import new_folder, read_bundle_file, write_file
+from adar_runtime.files import Marker, new_folder, read_bundle_file, write_file
 from adar_runtime.loop.stopping import make_rule
+
+MARKER = Marker(manifests.FILE_NAME, manifests.FILE_KEY)
+"""A folder with such a file is a bundle, and may be replaced by one."""
 
 
 def is_bundle(path: Path) -> bool:
@@ -88,12 +91,11 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
     manifest, _ = read_bundle(path, allow_unknown_model=True)
     known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
     try:
-        files = pack.read_members(path)
+        files = pack.read_members(path, known)
     except (OSError, BundleError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
-    for name in sorted(set(files) - known):
-        raise BundleError(f"{path}: the pack contains {name}, which its manifest does not name")
-    with new_folder(out, marker=manifests.FILE_NAME) as folder:
+    with new_folder(out, MARKER) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
+        read_bundle(folder, allow_unknown_model=True)  # the pack may have been replaced after the first check
     return list(files)

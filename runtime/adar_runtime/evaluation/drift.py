@@ -204,12 +204,12 @@ def stability(trained: Any, trained_count: int, counts: Any) -> float:
         >>> round(stability(np.array([0.5, 0.5]), 1000, np.array([900, 100])), 2)
         0.87
     """
+    if not ((trained >= 0) & (trained <= 1)).all():
+        raise ValueError("shares have to be between 0 and 1")
     bins, count = len(counts), int(counts.sum())
     p = (trained * trained_count + 0.5) / (trained.sum() * trained_count + 0.5 * bins)
     q = (counts + 0.5) / (count + 0.5 * bins)
     index = float(((q - p) * np.log(q / p)).sum())
-    if not math.isfinite(index):
-        raise ValueError("shares have to be between 0 and 1")
     degrees = bins - 1
     chance = (degrees + DEVIATIONS * math.sqrt(2 * degrees)) * (1 / count + 1 / trained_count)
     return max(0.0, round(index - chance, 6))

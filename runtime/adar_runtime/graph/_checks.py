@@ -128,8 +128,16 @@ def _check_different(found: list[Any]) -> None:
         position[each] = node
 
 
-def names(name: str, value: Any) -> tuple[str, ...]:
+class Names(tuple[str, ...]):
+    """Strings that `names` has checked. Many graphs can share them without another check."""
+
+    __slots__ = ()
+
+
+def names(name: str, value: Any) -> Names:
     """A list of strings."""
+    if isinstance(value, Names):
+        return value
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = _strings(name, value)
     # Not converted to an array: every string would then take the memory of the longest.
@@ -137,7 +145,7 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     require(strings, f"{name} must be a list of strings")
     for position, each in enumerate(value):
         require(_is_text(each), f"{name}[{position}] contains characters that are not valid Unicode text")
-    return tuple(value)
+    return Names(value)
 
 
 def _strings(name: str, value: NDArray[Any]) -> list[Any]:

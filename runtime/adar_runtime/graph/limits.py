@@ -34,6 +34,7 @@ ROW_BYTES = 200  # a row of a text table: its list, tuple and line number
 CELL_BYTES = 60  # a cell of a text table: a short string
 SPARSE_ENTRY_BYTES = 48  # temporary arrays per entry, to sort the columns of a sparse matrix
 SPARSE_ROW_BYTES = 32  # the same, per row
+GRAPH_BYTES = 1500  # a graph of its own: the object and the headers of its arrays
 
 
 def max_bytes() -> int:
@@ -62,15 +63,18 @@ class ByteBudget:
 
     Args:
         file_bytes: Size of the file; None for a graph from memory, which has no limit by ratio.
+        most: A lower limit that a program sets, such as a server; None if there is none.
     """
 
-    def __init__(self, file_bytes: int | None) -> None:
-        self._file_bytes, self._limit, self._used = file_bytes, max_bytes(), 0
+    def __init__(self, file_bytes: int | None, most: int | None = None) -> None:
+        self._file_bytes, self._limit, self._most, self._used = file_bytes, max_bytes(), most, 0
         self._by_ratio = self._limit if file_bytes is None else max(SMALL_BYTES, MAX_RATIO * file_bytes)
 
     def reserve(self, name: str, count: int, item_bytes: int) -> None:
         """Reserve memory for `count` items, or raise a GraphError that names the array."""
         self._used += count * item_bytes
+        if self._most is not None and self._used > self._most:
+            raise GraphError(f"{name} would bring the arrays of the graph above {self._most:,} bytes")
         if self._used > self._limit:
             raise GraphError(
                 f"{name} would bring the arrays of the graph above {self._limit:,} bytes: "

@@ -176,7 +176,7 @@ class AdamsBashforth2(RegisteredSolver):
     @classmethod
     def attempts(cls, budget: int) -> Iterator[Attempt]:
         """More and more calls."""
-        counts = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192)
+        counts = (4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192)
         return (Attempt(budget, cls(calls)) for calls in counts if calls < budget)
 
     @classmethod

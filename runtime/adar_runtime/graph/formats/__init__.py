@@ -88,6 +88,16 @@ def read_graph(path: str | Path) -> Graph:
         return FORMATS[path.suffix].read(path)
 
 
+def read_npz(path: Path, max_bytes: int) -> Graph:
+    """Read a `.npz` file whose arrays may take at most so many bytes. Servers have such a limit.
+
+    Raises:
+        GraphError: As for `read_graph`; or the arrays would take more.
+    """
+    with reading(path):
+        return npz.read(path, max_bytes)
+
+
 def read_graphs(path: str | Path) -> list[Graph]:
     """Read all graphs of a file: one, or many small ones in one `.npz` (see `formats.many_graphs`).
 

@@ -36,10 +36,10 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def check_members(path: Path, members: Iterable[zipfile.ZipInfo]) -> None:
+def check_members(path: Path, members: Iterable[zipfile.ZipInfo], most: int | None = None) -> None:
     """Reject members with impossible sizes, and archives that unpack to far more than their own size."""
     size = path.stat().st_size
-    unpacked = ByteBudget(size)
+    unpacked = ByteBudget(size, most)
     for member in members:
         _check_member(member, size)
         unpacked.reserve(short(member.filename), member.file_size, 1)

@@ -17,9 +17,12 @@ import numpy as np
 
 from adar_runtime.errors import GraphError, warn
 from adar_runtime.graph import GRAPH, MASKS, Floats, Graph, Integers
+from adar_runtime.graph._checks import names as class_names
+from adar_runtime.graph.limits import GRAPH_BYTES, ByteBudget
 
 POINTERS = ("node_ptr", "edge_ptr")
 HIGHEST_DEGREE = 16  # degrees from 0 to this one have a column each
+DEGREE_BYTES = 4 * (HIGHEST_DEGREE + 2) + 40  # of a node: its features, and temporary arrays
 
 
 def is_many(arrays: Mapping[str, Any]) -> bool:
@@ -27,11 +30,12 @@ def is_many(arrays: Mapping[str, Any]) -> bool:
     return any(key in arrays for key in POINTERS)
 
 
-def split_graphs(arrays: Mapping[str, Any]) -> list[Graph]:
+def split_graphs(arrays: Mapping[str, Any], budget: ByteBudget) -> list[Graph]:
     """Divide the arrays of a file into graphs.
 
     Args:
         arrays: The arrays by key.
+        budget: The memory that is left for the graphs, and for features that are made here.
 
     Returns:
         One graph of level "graph" for each entry of `node_ptr`.
@@ -47,6 +51,9 @@ def split_graphs(arrays: Mapping[str, Any]) -> list[Graph]:
     starts = _pointer(arrays, "edge_ptr", edges.shape[1])
     if len(starts) != len(nodes):
         raise GraphError(f"edge_ptr is for {len(starts) - 1:,} graphs and node_ptr for {count:,}")
+    budget.reserve("node_ptr", count, GRAPH_BYTES)
+    if "x" not in arrays:
+        budget.reserve("the features from degrees", int(nodes[-1]), DEGREE_BYTES)
     features = _features(arrays, nodes, edges, starts)
     labels = arrays.get("y")
     if labels is not None and len(labels) != count:
@@ -58,6 +65,7 @@ def split_graphs(arrays: Mapping[str, Any]) -> list[Graph]:
         )
     masks = {name: _mask(name, arrays[name], count) for name in MASKS if arrays.get(name) is not None}
     names = arrays.get("class_names")
+    names = None if names is None else class_names("class_names", names)  # once, not for every graph
     return [
         Graph(
             features=features[nodes[i] : nodes[i + 1]],

@@ -23,13 +23,13 @@ HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_head
 MAX_HEADER_BYTES = 10_000  # the header of a plain array has about 100
 
 
-def read(path: Path) -> Graph:
-    """Read a graph.
+def read(path: Path, max_bytes: int | None = None) -> Graph:
+    """Read a graph. `max_bytes` limits the memory of its arrays further than `limits` does.
 
     Raises:
         GraphError: The file is damaged or not a graph, or it holds many graphs.
     """
-    arrays, found = _read_arrays(path)
+    arrays, found, _ = _read_arrays(path, max_bytes)
     if is_many(arrays):
         raise GraphError("the file holds many graphs: train on it, or run it; other commands take one graph")
     return graph_from_arrays(arrays, found, SPARSE_KEYS)
@@ -37,12 +37,14 @@ def read(path: Path) -> Graph:
 
 def read_many(path: Path) -> list[Graph]:
     """Read all graphs of a file, which may hold one."""
-    arrays, found = _read_arrays(path)
-    return split_graphs(arrays) if is_many(arrays) else [graph_from_arrays(arrays, found, SPARSE_KEYS)]
+    arrays, found, budget = _read_arrays(path)
+    if is_many(arrays):
+        return split_graphs(arrays, budget)
+    return [graph_from_arrays(arrays, found, SPARSE_KEYS)]
 
 
-def _read_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Read the arrays after all headers were checked. Return them, and all keys of the file."""
+def _read_arrays(path: Path, most: int | None = None) -> tuple[dict[str, Any], list[str], ByteBudget]:
+    """Read the arrays after all headers were checked. Return them, all keys of the file, and what is left."""
     try:
         with open_archive(path) as archive:
             members = {
@@ -53,8 +55,8 @@ def _read_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
                 for key in (*KEYS, *SPARSE_KEYS, *POINTERS)
                 if key in members
             }
-            budget = ByteBudget(path.stat().st_size)
-            check_members(path, known.values())
+            budget = ByteBudget(path.stat().st_size, most)
+            check_members(path, known.values(), most)
             for key, member in known.items():
                 _check_header(archive, key, member, budget)
             arrays = {key: _read_array(archive, member) for key, member in known.items()}
@@ -66,7 +68,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
         if "x" in arrays:
             raise GraphError("it has both x and x_data: save the features once, dense or sparse")
         arrays["x"] = _sparse_rows(arrays)
-    return arrays, list(members)
+    return arrays, list(members), budget
 
 
 def encode(graph: Graph) -> bytes:

@@ -1,0 +1,68 @@
+"""The proof behind `--solver auto`: the fewest cell calls that give the predictions of 300 Euler steps."""
+
+from typing import Any
+
+from adar_export.convergence import compared, loop_of, run_attempt, share_of_same, try_attempt
+from adar_export.samples import part_of, with_outputs
+from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.bundle.bundle import Bundle
+from adar_runtime.bundle.manifest import LEAST_OUTPUTS, LEAST_SAME
+from adar_runtime.graph import Floats, Graph
+from adar_runtime.loop.solvers import REFERENCE_STEPS as REFERENCE
+from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler
+
+NODES = 10_000  # of the graph of the proof: ten predictions are then 0.1 %
+LARGEST_DISTANCE = 0.01  # from the reference, relative to the nodes' movement: probabilities stay close, too
+
+
+def prove(bundle: Bundle, graph: Graph) -> dict[str, Any] | None:
+    """Find the cheapest solver with a fixed number of calls that gives the reference's predictions.
+
+    The predictions are compared at t = 1 and at the exit of the bundle's stop rule.
+
+    Args:
+        bundle: A bundle whose cell behaves like an ODE.
+        graph: The graph that the model was trained on.
+
+    Returns:
+        The manifest's field `convergence.proof`; None if there is no such solver, or too few predictions.
+    """
+    part = part_of(graph, NODES)
+    like = with_outputs(part, LEAST_OUTPUTS)
+    if like.outputs < LEAST_OUTPUTS:
+        return None
+    named = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
+    named = named if like is part else f"a graph like {named}, drawn from its nodes"
+    prepared = bundle.prepare(like)
+    reference = Attempt(REFERENCE, Euler())
+    end, at_exit = run_attempt(bundle, prepared, reference), _scores_at_exit(bundle, prepared, reference)
+    for solver, attempt in _attempts():
+        found = try_attempt(bundle, prepared, attempt)
+        if found is None:
+            continue
+        trial = compared(bundle.manifest, solver, attempt, found, end)
+        if trial.change > LARGEST_DISTANCE or trial.same < LEAST_SAME:
+            continue
+        same_at_exit = share_of_same(bundle.manifest, _scores_at_exit(bundle, prepared, attempt), at_exit)
+        if same_at_exit >= LEAST_SAME:
+            shares = {"same": trial.same, "same_at_exit": same_at_exit}
+            return {"solver": solver, "calls": trial.calls, "graph": named, "outputs": like.outputs} | shares
+    return None
+
+
+def _attempts() -> list[tuple[str, Attempt]]:
+    """Every attempt of the solvers with a fixed number of calls, the cheapest first."""
+    fixed = [
+        (solver, attempt)
+        for solver, kind in SOLVERS.items()
+        if kind.fixed_calls
+        for attempt in kind.attempts(REFERENCE)
+    ]
+    return sorted(fixed, key=lambda one: one[1].solver.calls)  # type: ignore[attr-defined]
+
+
+def _scores_at_exit(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> Floats:
+    loop = loop_of(bundle, prepared, attempt, bundle.stop_rule())
+    for _ in loop:
+        pass
+    return loop.result().scores
