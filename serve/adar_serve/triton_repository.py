@@ -7,7 +7,7 @@ from pathlib import Path
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.reading import pack_bundle, read_bundle
 from adar_runtime.errors import UsageError
-from adar_runtime.files import new_folder, write_file
+from adar_runtime.files import Marker, new_folder, write_file
 from adar_serve.models import Named, Port, input_ports, output_ports
 
 PACK, MODEL, CONFIG, INSTRUCTIONS = "bundle.adar", "model.py", "config.pbtxt", "README.md"
@@ -64,7 +64,7 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
     source, model = Path(bundle.folder), version.parent
     manifest, _ = read_bundle(source)
     inputs, outputs = input_ports(manifest), output_ports(manifest)
-    with new_folder(version, marker=MODEL) as folder:
+    with new_folder(version, Marker(PACK)) as folder:
         if is_pack(source):
             (folder / PACK).write_bytes(source.read_bytes())
         else:
@@ -83,7 +83,7 @@ def check_version(bundle: Named, repository: Path, *, overwrite: bool = False) -
     if not bundle.version.isdecimal() or bundle.version.startswith("0"):
         raise UsageError(f"Triton's versions are whole numbers from 1, not {bundle.version!r}")
     version = repository / bundle.name / bundle.version
-    if (version / MODEL).exists() and not overwrite:
+    if (version / PACK).exists() and not overwrite:
         raise UsageError(f"{version} exists: write another version (NAME:2=BUNDLE), or use --overwrite")
     return version
 
