@@ -1,6 +1,7 @@
 """`adar_deploy.train`, `TrainedModel` and `load`: the Python API does what the commands do."""
 
 import gc
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from torch_geometric.data import Data
 
 import adar_deploy as adar
 import adar_train.config
+from adar_deploy.cli import main
 from adar_deploy.training import run_training
 from adar_runtime import Graph, write_graph
 from adar_runtime.errors import ExportError, GraphError, RunFolderError, UsageError
@@ -141,6 +143,40 @@ def test_a_baseline_is_scored_but_not_exported(board: Graph) -> None:
     assert "ROC-AUC" in repr(model.evaluate(board))
     with pytest.raises(ExportError, match="only AdaR can be exported"):
         model.predict(board)
+
+
+def test_report_is_that_of_the_command(
+    board: Graph,
+    run_folder: Path,
+    bundle_folder: Path,
+    described_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_graph("board.npz", board)
+    model = adar.TrainedModel(run_folder)
+    page = model.report("a.html", board, budgets=[3], bundle=bundle_folder, quiet=True)
+    command = ["report", bundle_folder, "board.npz", "--run", run_folder, "--budgets", 3, "-o", "b.html"]
+    monkeypatch.setattr(sys, "argv", ["adar-deploy", *map(str, command)])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    mine, theirs = page.read_text(), Path("b.html").read_text()
+    assert re.findall("<h2>.*?</h2>", mine) == re.findall("<h2>.*?</h2>", theirs)
+    figures = r"<dt>ROC-AUC.*?</small>"
+    assert re.findall(figures, mine) == re.findall(figures, theirs) != []
+    own = model.report(budgets=[2], quiet=True)
+    assert "Latency</h2>" not in own.read_text()  # without a bundle
+    with pytest.raises(RunFolderError, match="the weights differ"):
+        model.report(bundle=described_bundle)
+    with pytest.raises(UsageError, match="a report is about one graph, and 2 were given"):
+        model.report(data=[board, board])
+    with pytest.raises(UsageError, match="a report is written as"):
+        model.report("page.pdf")
+
+
+@pytest.mark.parametrize("budgets", [50, "8,50", [], [0], [2.5]])
+def test_budgets_are_a_list_of_steps(board: Graph, run_folder: Path, budgets: object) -> None:
+    with pytest.raises(UsageError, match="budget"):
+        adar.TrainedModel(run_folder).evaluate(board, budgets)
 
 
 def test_save_keeps_the_run(board: Graph, run_folder: Path) -> None:

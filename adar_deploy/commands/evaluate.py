@@ -16,7 +16,6 @@ from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
-    from adar_runtime import Graph
     from adar_runtime.evaluation.evaluate import Evaluation
 
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
@@ -73,7 +72,6 @@ def evaluate(
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
-    from adar_runtime.graph.formats import read_graphs
 
     model, graphs = bundle_first(model, graphs)
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
@@ -84,16 +82,9 @@ def evaluate(
     allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
-
-    def read(path: Path) -> "list[Graph]":
-        if tables.edges is None:
-            return read_graphs(path)
-        note = partial(print_note, to=err)
-        return [tables.read_for_model(path, model, subject.feature_encoding, note)]
-
-    loaded = evaluation.grouped(
-        {str(path): read(path) for path in files}, subject.level, ", ".join(map(str, graphs))
-    )
+    encoding, note = subject.feature_encoding, partial(print_note, to=err)
+    read = {str(path): tables.read_all_for_model(path, model, encoding, note) for path in files}
+    loaded = evaluation.grouped(read, subject.level, ", ".join(map(str, graphs)))
     for name, group in loaded.items():
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0

@@ -73,9 +73,10 @@ def _graph_rows(facts: Facts) -> dict[str, str]:
         return {}
     graph = facts["graph"]
     described = "described " if graph["described"] else ""
+    several = f"{graph['graphs']:,} graphs, " if graph["graphs"] > 1 else ""
     rows = {
-        "graph": f"{graph['nodes']:,} nodes, {graph['edges']:,} edges, {graph['features']:,} features, "
-        f"{graph['targets']:,} {described}targets"
+        "measured on": f"{several}{graph['nodes']:,} nodes, {graph['edges']:,} edges, "
+        f"{graph['features']:,} features, {graph['targets']:,} {described}targets"
     }
     if graph["labelled"]:
         rows["labels"] = ", ".join(f"{part} {count:,}" for part, count in graph["labelled"].items())

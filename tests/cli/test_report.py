@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, s
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
 from adar_runtime.evaluation.metrics import confusion, roc_auc, roc_points
+from adar_train import Fitted, ModelConfig, TrainConfig, save_run
 from tests.bundles import edit
-from tests.helpers import random_graph
+from tests.helpers import awake, random_graph
 
 SECTIONS = (
     "Training",
@@ -171,6 +173,34 @@ def test_names_from_files_are_text_and_nothing_else(adar, described_bundle: Path
     )
     assert adar("report", described_bundle, "g.npz", "--budgets", "2")[0] == 0
     assert Reader((tmp_path / "report.html").read_text()).fetched == []
+
+
+def test_many_graphs_with_one_label_each_are_measured_together(adar, tmp_path: Path) -> None:
+    drawn = [random_graph(6, 12, seed=i, level="graph") for i in range(12)]
+    graphs = [replace(one, labels=np.array([i % 2]), target_features=None) for i, one in enumerate(drawn)]
+    model = awake(ModelConfig(graphs[0].width, 2, hidden=8, proxies=2, level="graph"))
+    metrics = {"metric": "roc_auc", "split": 0, "exit": {"rule": "final"}}
+    save_run(tmp_path / "run", Fitted(model, metrics, []), graphs[0], ["random"], TrainConfig())
+    for index, graph in enumerate(graphs):
+        write_graph(tmp_path / f"graph-{index}.npz", graph)
+    files = sorted(path.name for path in tmp_path.glob("*.npz"))
+    code, out, err = adar("report", "run", *files, "--budgets", "2", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["graph"]["graphs"] == 12
+    assert np.sum(facts["answers"]["confusion"]) == 12
+    scored = json.loads(adar("evaluate", "run", *files, "--budgets", "2", "--json")[1])
+    assert facts["evaluation"]["budgets"] == scored["budgets"]
+
+
+def test_several_graphs_with_labels_of_nodes_need_several_reports(
+    adar, run_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    for name in ("a.npz", "b.npz"):
+        write_graph(tmp_path / name, board)
+    code, _, err = adar("report", run_folder, "a.npz", "b.npz")
+    assert code == 2
+    assert "a report is about one graph, and 2 were given: write one for each" in err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adar_runtime import summaries
 from adar_runtime.graph.in_memory import as_graphs
 from adar_runtime.graph.labels import split_trained_on
+from adar_runtime.loop.checks import check_budgets
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
 from adar_runtime.loop.stopping import StopRule
@@ -88,6 +89,7 @@ class Predictor(ABC):
         """
         from adar_runtime.evaluation.evaluate import evaluate, grouped
 
+        check_budgets(budgets)
         subject, graphs = self.subject(), as_graphs(data)
         named = {name: [graph] for name, graph in zip(graphs.names, graphs.graphs, strict=True)}
         done: list[Evaluation] = []
