@@ -129,7 +129,7 @@ class TableOptions:
     def reader(
         self, load: "Callable[[str], list[Graph]]", note: Callable[[str], None]
     ) -> "Callable[[str], list[Graph]]":
-        """How train makes graphs from a name: `load`, or one graph from the two tables."""
+        """How graphs are made from a name, without a model: `load`, or one graph from the two tables."""
 
         def read(name: str) -> "list[Graph]":
             imported = self.read(name)

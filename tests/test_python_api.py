@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import networkx
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,7 @@ import adar_train.config
 from adar_deploy.cli import main
 from adar_deploy.training import run_training
 from adar_runtime import Graph, write_graph
-from adar_runtime.errors import ExportError, GraphError, RunFolderError, UsageError
+from adar_runtime.errors import AdarWarning, ExportError, GraphError, RunFolderError, UsageError
 from tests.helpers import random_graph
 
 SMALL = {"hidden": 8, "proxies": 2, "epochs": 2, "train_steps": 2, "preset": "quick"}
@@ -173,6 +174,36 @@ def test_report_is_that_of_the_command(
         model.report("page.pdf")
 
 
+def test_a_score_on_trained_labels_is_a_warning(board: Graph) -> None:
+    """All labels of a graph are trained on if another one is for validation."""
+    bare = replace(board, train_mask=None, val_mask=None, test_mask=None)
+    model = adar.train(bare, validate_on=replace(bare, features=bare.features + 1), **SMALL, quiet=True)
+    with pytest.warns(AdarWarning, match="used for training or validation: the score is too high") as found:
+        scores = model.evaluate(bare, [2])
+    assert found[0].filename == __file__
+    assert "the score is too high" in repr(scores)
+    assert "the score is too high" in scores._repr_html_()
+
+
+def test_the_label_of_a_networkx_graph() -> None:
+    club = networkx.karate_club_graph()
+    model = adar.train(club, label="club", **SMALL, quiet=True)
+    assert model.notes[0] == "labels are from 'club': 2 classes"
+    assert model.predict(club, budget=2).class_names == ("Mr. Hi", "Officer")
+    with pytest.raises(UsageError, match="label names an attribute of a networkx graph"):
+        adar.train(adar.as_graph(club, label="club", on_note=print), label="club", **SMALL)
+
+
+def test_drawn_pairs_are_a_note(board: Graph) -> None:
+    model = adar.train(as_data(board), task="edge", **SMALL, quiet=True)
+    links = board.edges // 2
+    assert model.notes == [
+        f"Data: the pairs to classify are {links} edges and {links} random pairs without an edge, split at "
+        f"random: {model.graph().train_mask.sum()} train, {model.graph().val_mask.sum()} val, "
+        f"{model.graph().test_mask.sum()} test"
+    ]
+
+
 @pytest.mark.parametrize("budgets", [50, "8,50", [], [0], [2.5]])
 def test_budgets_are_a_list_of_steps(board: Graph, run_folder: Path, budgets: object) -> None:
     with pytest.raises(UsageError, match="budget"):
@@ -205,6 +236,9 @@ def test_an_interrupted_training_says_how_to_continue(board: Graph, monkeypatch:
 def test_a_folder_that_is_no_run() -> None:
     with pytest.raises(RunFolderError, match="is not a training run"):
         adar.TrainedModel("nothing")
+    Path("file").touch()
+    with pytest.raises(RunFolderError, match="is not a training run"):
+        adar.TrainedModel("file")
 
 
 def in_a_new_interpreter(code: str) -> str:

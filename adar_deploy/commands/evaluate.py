@@ -124,7 +124,6 @@ def _check_least(done: "list[Evaluation]", least: float) -> None:
 def _show(done: "Evaluation") -> None:
     metric = metric_title(done.metric)
     print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {done.counted}"})
-    by_class = [class_metrics(row) for row in done.budgets()]
     rows = [
         (
             row["budget"],
@@ -134,12 +133,14 @@ def _show(done: "Evaluation") -> None:
             percent(row["at_end"]),
             percent(row["best"]),
             f"{row['alignment_at_exit']:.4g}",
-            *([found] if any(by_class) else []),
         )
-        for row, found in zip(done.budgets(), by_class, strict=True)
+        for row in done.budgets()
     ]
     columns = ["budget", "stop step", "stop t", "at stop", "at t = 1", "at best step", "alignment at stop"]
-    print_rows(columns + [CLASS_METRICS] * any(by_class), rows)
+    print_rows(columns, rows)
+    by_class = [(row["budget"], found) for row in done.budgets() if (found := class_metrics(row))]
+    if by_class:
+        print_rows(["budget", f"{CLASS_METRICS} at stop"], by_class)
     if done.free:
         print_rows(["without a model", metric], [(name, percent(value)) for name, value in done.free.items()])
     for warning in done.warnings:

@@ -188,6 +188,8 @@ def test_many_graphs_with_one_label_each_are_measured_together(adar, tmp_path: P
     assert (code, err) == (0, "")
     facts = json.loads(out)
     assert facts["graph"]["graphs"] == 12
+    facts["data"] = files
+    assert "<h1>AdaR on graph-0.npz, graph-1.npz, graph-10.npz and 9 more</h1>" in page(facts)
     assert np.sum(facts["answers"]["confusion"]) == 12
     scored = json.loads(adar("evaluate", "run", *files, "--budgets", "2", "--json")[1])
     assert facts["evaluation"]["budgets"] == scored["budgets"]

@@ -11,12 +11,13 @@ import pytest
 
 import adar_export
 import adar_train.config
+from adar_deploy import TrainedModel
 from adar_deploy.cli import main
-from adar_runtime import read_graph
+from adar_runtime import load, read_graph
 from adar_runtime.bundle.manifest import FILE_NAME, checksum_of
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.bundle.run_files import GRAPH
-from adar_runtime.errors import BundleError
+from adar_runtime.errors import BundleError, UsageError
 
 TRAIN = ("--epochs", 2, "--train-steps", 2, "--hidden", 8, "--proxies", 2, "--both-ways")
 PEOPLE = ("train", "people.csv", "--edges", "people-friends.csv")
@@ -255,6 +256,21 @@ def test_a_run_without_a_bundle_is_reported_on_tables(adar, bundle: Path, tmp_pa
     tables = ("tomorrow.csv", "--edges", "tomorrow-friends.csv")
     code, out, _ = adar("report", bundle.parent / "run", *tables, "--budgets", 3, "--json")
     assert (code, json.loads(out)["evaluation"]["counted"]) == (0, "all 60 labels")
+
+
+def test_python_reads_tables_as_the_model_was_trained(bundle: Path, tmp_path: Path) -> None:
+    ids = write_people(tmp_path, "tomorrow", seed=1)
+    tables = (tmp_path / "tomorrow.csv", tmp_path / "tomorrow-friends.csv")
+    for model in (load(bundle), TrainedModel(bundle.parent / "run")):
+        graph = model.read_tables(*tables)
+        assert graph.ids.tolist() == ids
+        assert graph.feature_encoding == read_manifest(bundle).feature_encoding
+    assert load(bundle).predict(graph, budget=2).to_pandas()["id"].tolist() == ids
+
+
+def test_python_reads_no_tables_for_a_model_of_graph_files(bundle_folder: Path) -> None:
+    with pytest.raises(UsageError, match="has no feature_encoding, because it was trained on a graph"):
+        load(bundle_folder).read_tables("nodes.csv", "edges.csv")
 
 
 def test_bench_takes_tables(adar, bundle: Path, tmp_path: Path) -> None:

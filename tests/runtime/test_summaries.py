@@ -31,9 +31,9 @@ def result(**changes: object) -> Result:
 
 def test_a_graph_in_one_line() -> None:
     graph = Graph([[1.0], [2.0], [3.0]], [[0, 1], [1, 2]], [0, 1, -1], train_mask=[True, False, False])
-    assert repr(graph) == "Graph(3 nodes, 2 edges, 1 features, 2 classes for each node, 1 train)"
+    assert repr(graph) == "Graph(3 nodes, 2 edges, 1 feature, 2 classes for each node, 1 train)"
     bare = Graph([[1.0]], np.zeros((2, 0), int))
-    assert repr(bare) == "Graph(1 nodes, 0 edges, 1 features, no labels)"
+    assert repr(bare) == "Graph(1 node, 0 edges, 1 feature, no labels)"
 
 
 def test_a_result_in_one_line() -> None:

@@ -98,11 +98,12 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
     return adapter(data, fields, on_note)
 
 
-def as_graphs(data: Any, *, on_note: OnNote = warn) -> Graphs:
+def as_graphs(data: Any, *, label: str | None = None, on_note: OnNote = warn) -> Graphs:
     """Convert one graph or several: a list, a tuple, an iterator, a PyG `Dataset` or a PyG `Batch`.
 
     Args:
         data: What `as_graph` converts, or several of them.
+        label: As in `as_graph`.
         on_note: As in `as_graph`.
 
     Returns:
@@ -118,10 +119,10 @@ def as_graphs(data: Any, *, on_note: OnNote = warn) -> Graphs:
     """
     items = items_of(data)
     if items is None:
-        return Graphs([_name(data)], [as_graph(data, on_note=on_note)], several=False)
+        return Graphs([_name(data)], [as_graph(data, label=label, on_note=on_note)], several=False)
     if not items:
         raise UsageError("the list of graphs is empty: give at least one graph")
-    graphs = [_nth_graph(item, index, len(items), on_note) for index, item in enumerate(items)]
+    graphs = [_nth_graph(item, index, len(items), label, on_note) for index, item in enumerate(items)]
     if any(graph.level == GRAPH for graph in graphs):
         graphs = [_whole(graph) for graph in graphs]
     names = [_name(item) for item in items]
@@ -137,9 +138,9 @@ def items_of(data: Any) -> list[Any] | None:
     return None if several is None else list(several(data))
 
 
-def _nth_graph(item: Any, index: int, count: int, on_note: OnNote) -> Graph:
+def _nth_graph(item: Any, index: int, count: int, label: str | None, on_note: OnNote) -> Graph:
     try:
-        return as_graph(item, on_note=on_note)
+        return as_graph(item, label=label, on_note=on_note)
     except (GraphError, UsageError) as error:
         if count == 1 or isinstance(item, str | Path):  # the message names the file
             raise
