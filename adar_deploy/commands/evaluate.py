@@ -10,7 +10,7 @@ import typer
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
-from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
+from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
@@ -33,7 +33,14 @@ def evaluate(
         ),
     ],
     budgets: Annotated[str, typer.Option(help="Step budgets, comma-separated.")] = BUDGETS,
-    split: Split = 0,
+    split: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Index of the split, for graphs that have several.",
+            show_default="the split that the model was trained on",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write the metric of every step of every budget: .csv or .json."),
@@ -86,6 +93,7 @@ def evaluate(
     read = {str(path): tables.read_all_for_model(path, model, encoding, note) for path in files}
     loaded = evaluation.grouped(read, subject.level, ", ".join(map(str, graphs)))
     for name, group in loaded.items():
+        chosen = subject.split_for(group[0], split)
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0
 
@@ -94,7 +102,7 @@ def evaluate(
                 steps += budget
                 bar.update(steps, f"{Path(name).name}  budget {budget}")  # noqa: B023
 
-            done.append(evaluation.evaluate(name, group, subject, sizes, split, show))
+            done.append(evaluation.evaluate(name, group, subject, sizes, chosen, show))
         if plot:
             picture = plot if len(loaded) == 1 else plot.with_stem(f"{plot.stem}-{Path(name).stem}")
             last = done[-1]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adar_deploy.model_folders import ModelFolders, open_subject
-from adar_runtime.bundle.run_files import METRICS
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph
@@ -55,7 +54,7 @@ def measure_on(
         notes.append("The graph has no labels: the report shows the alignment and no metric.")
         facts["curves"] = _unscored(subject, largest, budgets, on_progress)
     else:
-        facts |= _scored(subject, measured, budgets, _split(folders, largest), on_progress)
+        facts |= _scored(subject, measured, budgets, subject.split_for(largest), on_progress)
         notes.extend(facts["evaluation"]["warnings"])
     if folders.bundle:
         bundle = load(folders.bundle)
@@ -63,14 +62,6 @@ def measure_on(
     elif subject.any_budget:  # not for a baseline, which cannot be exported
         notes.append("Latency, agreement with PyTorch and solvers are measured on a bundle: export the run.")
     return facts
-
-
-def _split(folders: ModelFolders, graph: "Graph") -> int:
-    """The index of the split that the model was trained on, where the graph has this split."""
-    from adar_runtime.graph.labels import split_trained_on
-
-    manifest = folders.manifest()
-    return split_trained_on(folders.read(METRICS) or (manifest.training if manifest else {}), graph)
 
 
 def _unscored(

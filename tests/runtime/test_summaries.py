@@ -41,7 +41,7 @@ def test_a_result_in_one_line() -> None:
         "Result(3 predictions, 2 classes, from t = 0.50 (call 1), the alignment passed its peak, "
         "2 cell calls, budget 2, 0.75 s on onnxruntime-cpu)"
     )
-    assert "<th style='text-align:left'>predicted</th><td style='text-align:left'>ham 2, spam 1</td>" in (
+    assert "<th style='text-align:left'>predicted</th><td style='text-align:left'>ham: 2, spam: 1</td>" in (
         result()._repr_html_()
     )
     assert "2 numbers" in repr(result(regression=True, class_names=None))

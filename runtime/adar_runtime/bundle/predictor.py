@@ -10,7 +10,6 @@ from adar_runtime.errors import UsageError, warn
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_tables
 from adar_runtime.graph.in_memory import as_graphs
-from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.checks import check_budgets
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
@@ -123,8 +122,7 @@ class Predictor(ABC):
         named = {name: [graph] for name, graph in zip(graphs.names, graphs.graphs, strict=True)}
         done: list[Evaluation] = []
         for name, group in grouped(named, subject.level, f"{len(named):,} graphs").items():
-            chosen = split_trained_on(subject.training, group[0]) if split is None else split
-            done.append(evaluate(name, group, subject, budgets, chosen))
+            done.append(evaluate(name, group, subject, budgets, subject.split_for(group[0], split)))
             for warning in done[-1].warnings:
                 warn(f"{name}: {warning}")
         return done if graphs.several and len(named) == len(done) else done[0]
