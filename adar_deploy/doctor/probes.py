@@ -22,7 +22,7 @@ DOUBLE = (  # an ONNX model: y = x + x for two numbers
 
 
 def probe(name: str, *arguments: str) -> dict[str, Any]:
-    """Run a probe in another process and return its result, or an "error". A "fix" replaces that of the check."""
+    """Run a probe in another process and return its result, or an "error", with a "fix" if it is known."""
     # -P: do not import modules from the working folder
     command = [sys.executable, "-P", "-m", __name__, name, *arguments]
     try:

@@ -15,6 +15,7 @@ from adar_runtime.formatting import exit_rule, metric_title, percent, predicted
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.drift import Drift
     from adar_runtime.evaluation.evaluate import Evaluation
     from adar_runtime.graph import Graph
     from adar_runtime.loop.result import Result
@@ -118,6 +119,20 @@ def evaluation_facts(evaluation: "Evaluation") -> Facts:
         f"at budget {row['budget']}": f"{percent(row['at_exit'])} at budget {row['budget']}" for row in rows
     }
     return facts | ({"warning": f"warning {'; '.join(evaluation.warnings)}"} if evaluation.warnings else {})
+
+
+def drift_facts(drift: "Drift") -> Facts:
+    """The largest changes, and the alignment."""
+    facts = {
+        "statistics": _counted(len(drift.changes), "statistics"),
+        "PSI": f"largest PSI {drift.score:.3f}",
+    }
+    if drift.alignment is not None and drift.lowest_alignment is not None:
+        facts["alignment"] = f"alignment {drift.alignment:.3g}, lowest expected {drift.lowest_alignment:.3g}"
+    largest = [f"{change.name} {change.psi:.3f}" for change in drift.changes[:MAX_NAMES]]
+    facts[f"{IN_TABLE}largest changes"] = ", ".join(largest)
+    warnings = drift.warnings()
+    return facts | ({"warning": f"warning {'; '.join(warnings)}"} if warnings else {})
 
 
 def _counted(count: int, what: str) -> str:

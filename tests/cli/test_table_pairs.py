@@ -258,6 +258,15 @@ def test_a_run_without_a_bundle_is_reported_on_tables(adar, bundle: Path, tmp_pa
     assert (code, json.loads(out)["evaluation"]["counted"]) == (0, "all 60 labels")
 
 
+def test_the_card_is_about_tables(bundle: Path) -> None:
+    card = (bundle / "README.md").read_text()
+    assert "| height | number |  |" in card
+    assert "| colour | 2 categories | may be empty |" in card
+    assert "adar-deploy run nodes.csv --edges edges.csv --bundle ." in card
+    assert 'bundle.run(bundle.read_tables("nodes.csv", "edges.csv"), budget=300)' in card
+    assert 'Classes: "cats", "dogs".' in card
+
+
 def test_python_reads_tables_as_the_model_was_trained(bundle: Path, tmp_path: Path) -> None:
     ids = write_people(tmp_path, "tomorrow", seed=1)
     tables = (tmp_path / "tomorrow.csv", tmp_path / "tomorrow-friends.csv")
