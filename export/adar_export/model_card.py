@@ -58,7 +58,8 @@ def task_of(manifest: Manifest) -> str:
 def describe_model(manifest: Manifest) -> str:
     """Return the description of a model whose author gave none."""
     what = predicted(manifest.targets, manifest.level, regression=manifest.regression)
-    return f"AdaR, a recurrent graph model that predicts {what}, trained on {_data(manifest)}."
+    described = "described " if manifest.targets is None else ""
+    return f"AdaR, a recurrent graph model that predicts {described}{what}, trained on {_data(manifest)}."
 
 
 def _data(manifest: Manifest) -> str:
