@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
@@ -88,7 +86,8 @@ def _note_changed_edges(name: str, before: Graph, after: Graph, on_note: Callabl
 def _note_drawn_links(name: str, before: Graph, after: Graph, on_note: Callable[[str], None]) -> None:
     """Report the pairs that were drawn, and the number of pairs in each part."""
     if after is not before:
-        links, counts = int(np.sum(after.labels)), ", ".join(_count_parts([after]))
+        assert after.labels is not None
+        links, counts = int(after.labels.sum()), ", ".join(_count_parts([after]))
         on_note(
             f"{name}: the pairs to classify are {links:,} edges and {after.outputs - links:,} random pairs "
             f"without an edge, split at random: {counts}"
