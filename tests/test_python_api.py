@@ -189,9 +189,10 @@ def test_the_label_of_a_networkx_graph() -> None:
     club = networkx.karate_club_graph()
     model = adar.train(club, label="club", **SMALL, quiet=True)
     assert "labels are from 'club': 2 classes" in model.notes
-    assert model.predict(club, budget=2).class_names == ("Mr. Hi", "Officer")
+    graph = adar.as_graph(club, label="club", on_note=print)
+    assert model.predict(graph, budget=2).class_names == ("Mr. Hi", "Officer")
     with pytest.raises(UsageError, match="label names an attribute of a networkx graph"):
-        adar.train(adar.as_graph(club, label="club", on_note=print), label="club", **SMALL)
+        adar.train(graph, label="club", **SMALL)
 
 
 def test_drawn_pairs_are_a_note(board: Graph) -> None:
