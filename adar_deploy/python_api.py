@@ -69,9 +69,11 @@ def train(
             print_note(text, to=err)
 
     graphs: dict[str, Graph] = {}
-    label = None if parsed["edges"] else parsed.pop("label")  # without tables, it is for networkx
+    label = None if parsed["edges"] else parsed["label"]  # without tables, it is for networkx
     names = _register(data, graphs, note, label)
     validating = [] if validate_on is None else _register(validate_on, graphs, note, label)
+    if graphs and label:
+        parsed["label"] = None
     temporary = None if out else Path(tempfile.mkdtemp(prefix="adar-run-"))
     folder = temporary / "run" if temporary else Path(str(out))
     del parsed["as_json"]

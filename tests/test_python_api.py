@@ -193,6 +193,8 @@ def test_the_label_of_a_networkx_graph() -> None:
     assert model.predict(graph, budget=2).class_names == ("Mr. Hi", "Officer")
     with pytest.raises(UsageError, match="label names an attribute of a networkx graph"):
         adar.train(graph, label="club", **SMALL)
+    with pytest.raises(UsageError, match="--label is for a table of nodes: add --edges"):
+        adar.train("graph.npz", label="club", **SMALL)
 
 
 def test_drawn_pairs_are_a_note(board: Graph) -> None:

@@ -318,6 +318,6 @@ def test_the_contents_lead_to_every_section(adar, bundle_folder: Path, board: Gr
     rows = facts["answers"]["by_class"]
     bins = facts["answers"]["reliability"]["bins"]
     assert sum(row["labels"] for row in rows) == sum(one["count"] for one in bins)
-    for words in ("Macro F1", "Expected calibration error", "Class balance", "● used", "ridge regression"):
+    for words in ("Macro-F1", "Expected calibration error", "Class balance", "● used", "ridge regression"):
         assert words in text
     assert 0 < facts["baseline"]["value"] <= 1

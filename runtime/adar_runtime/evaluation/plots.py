@@ -110,7 +110,7 @@ def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
             axes.barh(index, middle, color=TONES[index % len(TONES)], height=0.6)
             axes.plot([low, high], [index, index], color=INK, lw=1)
             axes.annotate(f" {middle:.3g}", (high, index), va="center", fontsize=8, color=INK)
-        axes.set_xlabel(f"milliseconds per {what} (median, 10th to 90th percentile)")
+        axes.set_xlabel(f"milliseconds per {what}\n(median, 10th to 90th percentile)")
         axes.margins(x=0.15)
         _style(axes, grid="x")
     first = figure.axes[0]
@@ -183,7 +183,7 @@ def _style(axes: Any, *, grid: str = "y") -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(SOFT)
-    axes.tick_params(colors=SOFT, labelsize=8, left=False, right=False)
+    axes.tick_params(which="both", colors=SOFT, labelsize=8, left=False, right=False)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set(color=SOFT, fontsize=9)
     axes.set_axisbelow(True)

@@ -84,8 +84,6 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
         raise UsageError(f"a Graph has no field {unknown!r}: choose from {', '.join(known)}")
     if isinstance(data, str | Path):
         data = read_graph(data)
-    if isinstance(data, Graph):
-        return replace(data, **fields) if fields else data
     if isinstance(data, tuple) and _is_adjacency(data):
         data, fields = data[0], _scipy.fields_of_tuple(data) | fields
     adapter = _find(ADAPTERS, data)
@@ -93,6 +91,8 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
         if adapter is not _networkx.from_networkx_graph:
             raise UsageError("label names an attribute of a networkx graph: give labels instead")
         fields["label"] = label
+    if isinstance(data, Graph):
+        return replace(data, **fields) if fields else data
     if adapter is None:
         raise UsageError(f"a graph is needed, not {_described(data)}: give {ACCEPTED}")
     return adapter(data, fields, on_note)
