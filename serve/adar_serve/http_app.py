@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from adar_runtime import Step
@@ -60,13 +60,15 @@ async def _refused(request: Request, refused: Exception) -> Response:
     return refusal_response(refused)
 
 
-async def _no_route(_request: Request, error: Exception) -> Response:
+async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = {404: "there is no such address", 405: "this address has another method"}
     response = refusal_response(
         RefusedError(error.status_code, message.get(error.status_code, "the request is not valid"))
     )
-    response.headers.update(error.headers or {})  # Allow, of the status 405
+    if error.status_code == 405:
+        routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
+        response.headers["allow"] = ", ".join(sorted(set().union(*(each.methods for each in routes))))
     return response
 
 

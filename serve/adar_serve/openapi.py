@@ -124,9 +124,16 @@ def operations(*, page: bool) -> Iterator[Operation]:
 def document(service: Service, *, page: bool) -> dict[str, Any]:
     """The document of a server."""
     found = service.server_metadata()
+    models = service.models.all
+    names: dict[str, Schema] = {
+        "model": {"enum": sorted({each.name for each in models})},
+        "version": {"enum": sorted({each.version for each in models})},
+        "graph": TEXT_SCHEMA | {"pattern": f"^{NAME.pattern}$"},
+        "file": TEXT_SCHEMA,
+    }
     paths: dict[str, dict[str, Any]] = {}
     for each in operations(page=page):
-        paths.setdefault(each.path, {})[each.method] = _described(each)
+        paths.setdefault(each.path, {})[each.method] = _described(each, names)
     needs_token = {"security": [{"bearer": []}]} if service.tokens.needed else {}
     return {
         "openapi": "3.1.0",
@@ -148,7 +155,7 @@ def document(service: Service, *, page: bool) -> dict[str, Any]:
     }
 
 
-def _described(each: Operation) -> dict[str, Any]:
+def _described(each: Operation, names: dict[str, Schema]) -> dict[str, Any]:
     error = {"$ref": "#/components/responses/Error"}
     responses: dict[str, Any] = {
         str(status): {"description": each.summary} | _content(media) for status, media in each.answers.items()
@@ -156,7 +163,7 @@ def _described(each: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {"operationId": each.name, "summary": each.summary}
     found["responses"] = responses | {"4XX": error, "5XX": error}
     if each.path.count("{") or each.query or each.body:
-        found["parameters"] = list(_parameters(each))
+        found["parameters"] = list(_parameters(each, names))
     if each.body is not None:
         found["requestBody"] = {"required": each.method == "put"} | _content(each.body)
     if each.open:
@@ -168,13 +175,11 @@ def _content(media: dict[str, Schema]) -> dict[str, Any]:
     return {"content": {kind: {"schema": one} if one else {} for kind, one in media.items()}} if media else {}
 
 
-def _parameters(each: Operation) -> Iterator[dict[str, Any]]:
+def _parameters(each: Operation, names: dict[str, Schema]) -> Iterator[dict[str, Any]]:
     for part in each.path.split("/"):
         if part.startswith("{"):
             name = part.strip("{}")
-            pattern = {} if name == "file" else {"pattern": f"^{NAME.pattern}$"}
-            kind = TEXT_SCHEMA | pattern
-            yield {"name": name, "in": "path", "required": True, "schema": kind}
+            yield {"name": name, "in": "path", "required": True, "schema": names[name]}
     for name, kind in (each.query or {}).items():
         yield {"name": name, "in": "query", "schema": kind}
     if each.body is not None:

@@ -69,9 +69,9 @@ export class Chart {
       height: this.box.clientHeight || 260,
       legend: { show: false },
       cursor: { show: false },
-      padding: [18, 20, 0, 0],
+      padding: [24, 20, 0, 0],
       scales: { x: { time: false, range: [0, this.end] }, y: { range: (_, low, high) => padded(low, high) } },
-      axes: [{ ...axis, size: 44, label: "time t", labelSize: 16, labelFont: axis.font }, { ...axis, size: 56, values: (_, all) => all.map(number) }],
+      axes: [{ ...axis, size: 30, label: "time t", labelSize: 18, labelGap: 0, labelFont: axis.font }, { ...axis, size: 56, values: (_, all) => all.map(number) }],
       series: [{}, { stroke: colour("tone-0"), width: 2, points: { show: false } }],
       hooks: { draw: [(plot) => this.marks(plot)] },
     };
@@ -107,12 +107,15 @@ export class Chart {
     const { ctx, bbox } = plot;
     const text = `${this.answered ? "answer" : "highest so far"}, t = ${timeText(this.peak.time, this.end)}`;
     ctx.font = `600 ${12 * ratio}px system-ui, sans-serif`;
-    ctx.fillStyle = colour("ink");
     const half = ctx.measureText(text).width / 2;
     const left = Math.min(Math.max(x, bbox.left + half), bbox.left + bbox.width - half);
+    const bottom = y - 2 * MARK * ratio;
+    ctx.fillStyle = colour("paper"); // the line of the time must not cross the text
+    ctx.fillRect(left - half, bottom - 14 * ratio, 2 * half, 15 * ratio);
+    ctx.fillStyle = colour("ink");
     ctx.textAlign = "center";
     ctx.textBaseline = "bottom";
-    ctx.fillText(text, left, y - 2 * MARK * ratio);
+    ctx.fillText(text, left, bottom);
   }
 
   describe() {

@@ -6,14 +6,16 @@ import { Drawing } from "./drawing.js";
 import { count, element, number, percent, seconds, time } from "./formatting.js";
 import { fillTable, showCounts } from "./predictions.js";
 import { Settings } from "./settings.js";
-import { onScheme } from "./theme.js";
+import { calm, onScheme } from "./theme.js";
 import { Timeline } from "./timeline.js";
 
 const at = Object.fromEntries([...document.querySelectorAll("[id]")].map((one) => [one.id, one]));
-const settings = new Settings(at.settings);
+const settings = new Settings(at);
 const chart = new Chart(at.chart);
 const drawing = new Drawing({ box: at.drawing, tools: at["drawing-tools"], legend: at.legend, facts: at["node-facts"] });
 const timeline = new Timeline({ slider: at.time, play: at.play, moment: at.moment, onFrame: showFrame });
+
+const narrow = matchMedia("(max-width: 900px)"); // the results are below the form
 
 let graph = null; // facts about the graph of the run
 let cancelled = null; // the AbortController of the run
@@ -42,9 +44,14 @@ function showFigures(frame) {
   ];
   if ("mean_certainty" in frame) tiles.push(["mean certainty", percent(frame.mean_certainty), "largest probability"]);
   if ("accuracy" in frame) tiles.push(["accuracy", percent(frame.accuracy), "where labels are known"]);
-  if (graph.answer) tiles.push(["run", seconds(graph.answer.seconds), `${count(graph.answer.cell_calls)} cell calls, ${graph.answer.solver}`]);
+  if (graph.answer) tiles.push(["run", seconds(graph.answer.seconds), solverText(graph.answer)]);
   tiles.push(["graph", count(graph.nodes), `nodes, ${count(graph.edges)} edges`]);
   showTiles(tiles);
+}
+
+/** Such as "ab2, 40 calls"; a solver without a fixed number of calls names only itself. */
+function solverText({ solver, cell_calls: calls }) {
+  return solver.includes("calls") ? solver : `${solver}, ${count(calls)} calls`;
 }
 
 function showTiles(tiles) {
@@ -61,6 +68,7 @@ const handlers = {
     chart.clear(facts.end);
     timeline.clear(facts.end);
     drawing.begin(facts, settings.choices.drawn);
+    if (narrow.matches) at.results.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth" });
     say("The run has started.");
   },
   step(step) {
@@ -101,13 +109,13 @@ async function start() {
     }
     if (last !== "answer") throw new ServerError("The connection ended before the answer.", 0, null);
   } catch (error) {
-    await failed(error, mine);
+    failed(error, mine);
   } finally {
     if (cancelled === mine) setRunning(false);
   }
 }
 
-async function failed(error, mine) {
+function failed(error, mine) {
   if (mine.signal.aborted) {
     at.state.textContent = "Cancelled.";
     say("The run was cancelled.");
@@ -121,10 +129,11 @@ async function failed(error, mine) {
 }
 
 /** The queue is full: say when to try again. */
-async function countDown(wait, mine) {
+function countDown(wait, mine) {
   at.problem.textContent = `The server is busy. Try again in ${wait} s.`;
-  await new Promise((done) => setTimeout(done, 1000 * wait));
-  if (cancelled === mine) at.problem.textContent = "The server was busy. Try again now.";
+  setTimeout(() => {
+    if (cancelled === mine) at.problem.textContent = "The server was busy. Try again now.";
+  }, 1000 * wait);
 }
 
 function setRunning(running) {
@@ -159,8 +168,6 @@ async function load() {
     at.problem.textContent = error.message;
     return;
   }
-  const { description, backend } = settings.model;
-  at.about.textContent = description ?? `Run a bundle on a graph, one step at a time. Backend: ${backend}.`;
   setRunning(false);
 }
 

@@ -3,8 +3,8 @@
 import { count, element } from "./formatting.js";
 
 export class Settings {
-  constructor(form) {
-    this.at = Object.fromEntries([...form.querySelectorAll("[id]")].map((one) => [one.id, one]));
+  constructor(at) {
+    this.at = at; // the elements of the page by id
     this.file = null;
     const { model, sample, file, drop } = this.at;
     model.addEventListener("change", () => this.showModel());
@@ -33,7 +33,7 @@ export class Settings {
 
   showModel() {
     const { sample, solver, exit } = this.at;
-    const { samples, graphs, solvers, exits, exit: own, features } = this.model;
+    const { samples, graphs, solvers, exits, exit: own, features, description } = this.model;
     const groups = [element("optgroup", { label: "Made by the server" }, ...samples.map((one) => new Option(one.name, `sample ${one.name}`)))];
     if (graphs.length) groups.push(element("optgroup", { label: "Kept on the server" }, ...graphs.map((name) => new Option(name, `graph ${name}`))));
     sample.replaceChildren(...groups);
@@ -41,18 +41,25 @@ export class Settings {
     exit.replaceChildren(...exits.map((name) => new Option(name === own ? `${name} (of the bundle)` : name, name)));
     exit.value = own;
     this.at["file-help"].textContent = `.npz with ${count(features)} features a node, up to ${count(this.choices.limits.body_mib)} MiB`;
+    this.at.about.textContent = description ?? "Run a bundle on a graph, one step at a time.";
     this.showSample();
   }
 
   showSample() {
     const [kind, name] = this.at.sample.value.split(" ");
     const found = kind === "sample" ? this.model.samples.find((one) => one.name === name) : null;
-    this.at["sample-settings"].hidden = !found || this.file !== null;
+    this.at["sample-settings"].hidden = !found;
     this.at["sample-about"].textContent = found ? found.about : "a graph that was sent with PUT /graphs";
     if (!found) return;
     const sizes = found.nodes.map((size) => new Option(count(size), size));
     this.at.nodes.replaceChildren(...sizes);
     this.at.nodes.value = found.nodes.find((size) => size >= 1000) ?? found.nodes.at(-1);
+  }
+
+  /** A file replaces the sample. */
+  showFile() {
+    this.at.chosen.hidden = this.file === null;
+    this.at.sample.disabled = this.at.nodes.disabled = this.at.seed.disabled = this.file !== null;
   }
 
   over(event, inside) {
@@ -72,12 +79,6 @@ export class Settings {
     this.at.file.value = "";
     this.showFile();
     this.at.file.focus();
-  }
-
-  showFile() {
-    this.at.chosen.hidden = this.file === null;
-    this.at.sample.disabled = this.file !== null;
-    this.showSample();
   }
 
   /** The parameters of a run. A chosen file replaces the sample. */
