@@ -19,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address")
     address = parser.parse_args().address
-    take(address, "page.png", {"width": 1280, "height": 1060}, dark=False)
+    take(address, "page.png", {"width": 1280, "height": 1200}, dark=False)
     take(address, "page-phone.png", {"width": 390, "height": 844}, dark=True)
 
 

@@ -134,7 +134,7 @@ def document(service: Service, *, page: bool) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for each in operations(page=page):
         paths.setdefault(each.path, {})[each.method] = _described(each, names)
-    needs_token = {"security": [{"bearer": []}]} if service.tokens.needed else {}
+    needs_token: dict[str, Any] = {"security": [{"bearer": []}]} if service.tokens.needed else {}
     return {
         "openapi": "3.1.0",
         "info": {

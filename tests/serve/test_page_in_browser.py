@@ -157,13 +157,13 @@ def test_bad_file_then_good_file(served: Running, board: Graph, tab: Any, tmp_pa
 
 
 def test_two_tabs_at_once(served: Running, tab: Any) -> None:
-    pages = [ready(tab(served.addresses["http"]), seed=str(seed), budget="200") for seed in (1, 2)]
+    pages = [ready(tab(served.addresses["http"]), seed=str(seed), budget="100") for seed in (1, 2)]
     for page in pages:
         page.click("#run")
     for page in pages:
         assert finished(page).startswith("Finished")
     for seed, page in enumerate(pages, 1):
-        query = {"sample": "minesweeper", "nodes": 400, "seed": seed, "max_steps": 200}
+        query = {"sample": "minesweeper", "nodes": 400, "seed": seed, "max_steps": 100, "solver": "euler"}
         text = served.http.post("/explore/board", params=query).text
         counts = re.findall(r'"counts": \[(\d+), (\d+)\]', text)[-1]
         assert total(page) == [int(each) for each in counts]
@@ -219,10 +219,10 @@ def test_the_page_asks_for_the_token(bundle_folder: Path, tab: Any, tmp_path: Pa
     (tmp_path / "tokens").write_text("the-token-of-this-test\n")
     with serving(bundle_folder, tokens=tmp_path / "tokens") as found:
         page = tab(found.addresses["http"])
-        page.get_by_label("Token").fill("not-the-token-of-this-test")
+        page.locator("#token").fill("not-the-token-of-this-test")
         page.keyboard.press("Enter")
         expect_text(page, "token-problem", "does not accept this token")
-        page.get_by_label("Token").fill("the-token-of-this-test")
+        page.locator("#token").fill("the-token-of-this-test")
         page.keyboard.press("Enter")
         ready(page).click("#run")
         assert finished(page).startswith("Finished")

@@ -128,4 +128,4 @@ def _labels(manifest: Manifest, graph: Graph) -> Integers | None:
         labels = align_labels(manifest, graph).labels
     except LabelsError:  # of other classes
         return None
-    return labels if labels is not None and (labels >= 0).any() else None
+    return labels.astype(np.int64) if labels is not None and (labels >= 0).any() else None

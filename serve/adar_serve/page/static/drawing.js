@@ -26,6 +26,7 @@ export class Drawing {
     this.facts.textContent = "";
     this.legend.replaceChildren();
     this.tools.hidden = !graph.drawing;
+    this.box.classList.toggle("none", !graph.drawing);
     if (!graph.drawing) {
       const why = `No drawing: graphs of up to ${count(limits.nodes)} nodes and ${count(limits.edges)} edges are drawn if the model predicts nodes.`;
       this.box.append(element("p", { class: "empty" }, why));
