@@ -117,6 +117,7 @@ def test_run_and_move_through_time(served: Running, tab: Any) -> None:
     expect_text(page, "moment", r"^t = 1\.000, step 50, alignment -?[\d.]+$")
     assert "The answer is at t = 1.000" in page.locator("#chart").get_attribute("aria-label")
     assert sum(total(page)) == 400
+    assert page.locator("#shares canvas").is_visible()
     by_prediction = page.locator("#drawing").screenshot()
     page.get_by_text("Certainty", exact=True).click()
     assert eventually(lambda: page.locator("#drawing").screenshot() != by_prediction)

@@ -1,6 +1,7 @@
 // The curve of the alignment: it grows with the run, marks its peak, and shows the chosen time.
 
 import { number, time as timeText } from "./formatting.js";
+import { momentLine, timeOptions } from "./plots.js";
 import { colour, onScheme } from "./theme.js";
 
 const MARK = 5; // radius in CSS pixels
@@ -63,32 +64,23 @@ export class Chart {
   }
 
   options() {
-    const axis = { stroke: colour("soft"), grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    return {
+    return timeOptions({
       width: this.box.clientWidth || 600,
       height: this.box.clientHeight || 260,
-      legend: { show: false },
-      cursor: { show: false },
-      padding: [24, 20, 0, 0],
-      scales: { x: { time: false, range: [0, this.end] }, y: { range: (_, low, high) => padded(low, high) } },
-      axes: [{ ...axis, size: 30, label: "time t", labelSize: 18, labelGap: 0, labelFont: axis.font }, { ...axis, size: 56, values: (_, all) => all.map(number) }],
-      series: [{}, { stroke: colour("tone-0"), width: 2, points: { show: false } }],
-      hooks: { draw: [(plot) => this.marks(plot)] },
-    };
+      end: this.end,
+      range: (_, low, high) => padded(low, high),
+      texts: number,
+      top: 24,
+      series: [colour("tone-0")],
+      draw: (plot) => this.marks(plot),
+    });
   }
 
   marks(plot) {
     const { ctx } = plot;
     const ratio = devicePixelRatio;
+    momentLine(plot, this.moment);
     ctx.save();
-    if (this.moment !== null) {
-      const x = plot.valToPos(this.moment, "x", true);
-      ctx.strokeStyle = colour("soft");
-      ctx.lineWidth = 1.5 * ratio;
-      ctx.setLineDash([4 * ratio, 4 * ratio]);
-      line(ctx, x, plot.bbox.top, x, plot.bbox.top + plot.bbox.height);
-      ctx.setLineDash([]);
-    }
     if (this.peak !== null) {
       const [x, y] = [plot.valToPos(this.peak.time, "x", true), plot.valToPos(this.peak.alignment, "y", true)];
       ctx.beginPath();
@@ -131,11 +123,4 @@ function padded(low, high) {
   if (low === null || low === undefined) return [0, 1];
   const space = (high - low || Math.abs(high) || 1) * 0.12;
   return [low - space, high + space];
-}
-
-function line(ctx, x0, y0, x1, y1) {
-  ctx.beginPath();
-  ctx.moveTo(x0, y0);
-  ctx.lineTo(x1, y1);
-  ctx.stroke();
 }

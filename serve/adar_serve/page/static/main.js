@@ -6,6 +6,7 @@ import { Drawing } from "./drawing.js";
 import { count, element, number, percent, seconds, time } from "./formatting.js";
 import { fillTable, showCounts } from "./predictions.js";
 import { Settings } from "./settings.js";
+import { Shares } from "./shares.js";
 import { calm, onScheme } from "./theme.js";
 import { Timeline } from "./timeline.js";
 
@@ -13,6 +14,7 @@ const at = Object.fromEntries([...document.querySelectorAll("[id]")].map((one) =
 const settings = new Settings(at);
 const chart = new Chart(at.chart);
 const drawing = new Drawing({ box: at.drawing, tools: at["drawing-tools"], legend: at.legend, facts: at["node-facts"] });
+const shares = new Shares(at.shares);
 const timeline = new Timeline({ slider: at.time, play: at.play, moment: at.moment, onFrame: showFrame });
 
 const narrow = matchMedia("(max-width: 900px)"); // the results are below the form
@@ -26,6 +28,7 @@ function showFrame(frame) {
   chart.show(frame.time);
   drawing.show(frame);
   showCounts(at.counts, graph, frame);
+  shares.show(timeline.frames, frame.time);
   showFigures(frame);
 }
 
@@ -66,6 +69,7 @@ const handlers = {
     at.progress.max = facts.end;
     at.numbers.hidden = true;
     chart.clear(facts.end);
+    shares.clear(facts.end);
     timeline.clear(facts.end);
     drawing.begin(facts, settings.choices.drawn);
     if (narrow.matches) at.results.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth" });
