@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -29,7 +30,6 @@ from adar_serve.refusals import RefusedError, refusal
 from adar_serve.runs import Control
 from adar_serve.service import ZIP, Service, read_file
 
-Source = Callable[[], Graph | PreparedGraph]
 NOT_A_GRAPH = (
     "the file is neither a .npz graph nor the JSON of a request: make one with adar-deploy data convert"
 )
@@ -44,6 +44,19 @@ def page_routes(service: Service, bodies: Bodies) -> list[Route]:
         Route("/explore", explorer.choices),
         Route("/explore/{model}", explorer.run, methods=["POST"]),
     ]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the graph of a run comes from.
+
+    Attributes:
+        graph: Makes the graph from the body of the request, in the thread of the run.
+        is_board: The nodes are the cells of a square board.
+    """
+
+    graph: Callable[[bytes], Graph | PreparedGraph]
+    is_board: bool = False
 
 
 class Explorer:
@@ -87,17 +100,17 @@ class Explorer:
         """Run a model on a sample, on a graph that stays, or on the file in the body, and send events."""
         query = request.query_params
         model = self._service.models.find(request.path_params["model"], query.get("version"))
-        options = self._options(request)
+        options, source = self._options(request), self._source(model, request)
+        facts = request.scope[FACTS]
         received = AsyncExitStack()
         body = await received.enter_async_context(self._bodies.receive(request))
-        source, side = self._source(model, request, body)
 
         async def work(send: Send) -> str:
             def explore(control: Control) -> str:
                 try:
-                    return self._explore(model, source, side, options, send, control, request.scope[FACTS])
+                    return self._explore(model, source, body, options, send, control, facts)
                 except AdarError as error:
-                    request.scope[FACTS]["reason"] = str(error)
+                    facts["reason"] = str(error)
                     raise refusal(error) from error
 
             async with received:
@@ -109,7 +122,7 @@ class Explorer:
         self,
         model: Model,
         source: Source,
-        side: bool,
+        body: bytes,
         options: dict[str, Any],
         send: Send,
         control: Control,
@@ -117,14 +130,14 @@ class Explorer:
     ) -> str:
         """The whole run, in its thread; the result is the last event."""
         queue, started = time.monotonic() - control.queued, time.monotonic()
-        given = source()
+        given = source.graph(body)
         graph = given.graph if isinstance(given, PreparedGraph) else given
         model.check_graph(graph, self._service.limits)
         facts |= {"nodes": graph.nodes, "edges": graph.edges}
         reading = time.monotonic() - started
         loop = model.bundle.loop(given, **options)
         trajectory = Trajectory(model.bundle.manifest, graph, options["budget"], send)
-        trajectory.begin(math.isqrt(graph.nodes) if side else None)
+        trajectory.begin(math.isqrt(graph.nodes) if source.is_board else None)
         control.check()
         control.on_step = trajectory.observe
         result = control.drive(loop)
@@ -132,14 +145,14 @@ class Explorer:
         facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
         return event("answer", trajectory.answer(result))
 
-    def _source(self, model: Model, request: Request, body: bytes) -> tuple[Source, bool]:
-        """What gives the graph in the thread of the run, and whether its nodes are the cells of a board."""
+    def _source(self, model: Model, request: Request) -> Source:
+        """The graph that stays, the sample, or the file that a request asks for."""
         query = request.query_params
         if "graph" in query:
             stored = self._service.graphs.use(query["graph"], model)
-            return lambda: stored.prepared, False
+            return Source(lambda _: stored.prepared)
         if "sample" not in query:
-            return lambda: self._graph_in(model, request, body), False
+            return Source(lambda body: self._graph_in(model, request, body))
         samples = self._samples(model)
         sample = samples.get(query["sample"])
         if sample is None:
@@ -153,7 +166,7 @@ class Explorer:
         seed = _number(request, "seed", 0)
         if not 0 <= seed < SEEDS:
             raise RefusedError(400, f"seed is {seed}: choose 0 to {SEEDS - 1:,}")
-        return lambda: sample.make(nodes, seed), sample.name == BOARD
+        return Source(lambda _: sample.make(nodes, seed), sample.name == BOARD)
 
     def _graph_in(self, model: Model, request: Request, body: bytes) -> Graph:
         """The graph in a file: `.npz`, or the JSON of a request for inference."""
