@@ -12,6 +12,7 @@ from adar_deploy.formatting import percent
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
     from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.graph import Graph
 
 # The order matters: a narrow terminal shows the first five in one line and the others in the next.
 COLUMNS = (
@@ -136,13 +137,17 @@ def _generate(manifest: "Manifest", nodes: int, degree: int, folder: Path) -> "C
     return Case("generated", path, graph.nodes, graph.edges)
 
 
-def case_from_file(path: Path) -> "Case":
-    """A graph of the user."""
-    from adar_runtime import read_graph
+def case_of(path: Path, graph: "Graph", folder: Path) -> "Case":
+    """A graph of the user. The processes of the benchmark read graph files, so that of a table is written."""
+    from adar_runtime import write_graph
     from adar_runtime.benchmarking.sides import Case
+    from adar_runtime.graph.formats import FORMATS
 
-    graph = read_graph(path)
-    return Case(path.name, path.absolute(), graph.nodes, graph.edges)
+    file = path.absolute()
+    if path.suffix not in FORMATS:
+        file = folder / "tables.npz"
+        write_graph(file, graph)
+    return Case(path.name, file, graph.nodes, graph.edges)
 
 
 def note_if_busy(notes: list[str]) -> None:

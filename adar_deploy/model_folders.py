@@ -12,6 +12,7 @@ from adar_runtime.bundle.run_files import CONFIG, WEIGHTS, find_weights, has_wei
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
     from adar_runtime.evaluation.evaluate import Subject
+    from adar_runtime.graph import FeatureEncoding
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,16 @@ class ModelFolders:
 
         return read_manifest(self.bundle) if self.bundle else None
 
+    def feature_encoding(self) -> "FeatureEncoding | None":
+        """How tables became features; None for a model that was not trained on tables."""
+        manifest = self.manifest()
+        if manifest is not None:
+            return manifest.feature_encoding
+        require("train")
+        from adar_train import load_run
+
+        return load_run(self.model).feature_encoding()
+
     def read(self, name: str) -> Any:
         """A JSON file of the run; None without a run or without this file."""
         from adar_runtime.errors import RunFolderError, reason
@@ -48,7 +59,7 @@ class ModelFolders:
             ) from error
 
 
-def find_folders(path: Path, run: Path | None, bundle: Path) -> ModelFolders:
+def find_folders(path: Path, run: Path | None, bundle: Path = Path("bundle")) -> ModelFolders:
     """The run or bundle in `path`, and the bundle or run with the same weights where there is one."""
     from adar_runtime.bundle.reading import is_bundle
     from adar_runtime.errors import RunFolderError

@@ -263,9 +263,8 @@ def parse_numbers(name: str, text: str, least: int = 0) -> list[int]:
 
 def parse_budgets(name: str, text: str) -> list[int]:
     """Step budgets separated by commas."""
-    from adar_runtime.loop.checks import check_budget
+    from adar_runtime.loop.checks import check_budgets
 
     budgets = parse_numbers(name, text)
-    for budget in budgets:
-        check_budget(budget)
+    check_budgets(budgets)
     return budgets

@@ -32,7 +32,7 @@ def graph_files(given: Sequence[Path]) -> list[Path]:
 
 
 def bundle_first(model: Path, graphs: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """The model and the graphs, in this order, whichever came first: graph files can be told from models.
+    """The model and the graphs, in this order, whichever came first: files of graphs are no models.
 
     The order is certain if the first is a graph file, and exactly one of the others is a model.
     """
@@ -52,10 +52,10 @@ def is_model(path: Path) -> bool:
 
 
 def is_graph_file(path: Path) -> bool:
-    """Whether the name of this file is that of a graph."""
-    from adar_runtime.graph.formats import FORMATS
+    """Whether the name of this file is that of a graph, or of a table of nodes."""
+    from adar_runtime.graph.formats import FORMATS, TABLES
 
-    return path.suffix in FORMATS
+    return path.suffix in (*FORMATS, *TABLES)
 
 
 def training_names(

@@ -24,7 +24,9 @@ def train(
 
     Missing masks are drawn at random, 60/20/20, and a note says so. All options of the command are keyword
     arguments, with `_` instead of `-`: `epochs`, `preset`, `task`, `seed`, `split`, `hidden`, `lr`,
-    `train_steps`, `device`, `baseline`, `overwrite`, `resume` and others (`adar-deploy train --help`).
+    `train_steps`, `device`, `baseline`, `overwrite`, `resume` and others (`adar-deploy train --help`). With a
+    path of a table, `edges` is its table of edges. `label` names its column of labels, or the node attribute
+    of the labels in a networkx graph.
 
     Args:
         data: What the command accepts (a name such as "minesweeper" or "pyg:Planetoid/Cora", or a path), what
@@ -67,8 +69,11 @@ def train(
             print_note(text, to=err)
 
     graphs: dict[str, Graph] = {}
-    names = _register(data, graphs, note)
-    validating = [] if validate_on is None else _register(validate_on, graphs, note)
+    label = None if parsed["edges"] else parsed["label"]  # without tables, it is for networkx
+    names = _register(data, graphs, note, label)
+    validating = [] if validate_on is None else _register(validate_on, graphs, note, label)
+    if graphs and label:
+        parsed["label"] = None
     temporary = None if out else Path(tempfile.mkdtemp(prefix="adar-run-"))
     folder = temporary / "run" if temporary else Path(str(out))
     del parsed["as_json"]
@@ -87,12 +92,14 @@ def train(
         raise
 
 
-def _register(data: Any, graphs: dict[str, Graph], note: Callable[[str], None]) -> list[str]:
+def _register(
+    data: Any, graphs: dict[str, Graph], note: Callable[[str], None], label: str | None
+) -> list[str]:
     """The names of the data. Graphs in memory get a name of their own, and are added to `graphs`."""
     items = items_of(data)
     items = [data] if items is None else items
     held = [item for item in items if not isinstance(item, str | Path)]
-    converted = iter(as_graphs(held, on_note=note).graphs if held or not items else [])
+    converted = iter(as_graphs(held, label=label, on_note=note).graphs if held or not items else [])
     names: list[str] = []
     for item in items:
         if isinstance(item, str | Path):

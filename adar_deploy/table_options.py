@@ -1,4 +1,4 @@
-"""The options for a pair of tables, nodes and edges, that train, run, evaluate and data convert share."""
+"""The options for a pair of tables, nodes and edges, of the commands that take graphs."""
 
 import inspect
 from collections.abc import Callable
@@ -129,7 +129,7 @@ class TableOptions:
     def reader(
         self, load: "Callable[[str], list[Graph]]", note: Callable[[str], None]
     ) -> "Callable[[str], list[Graph]]":
-        """How train makes graphs from a name: `load`, or one graph from the two tables."""
+        """How graphs are made from a name, without a model: `load`, or one graph from the two tables."""
 
         def read(name: str) -> "list[Graph]":
             imported = self.read(name)
@@ -161,6 +161,14 @@ class TableOptions:
         for line in imported.notes:
             note(printable(f"{path}: {line}"))
         return imported.graph
+
+    def read_all_for_model(
+        self, path: Path, model: Path, encoding: "FeatureEncoding | None", note: Callable[[str], None]
+    ) -> "list[Graph]":
+        """The same, with all graphs of a file that has many."""
+        from adar_runtime.graph.formats import read_graphs
+
+        return read_graphs(path) if self.edges is None else [self.read_for_model(path, model, encoding, note)]
 
 
 NO_TABLES = TableOptions()

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import require
-from adar_runtime.bundle.predictor import Predictor
+from adar_runtime.bundle.predictor import BUDGETS, Predictor
 from adar_runtime.formatting import exit_rule, predicted
+from adar_runtime.graph.in_memory import as_graphs
+from adar_runtime.loop.checks import check_budgets
 from adar_runtime.loop.solvers import DEFAULT_SOLVER
 from adar_runtime.summaries import IN_TABLE, Facts, training_facts
 
@@ -50,6 +52,7 @@ class TrainedModel(Predictor):
 
         self.run = load_run(path)
         self.notes = list(notes)
+        self._bundle: Path | None = None  # that `export` wrote last
         self._remove_run = None if _temporary is None else _delete_with(self, _temporary)
 
     @property
@@ -96,7 +99,54 @@ class TrainedModel(Predictor):
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
             raise UsageError(f"export has no option {unknown!r}: choose from {', '.join(known)}")
-        return export_with_bar(self.run, Path(out), shown=not quiet, **options)
+        manifest = export_with_bar(self.run, Path(out), shown=not quiet, **options)
+        self._bundle = Path(out)
+        return manifest
+
+    def report(
+        self,
+        path: str | Path = "report.html",
+        data: Any = None,
+        *,
+        budgets: Sequence[int] = BUDGETS,
+        bundle: str | Path | None = None,
+        quiet: bool = False,
+    ) -> Path:
+        """Write one HTML page about the model, as `adar-deploy report` does.
+
+        Args:
+            path: The page to write: one .html file.
+            data: The graph to measure on, as in `predict`; the training graph by default. Several graphs are
+                measured together if each has one label.
+            budgets: Numbers of steps.
+            bundle: A bundle of this model, which adds its agreement with PyTorch, its solvers and its
+                latency to the page. Default: the bundle that `export` wrote last.
+            quiet: True shows no progress.
+
+        Returns:
+            The path of the page.
+
+        Raises:
+            AdarError: The data does not fit the model, the bundle is of another model, or the page cannot be
+                written.
+
+        Examples:
+            >>> model.report("report.html", budgets=[8, 50])  # doctest: +SKIP
+        """
+        from adar_deploy.model_folders import ModelFolders, find_folders
+        from adar_deploy.report.writing import check_page, measured_together, write_report
+
+        page, exported = Path(path), bundle or self._bundle
+        check_page(page)
+        check_budgets(budgets)
+        folders = find_folders(Path(exported), self.path) if exported else ModelFolders(self.path, None)
+        measured = None
+        if data is not None:
+            names, graphs, _ = as_graphs(data)
+            by_name = {name: [graph] for name, graph in zip(names, graphs, strict=True)}
+            measured = measured_together(by_name, title=f"{len(graphs):,} graphs")
+        write_report(page, folders, measured, budgets, shown=not quiet)
+        return page
 
     def save(self, path: str | Path) -> None:
         """Copy the run to a folder that stays when the model is deleted, and continue with the copy.

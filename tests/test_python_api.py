@@ -1,11 +1,13 @@
 """`adar_deploy.train`, `TrainedModel` and `load`: the Python API does what the commands do."""
 
 import gc
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import networkx
 import numpy as np
 import pytest
 import torch
@@ -13,9 +15,10 @@ from torch_geometric.data import Data
 
 import adar_deploy as adar
 import adar_train.config
+from adar_deploy.cli import main
 from adar_deploy.training import run_training
 from adar_runtime import Graph, write_graph
-from adar_runtime.errors import ExportError, GraphError, RunFolderError, UsageError
+from adar_runtime.errors import AdarWarning, ExportError, GraphError, RunFolderError, UsageError
 from tests.helpers import random_graph
 
 SMALL = {"hidden": 8, "proxies": 2, "epochs": 2, "train_steps": 2, "preset": "quick"}
@@ -143,6 +146,73 @@ def test_a_baseline_is_scored_but_not_exported(board: Graph) -> None:
         model.predict(board)
 
 
+def test_report_is_that_of_the_command(
+    board: Graph,
+    run_folder: Path,
+    bundle_folder: Path,
+    described_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_graph("board.npz", board)
+    model = adar.TrainedModel(run_folder)
+    page = model.report("a.html", board, budgets=[3], bundle=bundle_folder, quiet=True)
+    command = ["report", bundle_folder, "board.npz", "--run", run_folder, "--budgets", 3, "-o", "b.html"]
+    monkeypatch.setattr(sys, "argv", ["adar-deploy", *map(str, command)])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    mine, theirs = page.read_text(), Path("b.html").read_text()
+    assert re.findall("<h2>.*?</h2>", mine) == re.findall("<h2>.*?</h2>", theirs)
+    figures = r"<dt>ROC-AUC.*?</small>"
+    assert re.findall(figures, mine) == re.findall(figures, theirs) != []
+    own = model.report(budgets=[2], quiet=True)
+    assert "Latency</h2>" not in own.read_text()  # without a bundle
+    with pytest.raises(RunFolderError, match="the weights differ"):
+        model.report(bundle=described_bundle)
+    with pytest.raises(UsageError, match="a report is about one graph, and 2 were given"):
+        model.report(data=[board, board])
+    with pytest.raises(UsageError, match="a report is written as"):
+        model.report("page.pdf")
+
+
+def test_a_score_on_trained_labels_is_a_warning(board: Graph) -> None:
+    """All labels of a graph are trained on if another one is for validation."""
+    bare = replace(board, train_mask=None, val_mask=None, test_mask=None)
+    model = adar.train(bare, validate_on=replace(bare, features=bare.features + 1), **SMALL, quiet=True)
+    with pytest.warns(AdarWarning, match="used for training or validation: the score is too high") as found:
+        scores = model.evaluate(bare, [2])
+    assert found[0].filename == __file__
+    assert "the score is too high" in repr(scores)
+    assert "the score is too high" in scores._repr_html_()
+
+
+def test_the_label_of_a_networkx_graph() -> None:
+    club = networkx.karate_club_graph()
+    model = adar.train(club, label="club", **SMALL, quiet=True)
+    assert "labels are from 'club': 2 classes" in model.notes
+    graph = adar.as_graph(club, label="club", on_note=print)
+    assert model.predict(graph, budget=2).class_names == ("Mr. Hi", "Officer")
+    with pytest.raises(UsageError, match="label names an attribute of a networkx graph"):
+        adar.train(graph, label="club", **SMALL)
+    with pytest.raises(UsageError, match="--label is for a table of nodes: add --edges"):
+        adar.train("graph.npz", label="club", **SMALL)
+
+
+def test_drawn_pairs_are_a_note(board: Graph) -> None:
+    model = adar.train(as_data(board), task="edge", **SMALL, quiet=True)
+    links = board.edges // 2
+    assert model.notes == [
+        f"Data: the pairs to classify are {links} edges and {links} random pairs without an edge, split at "
+        f"random: {model.graph().train_mask.sum()} train, {model.graph().val_mask.sum()} val, "
+        f"{model.graph().test_mask.sum()} test"
+    ]
+
+
+@pytest.mark.parametrize("budgets", [50, "8,50", [], [0], [2.5]])
+def test_budgets_are_a_list_of_steps(board: Graph, run_folder: Path, budgets: object) -> None:
+    with pytest.raises(UsageError, match="budget"):
+        adar.TrainedModel(run_folder).evaluate(board, budgets)
+
+
 def test_save_keeps_the_run(board: Graph, run_folder: Path) -> None:
     model = adar.train(board, **SMALL, quiet=True)
     before, weights = model.path, model.run.fingerprint()
@@ -169,6 +239,9 @@ def test_an_interrupted_training_says_how_to_continue(board: Graph, monkeypatch:
 def test_a_folder_that_is_no_run() -> None:
     with pytest.raises(RunFolderError, match="is not a training run"):
         adar.TrainedModel("nothing")
+    Path("file").touch()
+    with pytest.raises(RunFolderError, match="is not a training run"):
+        adar.TrainedModel("file")
 
 
 def in_a_new_interpreter(code: str) -> str:

@@ -33,6 +33,10 @@ def test_the_examples_of_the_document_run(
     monkeypatch.setattr(adar_export, "export_bundle", update_wrapper(partial(export, steps=(1, 2)), export))
     monkeypatch.chdir(tmp_path)
     write_graph("graph.npz", minesweeper(side=10))
+    people = [f"p{number},{number % 7},{'cats' if number % 2 else 'dogs'}" for number in range(40)]
+    Path("people.csv").write_text("\n".join(["person,age,group", *people]))
+    friends = [f"p{number},p{(number + 2) % 40}" for number in range(40)]
+    Path("friends.csv").write_text("\n".join(["source,target", *friends]))
     names = {"data": as_data(12), "other": as_data(10)}
     blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 8
@@ -42,4 +46,6 @@ def test_the_examples_of_the_document_run(
     assert "labels are from 'club': 2 classes" in printed
     assert "train has no option 'epoch' (did you mean epochs?)" in printed
     assert (tmp_path / "predictions.csv").is_file()
+    assert names["tomorrow"].ids[0] == "p0"
+    assert "Reliability" in (tmp_path / "report.html").read_text()
     assert list(names["table"].columns) == ["output", "prediction", "probability_0", "probability_1"]

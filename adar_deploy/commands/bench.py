@@ -24,11 +24,13 @@ from adar_deploy.options import (
     parse_numbers,
 )
 from adar_deploy.paths import bundle_first
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
 
 
+@with_tables
 def bench(
     ctx: typer.Context,
     bundle: Annotated[
@@ -38,8 +40,12 @@ def bench(
         ),
     ] = None,
     graph: Annotated[
-        Path | None, typer.Argument(help="Graph file (.npz or .pt).", show_default="generated graphs")
+        Path | None,
+        typer.Argument(
+            help="Graph file (.npz or .pt), or a table of nodes.", show_default="generated graphs"
+        ),
     ] = None,
+    tables: TableOptions = NO_TABLES,
     nodes: Annotated[
         str, typer.Option(help="Numbers of nodes of the generated graphs, comma-separated.")
     ] = "1000,4000",
@@ -93,6 +99,7 @@ def bench(
         check_drawable(plot)
     if bundle is not None and graph is not None:
         bundle, (graph,) = bundle_first(bundle, [graph])
+    tables.check([] if graph is None else [graph])
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
     counts = parse_numbers("threads", threads, 1) if threads else [available_cores()]
     notes: list[str] = []
@@ -125,7 +132,8 @@ def bench(
         if graph is None:
             cases = benchmark.generated_cases(manifest, sizes, degrees, folder)
         else:
-            cases = [benchmark.case_from_file(graph)]
+            given = tables.read_for_model(graph, bundle, manifest.feature_encoding, notes.append)
+            cases = [benchmark.case_of(graph, given, folder)]
         benchmark.note_if_busy(notes)
         timings = _measure(cases, sides, max_steps, repeats)
     if plot:

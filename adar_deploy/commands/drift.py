@@ -1,15 +1,17 @@
 """The command `adar-deploy drift`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import print_facts, print_note, print_rows, print_warning
+from adar_deploy.console import err, print_facts, print_note, print_rows, print_warning
 from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, MaxSteps, is_typed
 from adar_deploy.paths import bundle_first, graph_files
 from adar_deploy.signals import EXIT_GATE
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation.drift import Drift
@@ -17,16 +19,21 @@ if TYPE_CHECKING:
 SHOWN = 12  # rows of the table; --json has all of them
 
 
+@with_tables
 def drift(
     ctx: typer.Context,
     bundle: BundleArgument,
     graphs: Annotated[
-        list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.", readable=False)
+        list[Path],
+        typer.Argument(
+            help="Graph files (.npz or .pt), folders of them, or a table of nodes.", readable=False
+        ),
     ],
     threshold: Annotated[
         float, typer.Option(min=0, help="PSI above which a graph is unlike the training data.")
     ] = 0.25,
     max_steps: MaxSteps = 50,
+    tables: TableOptions = NO_TABLES,
     allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:
@@ -39,15 +46,20 @@ def drift(
     lower than on the training data; 2 an error.
 
     Example: adar-deploy drift bundle today.npz --threshold 0.2
+
+    Example: adar-deploy drift bundle nodes.csv --edges edges.csv
     """
-    from adar_runtime import load, read_graph
+    from adar_runtime import load
     from adar_runtime.errors import BundleError
 
     bundle, graphs = bundle_first(bundle, graphs)
+    files = graph_files(graphs)
+    tables.check(files)
     opened = load(bundle, allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"))
+    encoding, note = opened.manifest.feature_encoding, partial(print_note, to=err)
     reports: list[dict[str, Any]] = []
-    for path in graph_files(graphs):
-        found = opened.run(read_graph(path), max_steps).drift
+    for path in files:
+        found = opened.run(tables.read_for_model(path, bundle, encoding, note), max_steps).drift
         if found is None:
             raise BundleError(
                 f"{bundle} has no statistics of the training data: export the run with this version"

@@ -10,13 +10,12 @@ import typer
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
-from adar_deploy.options import AllowUnknownModel, Json, Split, is_typed, parse_budgets
+from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
-    from adar_runtime import Graph
     from adar_runtime.evaluation.evaluate import Evaluation
 
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
@@ -34,7 +33,14 @@ def evaluate(
         ),
     ],
     budgets: Annotated[str, typer.Option(help="Step budgets, comma-separated.")] = BUDGETS,
-    split: Split = 0,
+    split: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Index of the split, for graphs that have several.",
+            show_default="the split that the model was trained on",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write the metric of every step of every budget: .csv or .json."),
@@ -73,7 +79,6 @@ def evaluate(
     from adar_runtime.evaluation import evaluate as evaluation
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
-    from adar_runtime.graph.formats import read_graphs
 
     model, graphs = bundle_first(model, graphs)
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
@@ -84,17 +89,11 @@ def evaluate(
     allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []
-
-    def read(path: Path) -> "list[Graph]":
-        if tables.edges is None:
-            return read_graphs(path)
-        note = partial(print_note, to=err)
-        return [tables.read_for_model(path, model, subject.feature_encoding, note)]
-
-    loaded = evaluation.grouped(
-        {str(path): read(path) for path in files}, subject.level, ", ".join(map(str, graphs))
-    )
+    encoding, note = subject.feature_encoding, partial(print_note, to=err)
+    read = {str(path): tables.read_all_for_model(path, model, encoding, note) for path in files}
+    loaded = evaluation.grouped(read, subject.level, ", ".join(map(str, graphs)))
     for name, group in loaded.items():
+        chosen = subject.split_for(group[0], split)
         with Bar("evaluate", sum(sizes)) as bar:
             steps = 0
 
@@ -103,7 +102,7 @@ def evaluate(
                 steps += budget
                 bar.update(steps, f"{Path(name).name}  budget {budget}")  # noqa: B023
 
-            done.append(evaluation.evaluate(name, group, subject, sizes, split, show))
+            done.append(evaluation.evaluate(name, group, subject, sizes, chosen, show))
         if plot:
             picture = plot if len(loaded) == 1 else plot.with_stem(f"{plot.stem}-{Path(name).stem}")
             last = done[-1]
@@ -133,7 +132,6 @@ def _check_least(done: "list[Evaluation]", least: float) -> None:
 def _show(done: "Evaluation") -> None:
     metric = metric_title(done.metric)
     print_facts("evaluated", {"graph": done.graph, "metric": f"{metric} on {done.counted}"})
-    by_class = [class_metrics(row) for row in done.budgets()]
     rows = [
         (
             row["budget"],
@@ -143,12 +141,14 @@ def _show(done: "Evaluation") -> None:
             percent(row["at_end"]),
             percent(row["best"]),
             f"{row['alignment_at_exit']:.4g}",
-            *([found] if any(by_class) else []),
         )
-        for row, found in zip(done.budgets(), by_class, strict=True)
+        for row in done.budgets()
     ]
     columns = ["budget", "stop step", "stop t", "at stop", "at t = 1", "at best step", "alignment at stop"]
-    print_rows(columns + [CLASS_METRICS] * any(by_class), rows)
+    print_rows(columns, rows)
+    by_class = [(row["budget"], found) for row in done.budgets() if (found := class_metrics(row))]
+    if by_class:
+        print_rows(["budget", f"{CLASS_METRICS} at stop"], by_class)
     if done.free:
         print_rows(["without a model", metric], [(name, percent(value)) for name, value in done.free.items()])
     for warning in done.warnings:

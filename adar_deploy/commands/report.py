@@ -1,23 +1,29 @@
 """The command `adar-deploy report`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adar_deploy.bundle_output import readable
-from adar_deploy.console import Bar, print_facts, print_note
+from adar_deploy.console import err, print_facts, print_note
 from adar_deploy.model_folders import find_folders
 from adar_deploy.options import RunOption, parse_budgets
-from adar_deploy.paths import bundle_first
+from adar_deploy.paths import bundle_first, graph_files
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 
+@with_tables
 def report(
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
-    graph: Annotated[
-        Path | None,
-        typer.Argument(help="Graph to measure on (.npz or .pt).", show_default="the graph of the run"),
+    graphs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Graph to measure on (.npz or .pt), a table of nodes, or many graphs with one label each.",
+            show_default="the graph of the run",
+            readable=False,
+        ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write: one .html file.")] = Path(
         "report.html"
@@ -27,6 +33,7 @@ def report(
     bundle: Annotated[
         Path, typer.Option(help="Bundle that was exported from the run; ignored if its weights differ.")
     ] = Path("bundle"),
+    tables: TableOptions = NO_TABLES,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of the page as one JSON object.")
     ] = False,
@@ -39,34 +46,23 @@ def report(
 
     Example: adar-deploy report bundle graph.npz -o report.html
 
+    Example: adar-deploy report bundle nodes.csv --edges edges.csv
+
     Example: adar-deploy report runs/minesweeper --budgets 8,50
     """
-    from adar_deploy.report.facts import collect
-    from adar_deploy.report.measure import estimated_calls
-    from adar_deploy.report.page import page
-    from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable, write_file
+    from adar_deploy.report.writing import check_page, measured_together, write_report
 
-    if output.suffix not in (".html", ".htm"):
-        raise UsageError(f"{output}: a report is written as .html, not {output.suffix or 'nothing'!r}")
-    check_writable(output)
-    if graph is not None:
-        model, (graph,) = bundle_first(model, [graph])
-    sizes = sorted(set(parse_budgets("budgets", budgets)))
-    folders = find_folders(model, run, bundle)
-    with Bar("report", estimated_calls(folders, sizes), counted=False) as bar:
-        done = 0
-
-        def show(what: str, calls: int) -> None:
-            nonlocal done
-            done += calls
-            bar.update(done, what)
-
-        with readable(folders.model):
-            facts = collect(folders, graph, sizes, show)
-    with readable(folders.model):
-        text = page(facts)
-    write_file(output, text.encode())
+    check_page(output)
+    sizes = parse_budgets("budgets", budgets)
+    model, graphs = bundle_first(model, graphs or [])
+    folders, files = find_folders(model, run, bundle), graph_files(graphs)
+    tables.check(files)
+    measured = None
+    if files:
+        encoding, note = folders.feature_encoding(), partial(print_note, to=err)
+        read = {str(one): tables.read_all_for_model(one, folders.model, encoding, note) for one in files}
+        measured = measured_together(read, title=", ".join(map(str, graphs)))
+    facts = write_report(output, folders, measured, sizes)
     if as_json:
         typer.echo(json.dumps(facts | {"report": str(output)}))
         return

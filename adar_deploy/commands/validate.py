@@ -1,6 +1,7 @@
 """The command `adar-deploy validate`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,20 +14,23 @@ from adar_deploy.model_folders import name_of_run, weights_of
 from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files, run_folders
 from adar_deploy.signals import EXIT_GATE
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 
+@with_tables
 def validate(
     bundle: BundleArgument = Path("bundle"),
     graphs: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Graph files (.npz or .pt) to compare on, or folders of them.",
+            help="Graph files (.npz or .pt) to compare on, folders of them, or a table of nodes.",
             show_default="several small generated graphs",
             readable=False,
         ),
     ] = None,
     run: RunOption = None,
     steps: Annotated[str, typer.Option(help="Numbers of steps, comma-separated.")] = "1,10,100,300",
+    tables: TableOptions = NO_TABLES,
     as_json: Json = False,
 ) -> None:
     """Compare a bundle with PyTorch on every available backend: names, shapes and values.
@@ -41,14 +45,14 @@ def validate(
     from adar_export.samples import shapes_for
     from adar_export.validate import Check, check_ports, compare, refuse
     from adar_export.writer import adar_of
-    from adar_runtime import read_graph
     from adar_runtime.backends import available
     from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import BackendError, BundleError, ExportError
     from adar_train.runs import find_run
 
     bundle, graphs = bundle_first(bundle, graphs or [])
-    budgets = parse_budgets("steps", steps)
+    budgets, files = parse_budgets("steps", steps), graph_files(graphs)
+    tables.check(files)
     manifest = read_manifest(bundle)
     weights = weights_of(manifest)
     if weights is None:
@@ -57,8 +61,9 @@ def validate(
         )
     model = adar_of(find_run(run_folders(bundle), weights, run, name_of_run(manifest)))
     check_ports(bundle)
-    files = graph_files(graphs)
-    compared = {str(path): read_graph(path) for path in files} or shapes_for(model.config)
+    encoding, note = manifest.feature_encoding, partial(print_note, to=err)
+    read = {str(path): tables.read_for_model(path, bundle, encoding, note) for path in files}
+    compared = read or shapes_for(model.config)
     whole = len(compared) * len(budgets)
     reports, problems = [], dict[str, str]()
     for backend in available():

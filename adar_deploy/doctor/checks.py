@@ -129,7 +129,7 @@ def _tensorrt(module: str, extra: str) -> Finding:
         return Finding("TensorRT", module, State.works, f"{found['version']}, built a tiny engine")
     if not _gpus():
         return Finding("TensorRT", module, State.absent, f"cannot build without a GPU: {found['error']}")
-    return Finding("TensorRT", module, State.broken, found["error"], fix)
+    return Finding("TensorRT", module, State.broken, found["error"], found.get("fix", fix))
 
 
 def _model() -> list[Finding]:
@@ -148,7 +148,7 @@ def _end_to_end(name: str, extra: str, probe_name: str, detail: Callable[[dict[s
         )
     found = probe(probe_name)
     if "error" in found:
-        return Finding("end to end", name, State.broken, found["error"], fix)
+        return Finding("end to end", name, State.broken, found["error"], found.get("fix", fix))
     return Finding("end to end", name, State.works, detail(found))
 
 
@@ -161,7 +161,7 @@ def _bundle(path: Path) -> Finding:
     """Load a bundle, and run it on a small graph."""
     found = probe("bundle", str(path))
     if "error" in found:
-        fix = f"adar-deploy export --out {path}"
+        fix = found.get("fix", f"adar-deploy export --out {path}")
         return Finding("end to end", str(path), State.broken, found["error"], fix)
     detail = f"ran {found['steps']} steps on {found['backend']} in {found['seconds']:.2f} s"
     return Finding("end to end", str(path), State.works, detail)

@@ -22,7 +22,7 @@ DOUBLE = (  # an ONNX model: y = x + x for two numbers
 
 
 def probe(name: str, *arguments: str) -> dict[str, Any]:
-    """Run a probe in another process and return its result, or an "error"."""
+    """Run a probe in another process and return its result, or an "error", with a "fix" if it is known."""
     # -P: do not import modules from the working folder
     command = [sys.executable, "-P", "-m", __name__, name, *arguments]
     try:
@@ -30,7 +30,7 @@ def probe(name: str, *arguments: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {TIMEOUT} s"}
+        return {"error": f"no answer within {TIMEOUT} s: is the machine busy? Try again", "fix": ""}
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"error": f"the process ended with code {done.returncode}: {last[:200]}"}

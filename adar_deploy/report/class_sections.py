@@ -35,7 +35,7 @@ def classes_section(facts: Facts) -> str:
         ],
     )
     lead = (
-        f"Measured on {facts['evaluation']['counted']}. Macro F1 {_mean(rows, 'f1')}, balanced accuracy "
+        f"Measured on {facts['evaluation']['counted']}. Macro-F1 {_mean(rows, 'f1')}, balanced accuracy "
         f"{_mean(rows, 'recall')}: means over the classes, whatever their size."
     )
     balance = bars(
@@ -103,7 +103,7 @@ def baseline_section(facts: Facts) -> str:
     row = max(done["budgets"], key=lambda row: row["budget"])
     name = metric_title(done["metric"])
     rows = [
-        ("this model", with_interval(row["at_exit"], row), f"budget {row['budget']:,}, at its exit"),
+        ("this model", with_interval(row["at_exit"], row), f"budget {row['budget']:,}, at the stop step"),
         (found["name"], with_interval(found["value"], found), f"fitted in {found['seconds']:.1f} s"),
     ]
     better = found["value"] > row["at_exit"]

@@ -2,26 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adar_deploy.environment import environment
 from adar_deploy.model_folders import ModelFolders, name_of_run
 from adar_deploy.paths import run_folders
-from adar_deploy.report.measure import OnProgress, measure_on
+from adar_deploy.report.measure import NamedGraphs, OnProgress, measure_on
 from adar_runtime.bundle.run_files import CONFIG, GRAPH, HISTORY, METRICS
 from adar_runtime.evaluation.training_data import KEY
-
-if TYPE_CHECKING:
-    from adar_runtime.graph import Graph
 
 
 def collect(
     folders: ModelFolders,
-    graph_file: Path | None,
+    given: NamedGraphs | None,
     budgets: Sequence[int],
     on_progress: OnProgress = lambda _, __: None,
 ) -> dict[str, Any]:
-    """Read the results of train and export, and measure the rest on the graph."""
+    """Read the results of train and export, and measure the rest on the graphs, or on the run's graph."""
     manifest = folders.manifest()
     config = folders.read(CONFIG) or {}
     metrics = folders.read(METRICS) or (dict(manifest.training) if manifest else {})
@@ -48,26 +45,24 @@ def collect(
             f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. "
             "Give it with --run."
         )
-    graph = _graph(folders, graph_file, facts["notes"])
-    if graph is not None:
-        name = str(graph_file or (folders.run or Path()) / GRAPH)
-        facts["graph"] = _describe(graph, name)
-        facts |= measure_on(folders, name, graph, budgets, facts["notes"], on_progress)
+    measured = given or _own_graph(folders, facts["notes"])
+    if measured is not None:
+        facts["graph"] = _describe(measured)
+        facts |= measure_on(folders, measured, budgets, facts["notes"], on_progress)
     return facts | {"environment": environment()}
 
 
-def _graph(folders: ModelFolders, path: Path | None, notes: list[str]) -> "Graph | None":
-    """The graph to measure on: the given one, or the training graph of the run."""
+def _own_graph(folders: ModelFolders, notes: list[str]) -> NamedGraphs | None:
+    """The training graph of the run."""
     from adar_runtime import read_graph
     from adar_runtime.errors import MissingExtraError
 
-    if path is not None:
-        return read_graph(path)
     if folders.run is None or not (folders.run / GRAPH).is_file():
         notes.append("No graph was given and no run was found: name a graph to measure accuracy and latency.")
         return None
     try:
-        return read_graph(folders.run / GRAPH)
+        path = folders.run / GRAPH
+        return NamedGraphs(str(path), [read_graph(path)])
     except MissingExtraError as error:
         notes.append(f"The run's graph was not measured: {error}")
         return None
@@ -79,17 +74,20 @@ def _model_config(manifest: Any) -> dict[str, Any]:
     return {name: getattr(manifest, name) for name in names}
 
 
-def _describe(graph: "Graph", name: str) -> dict[str, Any]:
+def _describe(measured: NamedGraphs) -> dict[str, Any]:
     from adar_runtime.graph import PARTS
 
-    parts = {part: graph.labelled(part) for part in PARTS}
+    graphs, first = measured.graphs, measured.graphs[0]
+    parts = {part: [graph.labelled(part) for graph in graphs] for part in PARTS}
+    counts = {part: [int(mask.sum()) for mask in masks if mask is not None] for part, masks in parts.items()}
     return {
-        "file": name,
-        "nodes": graph.nodes,
-        "edges": graph.edges,
-        "features": graph.width,
-        "targets": graph.targets,
-        "described": graph.target_features is not None,
-        "level": graph.level,
-        "labelled": {part: int(mask.sum()) for part, mask in parts.items() if mask is not None},
+        "file": measured.name,
+        "graphs": len(graphs),
+        "nodes": sum(graph.nodes for graph in graphs),
+        "edges": sum(graph.edges for graph in graphs),
+        "features": first.width,
+        "targets": max(graph.targets for graph in graphs),
+        "described": first.target_features is not None,
+        "level": first.level,
+        "labelled": {part: sum(found) for part, found in counts.items() if found},
     }

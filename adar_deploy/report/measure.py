@@ -3,14 +3,14 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adar_deploy.model_folders import ModelFolders, open_subject
-from adar_runtime.bundle.run_files import METRICS
 
 if TYPE_CHECKING:
     from adar_runtime import Bundle, Graph
     from adar_runtime.evaluation.evaluate import Subject
+    from adar_runtime.graph import Floats
 
 MOST_CLASSES = 40  # in a confusion matrix
 REPEATS = 3  # runs of every solver at most; the solvers take turns
@@ -18,6 +18,13 @@ LONG = 10.0  # seconds after which no further turn starts
 WARM_UP = 3  # steps before the measurement
 OnProgress = Callable[[str, int], None]
 """Receives what was done, and the number of cell calls."""
+
+
+class NamedGraphs(NamedTuple):
+    """The graphs that are measured together: one, or several with one label each."""
+
+    name: str
+    graphs: "list[Graph]"
 
 
 def estimated_calls(folders: ModelFolders, budgets: Sequence[int]) -> int:
@@ -28,43 +35,33 @@ def estimated_calls(folders: ModelFolders, budgets: Sequence[int]) -> int:
 
 def measure_on(
     folders: ModelFolders,
-    name: str,
-    graph: "Graph",
+    measured: NamedGraphs,
     budgets: Sequence[int],
     notes: list[str],
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """Run the model on the graph: curves, predictions and latency."""
+    """Run the model on the graphs: curves, predictions and latency."""
     from adar_runtime import load
     from adar_runtime.graph import ALL
     from adar_runtime.graph import GRAPH as WHOLE
 
     subject = open_subject(folders.model)
+    largest = max(measured.graphs, key=lambda graph: graph.nodes)
     facts: dict[str, Any] = {}
-    if graph.level == WHOLE:
-        notes.append(
-            "One graph has one label, which is not enough to score: use adar-deploy evaluate on many graphs."
-        )
-    elif graph.labelled(ALL) is None:
+    if len(measured.graphs) == 1 and largest.level == WHOLE:
+        notes.append("One graph has one label, which is not enough to score: give many graphs.")
+    elif all(graph.labelled(ALL) is None for graph in measured.graphs):
         notes.append("The graph has no labels: the report shows the alignment and no metric.")
-        facts["curves"] = _unscored(subject, graph, budgets, on_progress)
+        facts["curves"] = _unscored(subject, largest, budgets, on_progress)
     else:
-        facts |= _scored(subject, name, graph, budgets, _split(folders, graph), on_progress)
+        facts |= _scored(subject, measured, budgets, subject.split_for(largest), on_progress)
         notes.extend(facts["evaluation"]["warnings"])
     if folders.bundle:
         bundle = load(folders.bundle)
-        facts["latency"] = latency(bundle, graph, max(budgets), on_progress)
+        facts["latency"] = latency(bundle, largest, max(budgets), on_progress)
     elif subject.any_budget:  # not for a baseline, which cannot be exported
         notes.append("Latency, agreement with PyTorch and solvers are measured on a bundle: export the run.")
     return facts
-
-
-def _split(folders: ModelFolders, graph: "Graph") -> int:
-    """The index of the split that the model was trained on, where the graph has this split."""
-    from adar_runtime.graph.labels import split_trained_on
-
-    manifest = folders.manifest()
-    return split_trained_on(folders.read(METRICS) or (manifest.training if manifest else {}), graph)
 
 
 def _unscored(
@@ -83,8 +80,7 @@ def _unscored(
 
 def _scored(
     subject: "Subject",
-    name: str,
-    graph: "Graph",
+    measured: NamedGraphs,
     budgets: Sequence[int],
     split: int,
     on_progress: OnProgress,
@@ -92,8 +88,9 @@ def _scored(
     from adar_runtime.evaluation.evaluate import evaluate
     from adar_runtime.graph.labels import fill_names
 
+    name, graphs = measured
     done = evaluate(
-        name, [graph], subject, budgets, split, lambda budget: on_progress(f"budget {budget}", budget)
+        name, graphs, subject, budgets, split, lambda budget: on_progress(f"budget {budget}", budget)
     )
     curves: list[dict[str, Any]] = [
         {
@@ -106,19 +103,20 @@ def _scored(
         for curve, step in zip(done.curves, done.exits, strict=True)
     ]
     largest = max(range(len(curves)), key=lambda i: curves[i]["budget"])
-    scores = next(
-        moment.scores
-        for step, moment in enumerate(subject.run(graph, curves[largest]["budget"]))
-        if step == done.exits[largest]
-    )
+    scores = [_scores_at(subject, graph, curves[largest]["budget"], done.exits[largest]) for graph in graphs]
     on_progress("predictions", curves[largest]["budget"])
-    names = fill_names(subject.class_names or graph.class_names, scores.shape[1])
+    names = fill_names(subject.class_names or graphs[0].class_names, scores[0].shape[1])
     return {
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},
-        "answers": _predictions(done.graphs[0], names, scores, done.part, split),
+        "answers": _predictions(done.graphs, names, scores, done.part, split),
         "baseline": _baseline(done.graphs[0], done.part, split),
     }
+
+
+def _scores_at(subject: "Subject", graph: "Graph", budget: int, step: int) -> "Floats":
+    """The scores after this step of the budget."""
+    return next(moment.scores for at, moment in enumerate(subject.run(graph, budget)) if at == step)
 
 
 def _baseline(graph: "Graph", part: str, split: int) -> dict[str, Any] | None:
@@ -133,18 +131,22 @@ def _baseline(graph: "Graph", part: str, split: int) -> dict[str, Any] | None:
     return {"name": NAME, "value": found.value, "seconds": seconds, **found.to_dict()}
 
 
-def _predictions(graph: "Graph", names: list[str], scores: Any, part: str, split: int) -> dict[str, Any]:
+def _predictions(
+    graphs: "Sequence[Graph]", names: list[str], found: "list[Floats]", part: str, split: int
+) -> dict[str, Any]:
     """Confusion matrix and, for two classes, ROC curve; for regression, pairs of label and prediction."""
     import numpy as np
 
     from adar_runtime.evaluation.class_report import class_report, reliability
     from adar_runtime.evaluation.metrics import confusion, roc_points
 
-    mask = graph.labelled(part, split)
-    assert mask is not None
-    assert graph.labels is not None
-    labels, scores = graph.labels[mask], scores[mask]
-    if graph.regression:
+    pairs = [
+        (graph.labels[mask], scores[mask])
+        for graph, scores in zip(graphs, found, strict=True)
+        if (mask := graph.labelled(part, split)) is not None and graph.labels is not None
+    ]
+    labels, scores = (np.concatenate(one) for one in zip(*pairs, strict=True))
+    if graphs[0].regression:
         return {"numbers": [[float(a), float(b)] for a, b in zip(labels[:, 0], scores[:, 0], strict=True)]}
     classes = scores.shape[1]
     known = labels.astype(np.int64)

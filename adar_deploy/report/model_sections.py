@@ -15,15 +15,17 @@ from adar_deploy.formatting import (
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.markup import fact_table, figure, section, table
 from adar_runtime.graph import PARTS
+from adar_runtime.graph.labels import listed
 
 Facts = Mapping[str, Any]
+MOST_NAMES = 10  # of training graphs
 PERCENT = Axis("", show=lambda value: f"{100 * value:g} %")
 
 
 def training_section(facts: Facts) -> str:
     """The data, the settings and the learning curve."""
     metrics = facts["metrics"]
-    rows = {"trained on": ", ".join(facts["data"]) or "unknown"} | _graph_rows(facts)
+    rows = {"trained on": listed(facts["data"], MOST_NAMES) or "unknown"} | _graph_rows(facts)
     if "seconds" in metrics:
         rows["training time"] = f"{metrics.get('epochs', '?')} epochs, {metrics['seconds']:.0f} s"
     intervals = metrics.get("intervals", {})
@@ -73,9 +75,10 @@ def _graph_rows(facts: Facts) -> dict[str, str]:
         return {}
     graph = facts["graph"]
     described = "described " if graph["described"] else ""
+    several = f"{graph['graphs']:,} graphs, " if graph["graphs"] > 1 else ""
     rows = {
-        "graph": f"{graph['nodes']:,} nodes, {graph['edges']:,} edges, {graph['features']:,} features, "
-        f"{graph['targets']:,} {described}targets"
+        "measured on": f"{several}{graph['nodes']:,} nodes, {graph['edges']:,} edges, "
+        f"{graph['features']:,} features, {graph['targets']:,} {described}targets"
     }
     if graph["labelled"]:
         rows["labels"] = ", ".join(f"{part} {count:,}" for part, count in graph["labelled"].items())
@@ -116,7 +119,7 @@ def budgets_section(facts: Facts) -> str:
     if scored:
         name = metric_title(facts["evaluation"]["metric"])
         drawn += figure(
-            f"{name} against time; ○ the stop step",
+            f"{_capital(name)} against time; ○ the stop step",
             _over_time(curves, "metric", t, Axis(name, show=PERCENT.show)),
         )
     drawn += figure(
@@ -125,7 +128,7 @@ def budgets_section(facts: Facts) -> str:
     rows = ""
     if scored:
         drawn += figure(
-            f"{name} against budget",
+            f"{_capital(name)} against budget",
             _over_budgets(facts["evaluation"]["budgets"], Axis(name, show=PERCENT.show)),
         )
         by_class = any(class_metrics(row) for row in facts["evaluation"]["budgets"])
@@ -156,6 +159,11 @@ def budgets_section(facts: Facts) -> str:
     )
 
 
+def _capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def _over_time(curves: Sequence[Facts], what: str, t: Axis, y: Axis) -> str:
     ranks = max(1, len(curves) - 1)
     lines = [
@@ -176,6 +184,8 @@ def _over_budgets(rows: Sequence[Facts], y: Axis) -> str:
     for key, name in names.items():
         found.setdefault(tuple(row[key] for row in rows), []).append(name)
     sizes = [row["budget"] for row in rows]
+    if len(sizes) < 2:  # one point says no more than the table
+        return ""
     lines = [
         Line(" = ".join(called), list(zip(sizes, values, strict=True)), tone=i, dots=True)
         for i, (values, called) in enumerate(found.items())

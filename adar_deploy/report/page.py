@@ -20,15 +20,17 @@ from adar_deploy.report.model_sections import (
     predictions_section,
     training_section,
 )
+from adar_runtime.graph.labels import listed
 
 Facts = Mapping[str, Any]
+IN_TITLE = 3  # names of graphs
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # untrusted text in the page cannot run anything
 
 
 def page(facts: Facts) -> str:
     """The HTML text."""
     kind = "AdaR" if facts["kind"] == "adar" else f"Baseline {facts['kind']}"
-    title = f"{kind} on {', '.join(facts['data']) or 'an unknown graph'}"
+    title = f"{kind} on {listed(facts['data'], IN_TITLE) or 'an unknown graph'}"
     sections = (
         training_section,
         configuration_section,

@@ -6,10 +6,13 @@ from typing import Any
 
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import ExportError, reason
-from adar_runtime.graph import NODE, PARTS
+from adar_runtime.formatting import predicted
+from adar_runtime.graph import NODE, PARTS, FeatureEncoding
+from adar_runtime.graph.labels import listed
 
 TITLES = {"roc_auc": "ROC-AUC", "accuracy": "accuracy", "r2": "R²"}
 MOST_NAMES = 50  # class names and groups of columns that the card lists
+MOST_GRAPHS = 5  # names of training graphs
 
 
 def model_card(manifest: Manifest) -> str:
@@ -54,13 +57,13 @@ def task_of(manifest: Manifest) -> str:
 
 def describe_model(manifest: Manifest) -> str:
     """Return the description of a model whose author gave none."""
-    what = "numbers" if manifest.regression else "classes"
-    count = "described" if manifest.targets is None else f"{manifest.targets:,}"
-    data = ", ".join(map(str, manifest.training.get("data", []))) or "unknown data"
-    return (
-        f"AdaR, a recurrent graph model that predicts {count} {what} for each {manifest.level}, "
-        f"trained on {data}."
-    )
+    what = predicted(manifest.targets, manifest.level, regression=manifest.regression)
+    described = "described " if manifest.targets is None else ""
+    return f"AdaR, a recurrent graph model that predicts {described}{what}, trained on {_data(manifest)}."
+
+
+def _data(manifest: Manifest) -> str:
+    return listed([*map(str, manifest.training.get("data", []))], MOST_GRAPHS) or "unknown data"
 
 
 def _header(manifest: Manifest) -> str:
@@ -70,7 +73,7 @@ def _header(manifest: Manifest) -> str:
     lines += [f"- {tag}" for tag in ("adar", "graph-ml", "onnx", task)]
     scores = _scores(manifest.training)
     if scores:
-        data = ", ".join(map(str, manifest.training.get("data", []))) or "unknown"
+        data = _data(manifest)
         kind = manifest.training.get("metric", "metric")
         lines += ["model-index:", f"- name: {_quoted(manifest.name)}", "  results:"]
         lines += ["  - task:", "      type: graph-ml", f"      name: {_quoted(task.replace('-', ' '))}"]
@@ -95,7 +98,7 @@ def _facts(manifest: Manifest) -> str:
         "opset, precision": f"{manifest.opset}, {manifest.precision}",
         "size": f"{size:.1f} MB",
         "width, proxies": f"{manifest.hidden}, {manifest.proxies}",
-        "trained on": ", ".join(map(str, manifest.training.get("data", []))) or "unknown data",
+        "trained on": _data(manifest),
         "made with": ", ".join(f"{name} {number}" for name, number in manifest.versions.items()),
     }
     return _table(["", ""], rows.items())
@@ -147,14 +150,34 @@ def _inputs(manifest: Manifest) -> str:
     if manifest.targets is None:
         lines.append("The graph describes its classes (`target_x`).")
     text = f"## Inputs and outputs\n\n{' '.join(lines)}"
-    groups = manifest.feature_schema or []
-    rows = [(_columns(group["columns"]), group["type"]) for group in groups[:MOST_NAMES]]
-    if rows:
-        text += f"\n\n{_table(['feature columns', 'type'], rows)}{_more(len(groups))}"
+    text += _table_columns(manifest.feature_encoding) or _feature_columns(manifest)
     names = manifest.class_names or ()
     if names:
-        text += f"\n\nClasses: {', '.join(map(_plain, names[:MOST_NAMES]))}.{_more(len(names))}"
+        quoted = [f'"{_plain(name)}"' for name in names[:MOST_NAMES]]
+        text += f"\n\nClasses: {', '.join(quoted)}.{_more(len(names))}"
     return text
+
+
+def _table_columns(encoding: FeatureEncoding | None) -> str:
+    """The columns of the table that the model was trained on, and what became of them."""
+    if encoding is None or not encoding.columns:
+        return ""
+    rows = [
+        (
+            one.name,
+            f"{len(one.categories):,} categories" if one.categories else "number",
+            "may be empty" if one.missing else "",
+        )
+        for one in encoding.columns[:MOST_NAMES]
+    ]
+    columns = ["column of the table", "type", "values"]
+    return f"\n\n{_table(columns, rows)}{_more(len(encoding.columns))}"
+
+
+def _feature_columns(manifest: Manifest) -> str:
+    groups = manifest.feature_schema or []
+    rows = [(_columns(group["columns"]), group["type"]) for group in groups[:MOST_NAMES]]
+    return f"\n\n{_table(['feature columns', 'type'], rows)}{_more(len(groups))}" if rows else ""
 
 
 def _limits(manifest: Manifest) -> str:
@@ -172,13 +195,16 @@ def _limits(manifest: Manifest) -> str:
 
 def _how_to_run(manifest: Manifest) -> str:
     unknown = ", allow_unknown_model=True" if manifest.aggregation == "edges" else ""
+    given, read = "graph.npz", 'adar_runtime.read_graph("graph.npz")'
+    if manifest.feature_encoding is not None:
+        given, read = "nodes.csv --edges edges.csv", 'bundle.read_tables("nodes.csv", "edges.csv")'
     return (
         "## How to run\n\n"
         "```sh\npip install 'adar-deploy[cpu]'\n"
-        "adar-deploy run graph.npz --bundle . --output predictions.csv\n```\n\n"
+        f"adar-deploy run {given} --bundle . --output predictions.csv\n```\n\n"
         "```python\nimport adar_runtime\n\n"
         f'bundle = adar_runtime.load("."{unknown})\n'
-        'result = bundle.run(adar_runtime.read_graph("graph.npz"), budget=300)\n'
+        f"result = bundle.run({read}, budget=300)\n"
         "result.predictions\n```"
     )
 

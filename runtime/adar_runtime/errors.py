@@ -97,7 +97,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("adar_"):
         frame, level = frame.f_back, level + 1
-    warnings.warn(AdarWarning(message), stacklevel=level - 1)
+    warnings.warn(AdarWarning(message), stacklevel=level)
 
 
 def import_package(name: str, purpose: str) -> Any:

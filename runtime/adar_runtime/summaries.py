@@ -15,6 +15,7 @@ from adar_runtime.formatting import exit_rule, metric_title, percent, predicted
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.drift import Drift
     from adar_runtime.evaluation.evaluate import Evaluation
     from adar_runtime.graph import Graph
     from adar_runtime.loop.result import Result
@@ -50,9 +51,9 @@ def _row(name: str, text: str) -> str:
 def graph_facts(graph: "Graph") -> Facts:
     """Sizes, what the labels are, and the first split."""
     facts = {
-        "nodes": f"{graph.nodes:,} nodes",
-        "edges": f"{graph.edges:,} edges",
-        "features": f"{graph.width:,} features",
+        "nodes": _counted(graph.nodes, "nodes"),
+        "edges": _counted(graph.edges, "edges"),
+        "features": _counted(graph.width, "features"),
     }
     if graph.labels is not None or graph.target_features is not None:
         facts["labels"] = predicted(graph.targets, graph.level, regression=graph.regression)
@@ -100,8 +101,8 @@ def result_facts(result: "Result") -> Facts:
     outputs, classes = result.scores.shape
     what = "numbers" if result.regression else "classes"
     facts = {
-        "predictions": f"{outputs:,} predictions",
-        "classes": f"{classes:,} {what}",
+        "predictions": _counted(outputs, "predictions"),
+        "classes": _counted(classes, what),
         "taken from": f"from t = {result.best_time:.2f} (call {result.best_step:,})",
         "stop reason": result.stop_reason.value,
         "cell calls": f"{result.cell_calls:,} cell calls, budget {result.budget:,}",
@@ -114,16 +115,36 @@ def evaluation_facts(evaluation: "Evaluation") -> Facts:
     """The metric at the exit of every budget."""
     title = metric_title(evaluation.metric)
     rows = evaluation.budgets()
-    return {"graph": evaluation.graph, "metric": f"{title} on {evaluation.counted}"} | {
+    facts = {"graph": evaluation.graph, "metric": f"{title} on {evaluation.counted}"} | {
         f"at budget {row['budget']}": f"{percent(row['at_exit'])} at budget {row['budget']}" for row in rows
     }
+    return facts | ({"warning": f"warning {'; '.join(evaluation.warnings)}"} if evaluation.warnings else {})
+
+
+def drift_facts(drift: "Drift") -> Facts:
+    """The largest changes, and the alignment."""
+    facts = {
+        "statistics": _counted(len(drift.changes), "statistics"),
+        "PSI": f"largest PSI {drift.score:.3f}",
+    }
+    if drift.alignment is not None and drift.lowest_alignment is not None:
+        facts["alignment"] = f"alignment {drift.alignment:.3g}, lowest expected {drift.lowest_alignment:.3g}"
+    largest = [f"{change.name} {change.psi:.3f}" for change in drift.changes[:MAX_NAMES]]
+    facts[f"{IN_TABLE}largest changes"] = ", ".join(largest)
+    warnings = drift.warnings()
+    return facts | ({"warning": f"warning {'; '.join(warnings)}"} if warnings else {})
+
+
+def _counted(count: int, what: str) -> str:
+    """A number with its noun, which is given in the plural."""
+    return f"{count:,} {what}" if count != 1 else f"1 {what.removesuffix('es' if what == 'classes' else 's')}"
 
 
 def _counts(result: "Result") -> Facts:
     """How often each class is predicted, the most frequent first."""
     counts = Counter(result.predictions.tolist()).most_common()
     names = result.class_names or range(result.scores.shape[1])
-    shown = [f"{short(names[number], 40)} {count:,}" for number, count in counts[:MAX_NAMES]]
+    shown = [f"{short(names[number], 40)}: {count:,}" for number, count in counts[:MAX_NAMES]]
     more = f" and {len(counts) - MAX_NAMES:,} more" if len(counts) > MAX_NAMES else ""
     return {f"{IN_TABLE}predicted": ", ".join(shown) + more}
 

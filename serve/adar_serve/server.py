@@ -47,6 +47,7 @@ class Settings:
         model_control: Whether clients may load and unload models.
         isolate: Run graphs in child processes with limits of memory and time.
         drain_seconds: Seconds between the first status 503 of `ready` and the end of new requests.
+        page: Serve the web page at `/`.
 
     Examples:
         >>> Settings(port=9000, limits=Limits(nodes=50_000)).host
@@ -65,6 +66,7 @@ class Settings:
     model_control: bool = False
     isolate: bool = False
     drain_seconds: float = 2.0
+    page: bool = True
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -210,7 +212,7 @@ class Server:
     def _http_config(self) -> uvicorn.Config:
         settings = self._settings
         config = uvicorn.Config(
-            http_app(self._service),
+            http_app(self._service, page=settings.page and not settings.isolate),
             http="h11",
             ws="none",
             lifespan="off",

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from adar_deploy.doctor import packages
+from adar_deploy.doctor import packages, probes
 from adar_deploy.doctor.findings import Finding, State, abilities
 from adar_deploy.doctor.probes import DOUBLE, probe
 from adar_runtime.backends import BACKENDS
@@ -109,3 +109,11 @@ def test_what_a_machine_with_a_gpu_can_do() -> None:
         "build": "tensorrt",
         "run": ", ".join(BACKENDS),
     }
+
+
+def test_a_busy_machine_is_not_a_missing_package(adar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "TIMEOUT", 0.01)
+    found = json.loads(adar("doctor", "--json")[1])
+    (training,) = [one for one in found["findings"] if one["name"] == "training"]
+    assert (training["state"], training["fix"]) == ("broken", "")
+    assert "is the machine busy?" in training["detail"]

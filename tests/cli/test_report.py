@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, s
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
 from adar_runtime.evaluation.metrics import confusion, roc_auc, roc_points
+from adar_train import Fitted, ModelConfig, TrainConfig, save_run
 from tests.bundles import edit
-from tests.helpers import random_graph
+from tests.helpers import awake, random_graph
 
 SECTIONS = (
     "Training",
@@ -173,6 +175,36 @@ def test_names_from_files_are_text_and_nothing_else(adar, described_bundle: Path
     assert Reader((tmp_path / "report.html").read_text()).fetched == []
 
 
+def test_many_graphs_with_one_label_each_are_measured_together(adar, tmp_path: Path) -> None:
+    drawn = [random_graph(6, 12, seed=i, level="graph") for i in range(12)]
+    graphs = [replace(one, labels=np.array([i % 2]), target_features=None) for i, one in enumerate(drawn)]
+    model = awake(ModelConfig(graphs[0].width, 2, hidden=8, proxies=2, level="graph"))
+    metrics = {"metric": "roc_auc", "split": 0, "exit": {"rule": "final"}}
+    save_run(tmp_path / "run", Fitted(model, metrics, []), graphs[0], ["random"], TrainConfig())
+    for index, graph in enumerate(graphs):
+        write_graph(tmp_path / f"graph-{index}.npz", graph)
+    files = sorted(path.name for path in tmp_path.glob("*.npz"))
+    code, out, err = adar("report", "run", *files, "--budgets", "2", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["graph"]["graphs"] == 12
+    facts["data"] = files
+    assert "<h1>AdaR on graph-0.npz, graph-1.npz, graph-10.npz and 9 more</h1>" in page(facts)
+    assert np.sum(facts["answers"]["confusion"]) == 12
+    scored = json.loads(adar("evaluate", "run", *files, "--budgets", "2", "--json")[1])
+    assert facts["evaluation"]["budgets"] == scored["budgets"]
+
+
+def test_several_graphs_with_labels_of_nodes_need_several_reports(
+    adar, run_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    for name in ("a.npz", "b.npz"):
+        write_graph(tmp_path / name, board)
+    code, _, err = adar("report", run_folder, "a.npz", "b.npz")
+    assert code == 2
+    assert "a report is about one graph, and 2 were given: write one for each" in err
+
+
 @pytest.mark.parametrize(
     "nonsense", [{"parity": {"checks": 3}}, {"convergence": {"trials": [{}]}}, {"versions": {"a": [1]}}]
 )
@@ -286,6 +318,6 @@ def test_the_contents_lead_to_every_section(adar, bundle_folder: Path, board: Gr
     rows = facts["answers"]["by_class"]
     bins = facts["answers"]["reliability"]["bins"]
     assert sum(row["labels"] for row in rows) == sum(one["count"] for one in bins)
-    for words in ("Macro F1", "Expected calibration error", "Class balance", "● used", "ridge regression"):
+    for words in ("Macro-F1", "Expected calibration error", "Class balance", "● used", "ridge regression"):
         assert words in text
     assert 0 < facts["baseline"]["value"] <= 1

@@ -11,12 +11,13 @@ import pytest
 
 import adar_export
 import adar_train.config
+from adar_deploy import TrainedModel
 from adar_deploy.cli import main
-from adar_runtime import read_graph
+from adar_runtime import load, read_graph
 from adar_runtime.bundle.manifest import FILE_NAME, checksum_of
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.bundle.run_files import GRAPH
-from adar_runtime.errors import BundleError
+from adar_runtime.errors import BundleError, UsageError
 
 TRAIN = ("--epochs", 2, "--train-steps", 2, "--hidden", 8, "--proxies", 2, "--both-ways")
 PEOPLE = ("train", "people.csv", "--edges", "people-friends.csv")
@@ -226,3 +227,74 @@ def test_drift_names_the_columns_of_the_table(adar, bundle: Path) -> None:
     assert {"feature height", "feature colour=red"} <= {
         change["name"] for change in json.loads(out)["changes"]
     }
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("report", ("--budgets", 3)),
+        ("validate", ("--steps", 2)),
+        ("drift", ("--max-steps", 2)),
+        ("evaluate", ("--budgets", 3)),
+    ],
+)
+def test_every_command_for_a_graph_takes_tables(
+    adar, bundle: Path, tmp_path: Path, command: str, options: tuple, turned: bool
+) -> None:
+    """With the encoding of the bundle, and in either order."""
+    write_people(tmp_path, "tomorrow", colour="green")
+    words = ("tomorrow.csv", bundle) if turned else (bundle, "tomorrow.csv")
+    code, out, err = adar(command, *words, "--edges", "tomorrow-friends.csv", *options, "--json")
+    assert code in ((0, 3) if command == "drift" else (0,))
+    assert "60 values of 'colour' are categories that the model has not seen: green" in err
+    assert "tomorrow.csv" in out
+
+
+def test_a_run_without_a_bundle_is_reported_on_tables(adar, bundle: Path, tmp_path: Path) -> None:
+    write_people(tmp_path, "tomorrow", seed=1)
+    tables = ("tomorrow.csv", "--edges", "tomorrow-friends.csv")
+    code, out, _ = adar("report", bundle.parent / "run", *tables, "--budgets", 3, "--json")
+    assert (code, json.loads(out)["evaluation"]["counted"]) == (0, "all 60 labels")
+
+
+def test_the_card_is_about_tables(bundle: Path) -> None:
+    card = (bundle / "README.md").read_text()
+    assert "| height | number |  |" in card
+    assert "| colour | 2 categories | may be empty |" in card
+    assert "adar-deploy run nodes.csv --edges edges.csv --bundle ." in card
+    assert 'bundle.run(bundle.read_tables("nodes.csv", "edges.csv"), budget=300)' in card
+    assert 'Classes: "cats", "dogs".' in card
+
+
+def test_python_reads_tables_as_the_model_was_trained(bundle: Path, tmp_path: Path) -> None:
+    ids = write_people(tmp_path, "tomorrow", seed=1)
+    tables = (tmp_path / "tomorrow.csv", tmp_path / "tomorrow-friends.csv")
+    for model in (load(bundle), TrainedModel(bundle.parent / "run")):
+        graph = model.read_tables(*tables)
+        assert graph.ids.tolist() == ids
+        assert graph.feature_encoding == read_manifest(bundle).feature_encoding
+    assert load(bundle).predict(graph, budget=2).to_pandas()["id"].tolist() == ids
+
+
+def test_python_reads_no_tables_for_a_model_of_graph_files(bundle_folder: Path) -> None:
+    with pytest.raises(UsageError, match="has no feature_encoding, because it was trained on a graph"):
+        load(bundle_folder).read_tables("nodes.csv", "edges.csv")
+
+
+def test_bench_takes_tables(adar, bundle: Path, tmp_path: Path) -> None:
+    write_people(tmp_path, "tomorrow", seed=1)
+    tables = ("tomorrow.csv", "--edges", "tomorrow-friends.csv")
+    code, out, _ = adar(
+        "bench", bundle, *tables, "--max-steps", 2, "--repeats", 1, "--solver", "euler", "--json"
+    )
+    measured = json.loads(out)["measured"]
+    assert (code, {row["graph"] for row in measured}) == (0, {"tomorrow.csv"})
+    assert all(row["nodes"] == 60 and "problem" not in row for row in measured)
+
+
+@pytest.mark.parametrize("command", ["report", "validate", "bench"])
+def test_edges_without_a_table_of_nodes(adar, bundle: Path, command: str) -> None:
+    code, _, err = adar(command, bundle, "--edges", "e.csv")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "--edges needs exactly one table of nodes; got 0" in err

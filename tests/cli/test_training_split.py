@@ -35,6 +35,22 @@ def trained(folder: Path, graphs: list[Graph]) -> Path:
     return folder / "bundle"
 
 
+def test_evaluate_scores_the_split_that_the_model_was_trained_on(adar) -> None:
+    """As run, report and Python do; another split contains training nodes."""
+    graph = bare()
+    masks = {
+        name: np.concatenate([getattr(with_split(graph, seed), name) for seed in (0, 1)]) for name in BARE
+    }
+    graph = replace(graph, **masks)
+    training = TrainConfig(epochs=1, exit_budgets=(2,), split=1)
+    save_run("run", fit([graph], ModelConfig(graph.width, 3, 8, 2), training), graph, ["g"], training)
+    write_graph("graph.npz", graph)
+    command = ("evaluate", "run", "graph.npz", "--budgets", "2", "--json")
+    assert json.loads(adar(*command)[1])["warnings"] == []
+    other = json.loads(adar(*command, "--split", 0)[1])["warnings"]
+    assert "the model was trained on split 1 (--split)" in other[0]
+
+
 @pytest.mark.parametrize("level", ["node", "edge"])
 def test_the_training_graph_is_scored_on_its_test_part(adar, tmp_path: Path, level: str) -> None:
     graph = bare(level=level)

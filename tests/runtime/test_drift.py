@@ -138,6 +138,24 @@ def test_results_know_their_drift(bundle_folder: Path, board: Graph) -> None:
     assert unlike.is_unlike()
 
 
+def test_a_selection_has_the_drift_of_its_graph(bundle_folder: Path, board: Graph) -> None:
+    """Nodes that were chosen by their class are no drift of the classes."""
+    result = load(bundle_folder).run(board, 3)
+    one_class = result.select(np.flatnonzero(result.predictions == result.predictions[0]))
+    assert one_class.drift.score == result.drift.score
+    assert "predicted classes" not in [change.name for change in one_class.drift.changes]
+
+
+def test_drift_in_one_line(bundle_folder: Path, board: Graph) -> None:
+    found = load(bundle_folder).run(board, 3).drift
+    assert repr(found).startswith(
+        f"Drift({len(found.changes)} statistics, largest PSI {found.score:.3f}, alignment"
+    )
+    assert "largest changes" in found._repr_html_()
+    strange = replace(board, features=board.features + 3)
+    assert "warning the graph is unlike the training data" in repr(load(bundle_folder).run(strange, 3).drift)
+
+
 def test_a_lower_alignment_than_seen(bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
     bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
     seen = read_manifest(bundle).statistics["alignment"]

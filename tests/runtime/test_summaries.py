@@ -31,9 +31,9 @@ def result(**changes: object) -> Result:
 
 def test_a_graph_in_one_line() -> None:
     graph = Graph([[1.0], [2.0], [3.0]], [[0, 1], [1, 2]], [0, 1, -1], train_mask=[True, False, False])
-    assert repr(graph) == "Graph(3 nodes, 2 edges, 1 features, 2 classes for each node, 1 train)"
+    assert repr(graph) == "Graph(3 nodes, 2 edges, 1 feature, 2 classes for each node, 1 train)"
     bare = Graph([[1.0]], np.zeros((2, 0), int))
-    assert repr(bare) == "Graph(1 nodes, 0 edges, 1 features, no labels)"
+    assert repr(bare) == "Graph(1 node, 0 edges, 1 feature, no labels)"
 
 
 def test_a_result_in_one_line() -> None:
@@ -41,7 +41,7 @@ def test_a_result_in_one_line() -> None:
         "Result(3 predictions, 2 classes, from t = 0.50 (call 1), the alignment passed its peak, "
         "2 cell calls, budget 2, 0.75 s on onnxruntime-cpu)"
     )
-    assert "<th style='text-align:left'>predicted</th><td style='text-align:left'>ham 2, spam 1</td>" in (
+    assert "<th style='text-align:left'>predicted</th><td style='text-align:left'>ham: 2, spam: 1</td>" in (
         result()._repr_html_()
     )
     assert "2 numbers" in repr(result(regression=True, class_names=None))

@@ -135,6 +135,37 @@ def test_rows_of_parquet_and_lines_of_json_are_named(tmp_path: Path) -> None:
             read_tables(nodes, edges)
 
 
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (["b", "c", "d", "a"], "every edge goes one way"),
+        (["b"] * 11 + ["a"], None),  # a → b and b → a, repeated
+        ([], "the graph has no edges"),
+    ],
+)
+def test_missing_edges_and_directions_are_said(tmp_path: Path, targets: list[str], said: str | None) -> None:
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b", "c", "d"], "x": [1, 2, 3, 4]})
+    sources = (["a"] * 11 + ["b"]) if said is None else ["a", "b", "c", "d"][: len(targets)]
+    edges = write(tmp_path / "e.csv", {"source": sources, "target": targets})
+    found = [note for note in read_tables(nodes, edges).notes if "edge" in note]
+    assert [note[: len(said or "")] for note in found] == ([said] if said else [])
+
+
+def test_a_few_reverse_edges_do_not_hide_one_way_edges(tmp_path: Path) -> None:
+    ids = [str(number) for number in range(40)]
+    nodes = write(tmp_path / "n.csv", {"id": ids, "x": [1.0] * 40})
+    edges = write(tmp_path / "e.csv", {"source": [*ids, "1"], "target": [*ids[1:], "0", "0"]})
+    assert any(note.startswith("39 of 41 edges go one way") for note in read_tables(nodes, edges).notes)
+
+
+def test_empty_cells_of_categories_are_counted(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b", "c", "d"], "plan": ["gold", "", "basic", ""]})
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    notes = read_tables(nodes, edges).notes
+    assert "'plan' became 2 one-hot columns, one per value" in notes
+    assert "empty cells became 0, with a column that marks them: 2 of 'plan'" in notes
+
+
 def test_columns_are_guessed_and_said(tmp_path: Path) -> None:
     nodes = write(tmp_path / "n.csv", {"x": [1, 2], "Node_ID": ["a", "b"], "Label": ["u", "v"]})
     edges = write(tmp_path / "e.parquet", {"dst": ["b"], "src": ["a"]})

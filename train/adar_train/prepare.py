@@ -38,6 +38,7 @@ def prepare(
         graphs = [graph if graph.pairs is not None else link_graph(graph, seed) for graph in loaded]
         for name, before, after in zip(names, loaded, graphs, strict=True):
             _note_changed_edges(name, before, after, on_note)
+            _note_drawn_links(name, before, after, on_note)
     elif task is not None:
         wrong = next((name for name, graph in zip(names, graphs, strict=True) if graph.level != task), None)
         if wrong is not None:
@@ -82,6 +83,17 @@ def _note_changed_edges(name: str, before: Graph, after: Graph, on_note: Callabl
         )
 
 
+def _note_drawn_links(name: str, before: Graph, after: Graph, on_note: Callable[[str], None]) -> None:
+    """Report the pairs that were drawn, and the number of pairs in each part."""
+    if after is not before:
+        assert after.labels is not None
+        links, counts = int(after.labels.sum()), ", ".join(_count_parts([after]))
+        on_note(
+            f"{name}: the pairs to classify are {links:,} edges and {after.outputs - links:,} random pairs "
+            f"without an edge, split at random: {counts}"
+        )
+
+
 def _note_drawn_masks(
     name: str, before: Sequence[Graph], after: Sequence[Graph], on_note: Callable[[str], None]
 ) -> None:
@@ -92,10 +104,15 @@ def _note_drawn_masks(
         if all(getattr(graph, mask) is None for graph in before) and getattr(after[0], mask) is not None
     ]
     if drawn:
-        masks = {mask: [getattr(graph, mask) for graph in after] for mask in MASKS}
-        counts = [
-            f"{sum(int(one[0].sum()) for one in group)} {mask.removesuffix('_mask')}"
-            for mask, group in masks.items()
-            if group[0] is not None
-        ]
-        on_note(f"{name}: drew the missing {', '.join(drawn)} at random: {', '.join(counts)}")
+        counts = ", ".join(_count_parts(after))
+        on_note(f"{name}: drew the missing {', '.join(drawn)} at random: {counts}")
+
+
+def _count_parts(graphs: Sequence[Graph]) -> list[str]:
+    """The number of outputs in each part of the first split: "600 train"."""
+    masks = {mask: [getattr(graph, mask) for graph in graphs] for mask in MASKS}
+    return [
+        f"{sum(int(one[0].sum()) for one in group)} {mask.removesuffix('_mask')}"
+        for mask, group in masks.items()
+        if group[0] is not None
+    ]

@@ -153,7 +153,7 @@ def load_run(path: str | Path) -> Run:
         metrics = _read_object(path / run_files.METRICS)
         _check_types(config, metrics)
         model = _read_model(path / run_files.WEIGHTS, config)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         missing = Path(error.filename or path).name
         raise RunFolderError(
             f"{path} is not a training run ({missing} not found): make one with adar-deploy train"

@@ -1,16 +1,18 @@
 """The command `adar-deploy data show`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import print_error, print_facts, print_rows, print_warning
+from adar_deploy.console import err, print_error, print_facts, print_note, print_rows, print_warning
 from adar_deploy.formatting import percent, predicted
 from adar_deploy.options import Json, Split
 from adar_deploy.paths import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
+from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
     from adar_runtime.graph.statistics import Statistics
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
 CLASSES = 20  # rows in the table of classes: the largest ones
 
 
+@with_tables
 def show(
-    graphs: Annotated[list[Path], typer.Argument(help="Graph files (.npz or .pt), or folders of them.")],
+    graphs: Annotated[
+        list[Path], typer.Argument(help="Graph files (.npz or .pt), folders of them, or a table of nodes.")
+    ],
     split: Split = 0,
+    tables: TableOptions = NO_TABLES,
     as_json: Json = False,
 ) -> None:
     """Show the content of a graph, with warnings about properties that reduce accuracy.
@@ -29,6 +35,8 @@ def show(
     edges.
 
     Example: adar-deploy data show graph.npz
+
+    Example: adar-deploy data show nodes.csv --edges edges.csv
     """
     from adar_runtime import read_graph
     from adar_runtime.errors import AdarError
@@ -37,9 +45,11 @@ def show(
 
     shown: list[dict[str, Any]] = []
     files = graph_files(graphs)
+    tables.check(files)
+    read = tables.reader(lambda name: [read_graph(name)], partial(print_note, to=err))
     for path in files:
         try:
-            graph = read_graph(path)
+            (graph,) = read(str(path))
         except AdarError as error:
             if len(files) == 1:
                 raise

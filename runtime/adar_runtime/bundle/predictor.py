@@ -2,11 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_runtime import summaries
+from adar_runtime.errors import UsageError, warn
+from adar_runtime.graph import Graph
+from adar_runtime.graph.formats import read_tables
 from adar_runtime.graph.in_memory import as_graphs
-from adar_runtime.graph.labels import split_trained_on
+from adar_runtime.loop.checks import check_budgets
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, Solver
 from adar_runtime.loop.stopping import StopRule
@@ -67,6 +71,31 @@ class Predictor(ABC):
         results = list(self.run_many(graphs.graphs, budget, stop, solver))
         return results if graphs.several else results[0]
 
+    def read_tables(self, nodes: str | Path, edges: str | Path) -> Graph:
+        """Read a table of nodes and a table of edges as the model was trained on, for `predict`.
+
+        Args:
+            nodes: Table of nodes: .csv, .tsv, .jsonl, .ndjson or .parquet.
+            edges: Table of edges in one of these formats.
+
+        Returns:
+            The graph. A category that the training did not have becomes zeros, with a warning.
+
+        Raises:
+            GraphError: A table cannot be read, or has no column that the model needs.
+            UsageError: The model was not trained on tables.
+
+        Examples:
+            >>> bundle.predict(bundle.read_tables("people.csv", "friends.csv"))  # doctest: +SKIP
+        """
+        encoding = self.subject().feature_encoding
+        if encoding is None:
+            raise UsageError(
+                "the model has no feature_encoding, because it was trained on a graph: give predict a graph "
+                "with the same features"
+            )
+        return read_tables(nodes, edges, encoding=encoding).graph
+
     def evaluate(self, data: Any, budgets: Sequence[int] = BUDGETS, split: int | None = None) -> Any:
         """Score the model on labelled graphs at every step of every budget, like `adar-deploy evaluate`.
 
@@ -88,12 +117,14 @@ class Predictor(ABC):
         """
         from adar_runtime.evaluation.evaluate import evaluate, grouped
 
+        check_budgets(budgets)
         subject, graphs = self.subject(), as_graphs(data)
         named = {name: [graph] for name, graph in zip(graphs.names, graphs.graphs, strict=True)}
         done: list[Evaluation] = []
         for name, group in grouped(named, subject.level, f"{len(named):,} graphs").items():
-            chosen = split_trained_on(subject.training, group[0]) if split is None else split
-            done.append(evaluate(name, group, subject, budgets, chosen))
+            done.append(evaluate(name, group, subject, budgets, subject.split_for(group[0], split)))
+            for warning in done[-1].warnings:
+                warn(f"{name}: {warning}")
         return done if graphs.several and len(named) == len(done) else done[0]
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adar_runtime import summaries
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import BundleError
 from adar_runtime.evaluation.graph_profile import COLUMNS, OF_ROWS, VERSION, GraphView
@@ -48,7 +49,7 @@ class Change:
     outside: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Drift:
     """The comparison of a graph with the training data of a bundle.
 
@@ -109,6 +110,12 @@ class Drift:
             )
         return found
 
+    def __repr__(self) -> str:
+        return summaries.line("Drift", summaries.drift_facts(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.table("Drift", summaries.drift_facts(self))
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         return {
@@ -139,8 +146,10 @@ def compare(manifest: Manifest, graph: Graph, result: "Result | None" = None) ->
     try:
         encoding = manifest.feature_encoding
         changes = _changes(known, graph, None if encoding is None else encoding.feature_names)
-        if result is not None and known.get("predictions") is not None:
-            changes.append(_predicted(known["predictions"], result))
+        predictions = known.get("predictions")
+        # The classes of some chosen outputs have other shares than those of a graph.
+        if result is not None and result.outputs is None and predictions is not None:
+            changes.append(_predicted(predictions, result))
         lowest = None if result is None else _lowest_alignment(known.get("alignment"), result.best_time)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
         raise BundleError("the statistics of the training data are damaged: export the run again") from error

@@ -18,7 +18,7 @@ from adar_runtime.evaluation.uncertainty import Estimate
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import ALL, GRAPH, NODE, FeatureEncoding, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
-from adar_runtime.graph.labels import align_labels
+from adar_runtime.graph.labels import align_labels, split_trained_on
 from adar_runtime.loop.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
@@ -125,6 +125,10 @@ class Subject:
             training=manifest.training,
             feature_encoding=manifest.feature_encoding,
         )
+
+    def split_for(self, graph: Graph, split: int | None = None) -> int:
+        """The split to score: the given one, or the one that the model was trained on."""
+        return split_trained_on(self.training, graph) if split is None else split
 
     def check(self, name: str, graph: Graph) -> Graph:
         """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""

@@ -28,14 +28,14 @@ def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path)
     axes.set_yscale("log")
     measured = [row for row in history if row.get("val") is not None]
     right = axes.twinx()
-    _style(right, grid=False)
+    _style(right, grid="")
     right.plot([row["epoch"] for row in measured], [100 * row["val"] for row in measured], color=TONES[0])
     right.set_ylabel(f"validation {metric} (%)", color=TONES[0])
     save_figure(figure, path)
 
 
 def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric: str, path: Path) -> None:
-    """Metric and alignment against t: one line per budget, with a ring at the exit step."""
+    """Metric and alignment against t: one line per budget, with a ring at the stop step."""
     figure, (top, bottom) = _stacked()
     for index, (curve, step) in enumerate(zip(curves, exits, strict=True)):
         colour = _shade(index / max(1, len(curves) - 1))
@@ -50,7 +50,7 @@ def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric
         _ring(top, curve.times[step], 100 * curve.metric(part)[step], colour)
     top.set_ylabel(f"{part} {metric} (%)")
     top.legend(fontsize=8, ncols=2, frameon=False, labelcolor=SOFT)
-    bottom.set_ylabel("alignment (○ = exit step)")
+    bottom.set_ylabel("alignment (○ = stop step)")
     bottom.set_xlabel("time t = step / budget")
     save_figure(figure, path)
 
@@ -93,7 +93,9 @@ def plot_speed(timings: Sequence[Timing], path: Path) -> None:
         panels[row, 0].set_ylabel(f"milliseconds per {what}\n(median, 10th to 90th percentile)")
     for axes, size in zip(panels[1], ("nodes", "edges"), strict=True):
         axes.set_xlabel(f"{size} of the graph")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    handles = panels[0, 0].get_legend_handles_labels()
+    style = {"ncols": 2, "fontsize": 8, "frameon": False, "labelcolor": SOFT}
+    figure.legend(*handles, loc="outside lower center", **style)
     save_figure(figure, path)
 
 
@@ -107,14 +109,15 @@ def _plot_one_size(timings: Sequence[Timing], path: Path) -> None:
         for index, (low, middle, high) in enumerate(spreads):
             axes.barh(index, middle, color=TONES[index % len(TONES)], height=0.6)
             axes.plot([low, high], [index, index], color=INK, lw=1)
-            axes.annotate(f" {middle:.3g}", (high, index), va="center", fontsize=8)
-        axes.set_xlabel(f"milliseconds per {what} (median, 10th to 90th percentile)", fontsize=8)
+            axes.annotate(f" {middle:.3g}", (high, index), va="center", fontsize=8, color=INK)
+        axes.set_xlabel(f"milliseconds per {what}\n(median, 10th to 90th percentile)")
         axes.margins(x=0.15)
+        _style(axes, grid="x")
     first = figure.axes[0]
-    first.set_yticks(range(len(timings)), [one.side.label for one in timings], fontsize=8)
+    first.set_yticks(range(len(timings)), [one.side.label for one in timings])
     first.invert_yaxis()
     case = timings[0].case
-    figure.suptitle(f"{case.nodes:,} nodes, {case.edges:,} edges", fontsize=9)
+    figure.suptitle(f"{case.name}: {case.nodes:,} nodes, {case.edges:,} edges", fontsize=9, color=INK)
     save_figure(figure, path)
 
 
@@ -175,17 +178,17 @@ def _stacked() -> tuple[Any, Any]:
     return figure, both
 
 
-def _style(axes: Any, *, grid: bool = True) -> None:
-    """The style of the report: horizontal grid lines, no frame, soft labels."""
+def _style(axes: Any, *, grid: str = "y") -> None:
+    """The style of the report: grid lines for the numbers of one axis (or ""), no frame, soft labels."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(SOFT)
-    axes.tick_params(colors=SOFT, labelsize=8, left=False, right=False)
+    axes.tick_params(which="both", colors=SOFT, labelsize=8, left=False, right=False)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set(color=SOFT, fontsize=9)
     axes.set_axisbelow(True)
     if grid:
-        axes.grid(axis="y", color=RULE, lw=0.8)
+        axes.grid(axis=grid, color=RULE, lw=0.8)
 
 
 def _ring(axes: Any, x: float, y: float, colour: Any) -> None:

@@ -1,5 +1,7 @@
 """Checks of what a caller gives to a run."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from adar_runtime.errors import UsageError, short
@@ -15,6 +17,16 @@ def check_budget(budget: int) -> None:
         raise UsageError(f"the budget is {budget}: choose at least 1 step")
     if budget > MAX_BUDGET:
         raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
+
+
+def check_budgets(budgets: Sequence[int]) -> None:
+    """Raise a UsageError for what is not a list of at least one budget."""
+    if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable) or not len(budgets):
+        raise UsageError(
+            f"budgets is {short(repr(budgets))}: give a list of numbers of steps, such as [8, 50]"
+        )
+    for budget in budgets:
+        check_budget(budget)
 
 
 def check_kind(name: str, value: object, kind: type, wanted: str) -> None:

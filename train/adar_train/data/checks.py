@@ -8,6 +8,8 @@ from adar_runtime.errors import GraphError
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
 
+NO_LABELS = "the graph has no labels: training needs y; of a table, name the column with --label"
+
 
 def check_trainable(graphs: Sequence[Graph], split: int) -> None:
     """Refuse graphs without labels to learn from or without labels to select a model by.
@@ -15,7 +17,7 @@ def check_trainable(graphs: Sequence[Graph], split: int) -> None:
     Several graphs may be divided among the parts: it is enough if one of them has labels in a part.
     """
     if any(graph.labels is None for graph in graphs):
-        raise GraphError("the graph has no labels: training needs y")
+        raise GraphError(NO_LABELS)
     for name in ("train", "val"):
         if all(getattr(graph, f"{name}_mask") is None for graph in graphs):
             raise GraphError(f"the graph has no {name}_mask: training needs train_mask and val_mask")

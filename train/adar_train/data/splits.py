@@ -13,6 +13,7 @@ import numpy as np
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import ALL, GRAPH, MASKS, Graph, Integers, Mask
 from adar_runtime.graph.directions import links_of
+from adar_train.data.checks import NO_LABELS
 
 SHARES = {"train_mask": 0.6, "val_mask": 0.2, "test_mask": 0.2}
 RANDOM_SPLITS = 10  # of a data set without masks
@@ -59,7 +60,7 @@ def leave_out(graphs: Sequence[Graph], count: int) -> list[Graph]:
     """Graphs of which the last `count` are for validation only, and the others for training and the test."""
     known = [graph.labelled(ALL) for graph in graphs]
     if any(labels is None for labels in known):
-        raise GraphError("the graph has no labels: training needs y")
+        raise GraphError(NO_LABELS)
     rows = max(_splits(graph) for graph in graphs[:-count]) or 1
     every = [np.tile(np.asarray(labels), (rows, 1)) for labels in known]
     train = [_train_only(graph, labels) for graph, labels in zip(graphs[:-count], every, strict=False)]

@@ -82,7 +82,8 @@ def read_graph(path: str | Path) -> Graph:
         hint = (
             ": convert the file with adar-deploy data convert" if path.suffix in (*EDGES, *NETWORKX) else ""
         )
-        hint = ": a table of nodes needs --edges, the table of its edges" if path.suffix in TABLES else hint
+        if path.suffix in TABLES:
+            hint = ": a table of nodes needs --edges, the table of its edges (in Python: read_tables)"
         raise GraphError(f"{path}: a graph file ends in {_either(FORMATS)}; got {_suffix(path)}{hint}")
     with reading(path):
         return FORMATS[path.suffix].read(path)

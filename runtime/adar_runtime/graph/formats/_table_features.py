@@ -43,9 +43,9 @@ def fit_features(
         codes = columns[name].codes
         most = MAX_CHOSEN_WORDS if chosen else min(MAX_WORDS, max(2, len(codes.codes) // 2))
         if len(codes.words) <= most:
-            missing = bool((codes.codes < 0).any())
-            encoded.append(EncodedColumn(name, CATEGORY, tuple(sorted(codes.words)), missing))
-            notes.append(f"{name!r} became {encoded[-1].width} one-hot columns, one per value")
+            gaps[name] = int((codes.codes < 0).sum())
+            encoded.append(EncodedColumn(name, CATEGORY, tuple(sorted(codes.words)), gaps[name] > 0))
+            notes.append(f"{name!r} became {len(codes.words)} one-hot columns, one per value")
         elif chosen:
             raise GraphError(
                 f"feature column {short(name)!r} has {len(codes.words):,} different words; at most {most:,} "

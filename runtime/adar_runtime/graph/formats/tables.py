@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import FeatureEncoding, Graph
 from adar_runtime.graph.directions import both_ways
@@ -18,11 +16,14 @@ from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from
 from adar_runtime.graph.formats.edge_list import ID_HEADINGS, EdgeTable, read_edges
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
+from adar_runtime.graph.statistics import Edges
 
 __all__ = ["EDGES", "TABLES", "TableChoice", "read_edge_list", "read_tables", "with_reverse_edges"]
 
 EDGES = (*TABLES, ".txt", ".edges")
 """Suffixes of files of edges."""
+
+MOSTLY = 0.9  # share of edges without their reverse, for a note
 
 
 class _NodeTable(NamedTuple):
@@ -123,16 +124,17 @@ def with_reverse_edges(graph: Graph) -> Graph:
 
 
 def _direction_notes(graph: Graph, choice: TableChoice) -> list[str]:
-    """A note if nobody said whether edges have a direction, and no edge is there both ways."""
-    if choice.both_ways is not None or not graph.edges:
+    """A note if there are no edges, or if hardly any edge is there both ways and nobody said why."""
+    if not graph.edges:
+        return ["the graph has no edges"]
+    if choice.both_ways is not None:
         return []
-    low, high = np.sort(graph.edge_index, axis=0)
-    forward = graph.edge_index[0] < graph.edge_index[1]
-    one_way = (
-        len(np.intersect1d((low * graph.nodes + high)[forward], (low * graph.nodes + high)[~forward])) == 0
-    )
-    hint = "every edge goes one way, from source to target: add --both-ways if edges have no direction"
-    return [hint] if one_way else []
+    edges = Edges.of(graph)
+    one_way, between_nodes = edges.one_way, edges.distinct.shape[1] - edges.loops
+    if one_way < max(1, MOSTLY * between_nodes):
+        return []
+    which = "every edge goes" if one_way == between_nodes else f"{one_way:,} of {between_nodes:,} edges go"
+    return [f"{which} one way, from source to target: add --both-ways if edges have no direction"]
 
 
 def _node_table(columns: Mapping[str, Column], locate: Locate, choice: TableChoice) -> _NodeTable:

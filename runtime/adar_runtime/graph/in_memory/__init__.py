@@ -84,8 +84,6 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
         raise UsageError(f"a Graph has no field {unknown!r}: choose from {', '.join(known)}")
     if isinstance(data, str | Path):
         data = read_graph(data)
-    if isinstance(data, Graph):
-        return replace(data, **fields) if fields else data
     if isinstance(data, tuple) and _is_adjacency(data):
         data, fields = data[0], _scipy.fields_of_tuple(data) | fields
     adapter = _find(ADAPTERS, data)
@@ -93,16 +91,19 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
         if adapter is not _networkx.from_networkx_graph:
             raise UsageError("label names an attribute of a networkx graph: give labels instead")
         fields["label"] = label
+    if isinstance(data, Graph):
+        return replace(data, **fields) if fields else data
     if adapter is None:
         raise UsageError(f"a graph is needed, not {_described(data)}: give {ACCEPTED}")
     return adapter(data, fields, on_note)
 
 
-def as_graphs(data: Any, *, on_note: OnNote = warn) -> Graphs:
+def as_graphs(data: Any, *, label: str | None = None, on_note: OnNote = warn) -> Graphs:
     """Convert one graph or several: a list, a tuple, an iterator, a PyG `Dataset` or a PyG `Batch`.
 
     Args:
         data: What `as_graph` converts, or several of them.
+        label: As in `as_graph`.
         on_note: As in `as_graph`.
 
     Returns:
@@ -118,10 +119,10 @@ def as_graphs(data: Any, *, on_note: OnNote = warn) -> Graphs:
     """
     items = items_of(data)
     if items is None:
-        return Graphs([_name(data)], [as_graph(data, on_note=on_note)], several=False)
+        return Graphs([_name(data)], [as_graph(data, label=label, on_note=on_note)], several=False)
     if not items:
         raise UsageError("the list of graphs is empty: give at least one graph")
-    graphs = [_nth_graph(item, index, len(items), on_note) for index, item in enumerate(items)]
+    graphs = [_nth_graph(item, index, len(items), label, on_note) for index, item in enumerate(items)]
     if any(graph.level == GRAPH for graph in graphs):
         graphs = [_whole(graph) for graph in graphs]
     names = [_name(item) for item in items]
@@ -137,9 +138,9 @@ def items_of(data: Any) -> list[Any] | None:
     return None if several is None else list(several(data))
 
 
-def _nth_graph(item: Any, index: int, count: int, on_note: OnNote) -> Graph:
+def _nth_graph(item: Any, index: int, count: int, label: str | None, on_note: OnNote) -> Graph:
     try:
-        return as_graph(item, on_note=on_note)
+        return as_graph(item, label=label, on_note=on_note)
     except (GraphError, UsageError) as error:
         if count == 1 or isinstance(item, str | Path):  # the message names the file
             raise
