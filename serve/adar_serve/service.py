@@ -142,7 +142,7 @@ class Service:
     async def _counted(
         self, model: Model, work: Callable[[Control], T | Joined[T]], facts: Facts, on_step: OnStep | None
     ) -> T:
-        """Run the work, and count its failure. An error of a batch is explained here."""
+        """Run the work of an inference, and count its failure. An error of a batch is explained here."""
         started = time.monotonic()
         try:
             with self._explained(facts):
@@ -223,7 +223,7 @@ class Service:
                 facts.update(graph=name, nodes=len(result.scores))
                 return write(request, answer(stored.model, whole(request), result))
 
-        return await self._counted(stored.model, work, facts, None)
+        return await self.runs.run(work)
 
     async def reload(self, name: str, facts: Facts) -> None:
         """Load all versions of a model again. On failure, the versions that were loaded stay."""
