@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient contract clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -100,6 +100,12 @@ pictures: demo  ## draw the pictures of the documents again, from the demo's mod
 tritonclient:  ## install NVIDIA's client for the test of the server; needs a network
 	$(PYTHON) -m venv build/tritonclient
 	build/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.0'
+
+# An environment of its own, like that of tritonclient.
+contract: install  ## send requests made from the OpenAPI document to a server, with schemathesis; needs a network
+	$(PYTHON) -m venv build/contract
+	build/contract/bin/python -m pip install --quiet --disable-pip-version-check 'schemathesis==4.32.5'
+	OMP_NUM_THREADS=1 ADAR_EXAMPLES=50 $(BIN)/pytest -n 0 tests/serve/test_openapi.py
 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints

@@ -52,6 +52,7 @@ def serve(
         int, typer.Option(help="Port of gRPC; 0 chooses a free one.", min=0, max=65535)
     ] = 8081,
     no_grpc: Annotated[bool, typer.Option("--no-grpc", help="Serve HTTP only.")] = False,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Do not serve the web page at /.")] = False,
     max_steps: Annotated[int, typer.Option(help="Budget of requests that name none.")] = 300,
     backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
     threads: Threads = None,
@@ -107,6 +108,7 @@ def serve(
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
         drain_seconds=drain_seconds,
+        page=not no_page,
     )
     if host not in LOOPBACK and tokens is None and tls_client_ca is None:
         print_note(f"everybody who can reach {host} can use the server: add --tokens FILE", to=err)

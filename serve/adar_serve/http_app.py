@@ -1,42 +1,41 @@
 """The HTTP application: the Open Inference Protocol, streaming, graphs that stay, and metrics."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from adar_runtime import Step
 from adar_serve import messages, metrics
 from adar_serve.bodies import Bodies
 from adar_serve.compression import packed, unpacked
+from adar_serve.event_stream import Send, event_of_json, event_stream, unless_gone
 from adar_serve.http_gate import FACTS, Gate, refusal_response
 from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
 from adar_serve.models import Model
-from adar_serve.refusals import CLIENT_GONE, RefusedError
-from adar_serve.service import Service
+from adar_serve.openapi import document
+from adar_serve.page.routes import page_routes
+from adar_serve.refusals import RefusedError
+from adar_serve.service import ZIP, Service
 
-T = TypeVar("T")
-ZIP = b"PK"  # how a .npz file begins
 
-
-def http_app(service: Service) -> ASGIApp:
-    """The application for an ASGI server."""
-    pages = Pages(service)
+def http_app(service: Service, *, page: bool = True) -> ASGIApp:
+    """The application for an ASGI server; `page` adds the web page."""
+    bodies = Bodies(service.limits)
+    pages = Pages(service, bodies, page=page)
     model = "/v2/models/{model}"
     routes = [
         Route("/v2", pages.server),
         Route("/v2/health/live", pages.live),
         Route("/v2/health/ready", pages.ready),
         Route("/metrics", pages.metrics),
+        Route("/openapi.json", pages.openapi),
         Route("/graphs", pages.graphs),
         Route("/graphs/{graph}", pages.put_graph, methods=["PUT"]),
         Route("/graphs/{graph}", pages.get_graph, methods=["GET"]),
@@ -49,6 +48,8 @@ def http_app(service: Service) -> ASGIApp:
             Route(path + "/infer", pages.infer, methods=["POST"]),
             Route(path + "/infer_stream", pages.infer_stream, methods=["POST"]),
         ]
+    if page:
+        routes += page_routes(service, bodies)
     handlers: Any = {RefusedError: _refused, HTTPException: _no_route, Exception: _failed}
     return Gate(Starlette(routes=routes, exception_handlers=handlers), service)
 
@@ -59,12 +60,16 @@ async def _refused(request: Request, refused: Exception) -> Response:
     return refusal_response(refused)
 
 
-async def _no_route(_request: Request, error: Exception) -> Response:
+async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = {404: "there is no such address", 405: "this address has another method"}
-    return refusal_response(
+    response = refusal_response(
         RefusedError(error.status_code, message.get(error.status_code, "the request is not valid"))
     )
+    if error.status_code == 405:
+        routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
+        response.headers["allow"] = ", ".join(sorted(set().union(*(each.methods for each in routes))))
+    return response
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
@@ -75,9 +80,8 @@ async def _failed(_request: Request, _error: Exception) -> Response:
 class Pages:
     """One method for each address."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._bodies = Bodies(service.limits)
+    def __init__(self, service: Service, bodies: Bodies, *, page: bool) -> None:
+        self._service, self._bodies, self._page = service, bodies, page
 
     async def server(self, _request: Request) -> Response:
         """Name, version and extensions of the server."""
@@ -108,6 +112,10 @@ class Pages:
         """Metrics for Prometheus."""
         return Response(self._service.metrics.text(), media_type=metrics.CONTENT_TYPE)
 
+    async def openapi(self, _request: Request) -> Response:
+        """The OpenAPI document of this server."""
+        return JSONResponse(document(self._service, page=self._page))
+
     async def infer(self, request: Request) -> Response:
         """Run a model."""
         model, facts = self._model(request), request.scope[FACTS]
@@ -115,36 +123,24 @@ class Pages:
             answering = self._service.infer(
                 model, lambda: self._read(request, body), partial(self._response, request), facts
             )
-            return await _unless_gone(request, answering)
+            return await unless_gone(request, answering)
 
     async def infer_stream(self, request: Request) -> Response:
         """Run a model, and send its steps as events while it runs."""
         model, facts = self._model(request), request.scope[FACTS]
-        events: asyncio.Queue[str | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
+        received = AsyncExitStack()
+        body = await received.enter_async_context(self._bodies.receive(request))
 
-        def on_step(step: Step) -> None:
-            found = {"step": step.index, "time": step.time, "alignment": step.alignment}
-            loop.call_soon_threadsafe(events.put_nowait, _event("step", found))
+        async def answer(send: Send) -> str:
+            def on_step(step: Step) -> None:
+                send("step", {"step": step.index, "time": step.time, "alignment": step.alignment})
 
-        async def answer(body: bytes, received: AsyncExitStack) -> str:
             async with received:
                 return await self._service.infer(
                     model, lambda: self._read(request, body), self._answer_event, facts, on_step
                 )
 
-        received = AsyncExitStack()
-        body = await received.enter_async_context(self._bodies.receive(request))
-        run = asyncio.create_task(answer(body, received))
-        run.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            first = await _unless_gone(request, events.get())
-        except BaseException:
-            run.cancel()
-            raise
-        if first is None:
-            run.result()  # raises: a run without an error has steps
-        return StreamingResponse(_events(first, events, run), media_type="text/event-stream")
+        return await event_stream(request, answer)
 
     async def graphs(self, _request: Request) -> Response:
         """All graphs that stay on the server."""
@@ -160,7 +156,7 @@ class Pages:
                 content = self._unpacked(request, body)
                 return content if content.startswith(ZIP) else self._parsed(request, content)
 
-            stored = await _unless_gone(request, self._service.put_graph(name, model, read, facts))
+            stored = await unless_gone(request, self._service.put_graph(name, model, read, facts))
         return JSONResponse(stored.to_dict(), 201)
 
     async def get_graph(self, request: Request) -> Response:
@@ -207,42 +203,4 @@ class Pages:
         """An event is text, so all tensors are in the JSON."""
         text = InferRequest(asked.inputs, {}, dict.fromkeys(asked.outputs, False))
         content = messages.encode(text, answer, self._service.limits)[0].decode()
-        return f"event: answer\ndata: {content}\n\n"
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Wait for the work, and cancel it if the client closes the connection."""
-    doing, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
-    try:
-        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            return doing.result()
-        raise RefusedError(CLIENT_GONE, "the client closed the connection")
-    finally:
-        doing.cancel()
-        gone.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _events(
-    first: str | None, events: "asyncio.Queue[str | None]", run: "asyncio.Task[str]"
-) -> AsyncIterator[str]:
-    try:
-        event = first
-        while event is not None:
-            yield event
-            event = await events.get()
-        try:
-            yield run.result()
-        except RefusedError as refused:
-            yield _event("error", {"error": refused.message})
-    finally:
-        run.cancel()
-
-
-def _event(name: str, content: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(content)}\n\n"
+        return event_of_json("answer", content)

@@ -12,7 +12,14 @@ from adar_serve.refusals import RefusedError
 from adar_serve.request_log import request_id
 from adar_serve.service import Service
 
-OPEN = ("/v2/health/live", "/v2/health/ready")  # probes have no token
+OPEN = (
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/",
+    "/openapi.json",
+)  # probes have no token; the page asks for one
+OPEN_FOLDER = "/page/"  # the files of the page, which are the same on every server
+SAFE = ("GET", "HEAD")
 FACTS = "adar_facts"  # the key of a request's facts in its scope
 
 
@@ -36,7 +43,8 @@ class Gate:
             await send(message)
 
         try:
-            if scope["path"] not in OPEN:
+            _refuse_other_sites(scope["method"], headers)
+            if scope["path"] not in OPEN and not scope["path"].startswith(OPEN_FOLDER):
                 self._service.tokens.check(headers.get("authorization"))
             await self._app(scope, receive, send_named)
         except RefusedError as refused:
@@ -56,6 +64,12 @@ class Gate:
         self._service.log.write(
             "request", request_id=identity, **request, status=status, seconds=round(seconds, 6), **facts
         )
+
+
+def _refuse_other_sites(method: str, headers: Headers) -> None:
+    """A page of another site must not use a server that listens on the visitor's own computer."""
+    if method not in SAFE and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        raise RefusedError(403, "a page of another site sent this request: use the page of this server")
 
 
 def refusal_response(refused: RefusedError) -> Response:

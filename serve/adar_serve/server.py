@@ -44,6 +44,7 @@ class Settings:
         tls_key: Private key of the certificate, a PEM file.
         tls_client_ca: Certificates that clients have to be signed by (mutual TLS), a PEM file.
         drain_seconds: Seconds between the first status 503 of `ready` and the end of new requests.
+        page: Serve the web page at `/`.
 
     Examples:
         >>> Settings(port=9000, limits=Limits(nodes=50_000)).host
@@ -60,6 +61,7 @@ class Settings:
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     drain_seconds: float = 2.0
+    page: bool = True
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -190,7 +192,7 @@ class Server:
     def _http_config(self) -> uvicorn.Config:
         settings = self._settings
         config = uvicorn.Config(
-            http_app(self._service),
+            http_app(self._service, page=settings.page),
             http="h11",
             ws="none",
             lifespan="off",

@@ -28,6 +28,8 @@ from adar_serve.tokens import Tokens
 PARAMETERS = ("max_steps", "exit", "solver", "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
+ZIP = b"PK"  # how a .npz file begins
+
 T = TypeVar("T")
 Facts = dict[str, Any]  # what the log says about a request
 OnStep = Callable[[Step], None]
@@ -172,7 +174,7 @@ class Service:
             try:
                 content = read()
                 if isinstance(content, bytes):
-                    graph = _read_file(content, self.limits)
+                    graph = read_file(content, self.limits)
                 else:
                     model.check_inputs(content.inputs, self.limits)
                     graph = model.graph(content.inputs)
@@ -203,7 +205,7 @@ def _for_runs(graph: Graph) -> Graph:
     return replace(graph, **unused)
 
 
-def _read_file(content: bytes, limits: Limits) -> Graph:
+def read_file(content: bytes, limits: Limits) -> Graph:
     """The graph in the bytes of a `.npz` file. The reader checks the file, which has to be on a disk."""
     with tempfile.TemporaryDirectory(prefix="adar-serve-") as folder:
         path = Path(folder) / "graph.npz"

@@ -39,9 +39,10 @@ def test_commands_run_in_order(
                 done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
                 assert done.returncode == 0, (line, done.stderr)
                 printed.append(done.stdout)
-    _, model, answer, _, packed, events, stored, graphs, by_name, deleted = printed
+    _, model, answer, _, packed, described, events, stored, graphs, by_name, deleted = printed
     assert json.loads(model)["name"] == "bundle"
     assert json.loads(answer) == json.loads(packed)
+    assert json.loads(described)["openapi"] == "3.1.0"
     assert events.rstrip().splitlines()[-2] == "event: answer"
     assert json.loads(stored) in json.loads(graphs)["graphs"]
     assert json.loads(by_name)["parameters"]["max_steps"] == 50
