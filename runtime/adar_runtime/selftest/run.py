@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from adar_runtime.backends import BACKENDS, CPU, TENSORRT, backend_problem
+from adar_runtime.backends import BACKENDS, CPU, CUDA, TENSORRT, backend_problem
 from adar_runtime.backends.tensorrt.device import compute_capabilities
 from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.options import BuildOptions
@@ -138,6 +138,8 @@ def _unsupported(backend: str, precision: str) -> str | None:
     """Why this backend cannot run bundles of this precision on this machine; None if it can."""
     if backend == CPU:
         return "ONNX Runtime has no bfloat16 products on the CPU" if precision == "bf16" else None
+    if backend not in (CUDA, TENSORRT):
+        return None
     capability = next(iter(compute_capabilities()), PORTABLE)
     if capability >= PORTABLE:
         return None
