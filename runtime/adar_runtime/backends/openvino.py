@@ -16,7 +16,7 @@ from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph
 from adar_runtime.bundle.manifest import ONNX_MODELS, Manifest, OnnxFile, Port
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP, Ports
 from adar_runtime.errors import AdarError, BackendError, reason
-from adar_runtime.graph import Floats
+from adar_runtime.graph import Floats, Integers
 from adar_runtime.loop.solvers import Motion, Move
 
 TYPES = {"f32": "float32", "i32": "int32", "i64": "int64"}
@@ -66,9 +66,9 @@ class OpenVinoRecurrence:
         self._code = np.zeros(first["nodes"].shape[1], np.float32)
         self._step = {name: np.zeros((), np.float32) for name in STEP}
         self._scalars = {name: np.zeros((), np.float32) for name in SCALARS}
-        self._pairs = prepared.pair_blocks()
+        self._pairs: list[Integers | None] = [*prepared.pair_blocks()] or [None]
         self._cell.bind(prepared.structure | self._step | self._scalars | {"step_code": self._code})
-        self._scalars["alignment"][()] = self._run_head(0, self._pairs[0] if self._pairs else None)[1]
+        self._scalars["alignment"][()] = self._run_head(0, self._pairs[0])[1]
 
     @property
     def alignment(self) -> float:
@@ -100,13 +100,13 @@ class OpenVinoRecurrence:
     def scores(self, *, kept: bool) -> Floats:
         slot = self._kept if kept and self._kept >= 0 else self._current
         with _backend_errors("run"):
-            blocks = [self._run_head(slot, pairs)[0] for pairs in self._pairs or [None]]
+            blocks = [self._run_head(slot, pairs)[0] for pairs in self._pairs]
         return np.concatenate(blocks)
 
     def state(self) -> dict[str, Floats]:
         return {name: array.copy() for name, array in self._states[self._current].items()}
 
-    def _run_head(self, slot: int, pairs: Any) -> tuple[Floats, float]:
+    def _run_head(self, slot: int, pairs: Integers | None) -> tuple[Floats, float]:
         """Scores of all nodes, of the graph or of one block of pairs, and the alignment."""
         inputs = {name: self._states[slot][name] for name in ("nodes", "targets")}
         self._head.run(inputs if pairs is None else inputs | {"pairs": pairs})
