@@ -2,7 +2,8 @@
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 
@@ -176,6 +177,15 @@ class Bar:
         self._progress.stop()
         if self._notebook is not None:
             self._notebook.close()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Print inside the block without mixing lines with the bar."""
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
 
     def update(self, completed: float, status: str) -> None:
         if self._notebook is not None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("adar-deploy", "numpy", "onnxruntime", "onnx", "torch", "torch_geometric")
+PACKAGES = ("adar-deploy", "numpy", "onnxruntime", "openvino", "onnx", "torch", "torch_geometric")
 ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino")
 """Distributions of ONNX Runtime. All of them install the module onnxruntime."""
 

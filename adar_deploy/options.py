@@ -85,7 +85,7 @@ SignatureOption = Annotated[
 ]
 Split = Annotated[int, typer.Option(min=0, help="Index of the split, for graphs that have several.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of ONNX Runtime.", show_default="one per core")
+    int | None, typer.Option(min=1, help="Threads of ONNX Runtime or OpenVINO.", show_default="one per core")
 ]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from adar_deploy.bundle_output import build_with_bar, show_engines
 from adar_deploy.console import print_next
-from adar_deploy.options import BundleArgument, Json, PrecisionName
+from adar_deploy.options import BundleArgument, CudaDevice, Json, PrecisionName
 
 if TYPE_CHECKING:
     from adar_runtime.backends.tensorrt.engines.profiles import Profile
@@ -92,6 +92,7 @@ def build(
             "--version-compatible", help="Engines that later minor versions can load too (tensorrt)."
         ),
     ] = False,
+    device: CudaDevice = 0,
     timing_cache: Annotated[
         Path | None,
         typer.Option(
@@ -131,6 +132,7 @@ def build(
         timing_cache=timing_cache,
         hardware=hardware.value,
         version_compatible=version_compatible,
+        device=device,
     )
     built, left_out = build_with_bar(bundle, options)
     if as_json:

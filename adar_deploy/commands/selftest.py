@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from adar_deploy.console import Bar, err
 from adar_deploy.environment import environment, package_version
 from adar_deploy.options import Json
 
@@ -51,14 +52,20 @@ def selftest(
         check_writable(output)
     facts = environment() | _gpu_facts()
 
-    def show(line: object) -> None:
-        if not as_json:
-            typer.echo(str(line))
+    with Bar("selftest", 1, counted=False, shown=err.is_terminal and not as_json) as bar:
 
-    for name, value in facts.items():
-        show(f"{name}: {value}")
-    size = min(nodes, 5_000) if quick else nodes
-    findings = run_selftest(SelftestOptions(bundle, size, runs, quick), show)
+        def show(line: object) -> None:
+            if not as_json:
+                with bar.hidden():
+                    typer.echo(str(line))
+
+        def show_progress(done: int, total: int, what: str) -> None:
+            bar.update(done / total, what)
+
+        for name, value in facts.items():
+            show(f"{name}: {value}")
+        size = min(nodes, 5_000) if quick else nodes
+        findings = run_selftest(SelftestOptions(bundle, size, runs, quick), show, show_progress)
     report = json.dumps(to_json(facts, findings), indent=1)
     if output is not None:
         write_file(output, report.encode())

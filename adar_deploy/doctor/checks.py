@@ -1,4 +1,4 @@
-"""The checks: machine, packages, providers of ONNX Runtime, CUDA, TensorRT, and a small model end to end."""
+"""The checks: machine, packages, ONNX Runtime, OpenVINO, CUDA, TensorRT, and a small model end to end."""
 
 import ctypes
 import os
@@ -34,7 +34,7 @@ def examine(bundle: Path | None, on_check: Callable[[str], None] = lambda _: Non
 def _checks(bundle: Path | None) -> Iterator[tuple[str, Callable[[], list[Finding]]]]:
     yield "machine", _machine
     yield "packages", packages.check
-    yield "providers", _providers
+    yield "providers", lambda: [*_providers(), _openvino()]
     yield "GPU", lambda: [*_cuda(), *(_tensorrt(name, extra) for name, extra in TENSORRT_MODULES.items())]
     yield "model", _model
     if bundle is not None:
@@ -82,6 +82,16 @@ def _provider(name: str) -> Finding:
         return Finding("ONNX Runtime", name, State.absent, "installed, but there is no CUDA device")
     fix = "pip install 'adar-deploy[cuda]'" if needs_gpu else "pip install -U 'adar-deploy[cpu]'"
     return Finding("ONNX Runtime", name, State.broken, f"does not work: {found['error']}", fix)
+
+
+def _openvino() -> Finding:
+    fix = "pip install -U 'adar-deploy[openvino]'"
+    if find_spec("openvino") is None:
+        return Finding("OpenVINO", "CPU", State.absent, "not installed", fix)
+    found = probe("openvino")
+    if "error" in found:
+        return Finding("OpenVINO", "CPU", State.broken, f"does not work: {found['error']}", fix)
+    return Finding("OpenVINO", "CPU", State.works, f"{found['version']}, ran a tiny model")
 
 
 def _driver() -> ctypes.CDLL | None:

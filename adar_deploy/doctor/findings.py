@@ -5,8 +5,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-PROVIDERS = {"CUDAExecutionProvider": "onnxruntime-cuda", "CPUExecutionProvider": "onnxruntime-cpu"}
-"""Providers of ONNX Runtime, and the backend that uses each; the fastest first."""
+EXECUTORS = {
+    ("ONNX Runtime", "CUDAExecutionProvider"): "onnxruntime-cuda",
+    ("OpenVINO", "CPU"): "openvino",
+    ("ONNX Runtime", "CPUExecutionProvider"): "onnxruntime-cpu",
+}
+"""Group and name of what runs ONNX models, and the backend that uses each; the fastest first."""
 
 
 class State(StrEnum):
@@ -44,7 +48,7 @@ def abilities(findings: Sequence[Finding]) -> dict[str, str | None]:
     engines = [name for group, name in working if group == "TensorRT"]
     gpu = any(group == "CUDA" for group, _ in working)
     backends = ["tensorrt"] if engines and gpu else []
-    backends += [backend for provider, backend in PROVIDERS.items() if ("ONNX Runtime", provider) in working]
+    backends += [backend for executor, backend in EXECUTORS.items() if executor in working]
     trained = working.get(("end to end", "training"))
     return {
         "train": trained and trained.rpartition(" ")[2],

@@ -55,6 +55,20 @@ def provider(name: str) -> dict[str, Any]:
     return {"ran": ran} if ran == name else {"error": f"falls back to {ran}"}
 
 
+def openvino() -> dict[str, Any]:
+    """Run a tiny model with OpenVINO."""
+    import numpy as np
+
+    from adar_runtime.backends.openvino import load_openvino
+
+    package = load_openvino()
+    core = package.Core()
+    found = core.compile_model(core.read_model(DOUBLE), "CPU")([np.array([1, 2], np.float32)])["y"]
+    if found.tolist() != [2.0, 4.0]:
+        return {"error": f"1 + 1 and 2 + 2 gave {found.tolist()}"}
+    return {"version": package.__version__}
+
+
 def tensorrt(module: str) -> dict[str, Any]:
     """Parse a tiny model and build an engine from it."""
     from importlib import import_module
@@ -116,6 +130,7 @@ def bundle(path: str) -> dict[str, Any]:
 
 PROBES: dict[str, Callable[..., dict[str, Any]]] = {
     "provider": provider,
+    "openvino": openvino,
     "tensorrt": tensorrt,
     "training": training,
     "export": export,

@@ -13,10 +13,11 @@ from adar_runtime.bundle.measured_solvers import usable_solvers
 from adar_runtime.bundle.reading import read_manifest
 
 QUICK = ["--max-steps", 3, "--repeats", 2, "--threads", 1]
+ON_CPU = ["--backend", "onnxruntime-cpu"]  # whatever else works on this machine
 
 
 def test_sides_graphs_and_a_picture(adar, bundle_folder: Path, run_folder: Path, tmp_path: Path) -> None:
-    sizes = ["--nodes", "40,80", "--degree", 3, "--solver", "euler"]
+    sizes = ["--nodes", "40,80", "--degree", 3, "--solver", "euler", *ON_CPU]
     code, out, err = adar(
         "bench", bundle_folder, "--run", run_folder, *sizes, *QUICK, "--plot", "speed.png", "--json"
     )
@@ -47,7 +48,8 @@ def test_the_whole_table_fits_the_window(
 ) -> None:
     monkeypatch.setattr(console.out, "_width", width)
     write_graph(tmp_path / "board.npz", board)
-    code, out, _ = adar("bench", bundle_folder, "board.npz", *QUICK, "--solver", "euler", "--solver", "ab2")
+    solvers = ["--solver", "euler", "--solver", "ab2"]
+    code, out, _ = adar("bench", bundle_folder, "board.npz", *QUICK, *ON_CPU, *solvers)
     assert code == 0
     lines = [line for line in out.splitlines() if not line.startswith("note:")]
     assert max(map(len, lines)) <= width

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import onnx
@@ -14,6 +16,7 @@ from adar_deploy.doctor import packages, probes
 from adar_deploy.doctor.findings import Finding, State, abilities
 from adar_deploy.doctor.probes import DOUBLE, probe
 from adar_runtime.backends import BACKENDS
+from adar_runtime.backends.openvino import OpenVinoBackend
 
 
 def test_this_machine_end_to_end(adar, bundle_folder: Path) -> None:
@@ -29,6 +32,7 @@ def test_this_machine_end_to_end(adar, bundle_folder: Path) -> None:
     listed = {name for group, name in state if group == "ONNX Runtime"}
     assert listed == set(onnxruntime.get_available_providers())
     assert {name for group, name in state if group == "TensorRT"} == {"tensorrt", "tensorrt_rtx"}
+    assert state["OpenVINO", "CPU"] in ("works", "absent")
     assert told["able"]["run"].endswith("onnxruntime-cpu")
     assert told["able"]["export"] == "ONNX"
     assert (code, told["broken"]) == ((0, 0) if "broken" not in state.values() else (2, told["broken"]))
@@ -60,7 +64,7 @@ def test_a_broken_machine_is_told_how_to_mend_it(tmp_path: Path) -> None:
     assert "→ pip uninstall -y onnxruntime onnxruntime-gpu; pip install 'adar-deploy[gpu]'" in out
     assert "✗ export and run libcudart.so.12: cannot open" in flat
     assert "– train not available" in flat
-    assert "✓ run onnxruntime-cpu" in flat
+    assert re.search("✓ run (openvino, )?onnxruntime-cpu", flat)
     assert "not a bundle" in flat
     assert max(len(line) for line in out.splitlines() if not line.startswith("   →")) <= 60
 
@@ -71,6 +75,11 @@ def test_a_probe_that_dies_is_an_error_and_not_the_end(
     (tmp_path / "tensorrt.py").write_text("import os; os.abort()")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert "the process ended with code -6" in probe("tensorrt", "tensorrt")["error"]
+
+
+@pytest.mark.skipif(OpenVinoBackend.problem() is not None, reason="needs adar-deploy[openvino]")
+def test_openvino_runs_a_tiny_model() -> None:
+    assert probe("openvino")["version"].startswith(metadata.version("openvino"))
 
 
 def test_a_provider_that_falls_back_does_not_work() -> None:
@@ -99,6 +108,7 @@ def test_what_a_machine_with_a_gpu_can_do() -> None:
     found = [
         Finding("ONNX Runtime", "CUDAExecutionProvider", State.works, ""),
         Finding("ONNX Runtime", "CPUExecutionProvider", State.works, ""),
+        Finding("OpenVINO", "CPU", State.works, ""),
         Finding("CUDA", "driver", State.works, ""),
         Finding("TensorRT", "tensorrt", State.works, ""),
         Finding("end to end", "training", State.works, "trained 1 epoch on cuda"),

@@ -1,15 +1,21 @@
 """`adar-deploy selftest`: on the CPU here, and on a simulated GPU."""
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from adar_deploy.commands import selftest
 from adar_export import selftest_bundle
+from adar_runtime import Final, Result, StopReason, load
 from adar_runtime.backends.tensorrt import backend as tensorrt
 from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.recurrence import TensorRtRecurrence
+from adar_runtime.benchmarking.graphs import graph_for, near_edges
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.selftest import accuracy, packaged, run
@@ -101,7 +107,6 @@ def test_a_user_s_bundle_is_checked(adar, bundle_folder: Path, monkeypatch: pyte
 def test_a_failed_check_is_exit_code_1(adar, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "compare_backend", lambda *arguments: _fail(arguments[-1]))
     monkeypatch.setattr(run, "check_stability", lambda *_: None)
-    monkeypatch.setattr(run, "_time", lambda *_: None)
     code, out, _ = adar("selftest", "--quick", *SMALL)
     assert code == 1
     assert "FAIL  numbers: they differ" in out
@@ -109,6 +114,60 @@ def test_a_failed_check_is_exit_code_1(adar, monkeypatch: pytest.MonkeyPatch) ->
 
 def _fail(findings: Findings) -> None:
     findings.check("numbers", passed=False, detail="they differ")
+
+
+def test_a_step_is_one_cell_call_whatever_was_proven(bundle_folder: Path) -> None:
+    bundle = load(bundle_folder, "onnxruntime-cpu")
+    proof = {"solver": "ab2", "calls": 4, "same": 1.0, "same_at_exit": 1.0, "outputs": 1000}
+    bundle.manifest = replace(bundle.manifest, convergence={"order": 1.0, "proof": proof})
+    graph = graph_for(bundle.manifest, 20, near_edges(20, 2))
+    assert bundle.run(graph, 40, Final()).steps == 4
+    seen: list[int] = []
+    measured = accuracy._measure(bundle, graph, 40, seen.append)
+    assert measured.result.steps == 40
+    assert seen == [0, 16, 32, 40]
+    assert len(measured.times) == 3
+
+
+@pytest.mark.parametrize(("step", "passes"), [(100, True), (103, True), (104, False)])
+def test_rounding_may_move_a_stop_by_a_few_steps(step: int, passes: bool) -> None:
+    findings = Findings()
+    result = Result(np.zeros((1, 2)), [0.0] * 301, [], 300, step, StopReason.PEAK, "gpu", {})
+    accuracy._compare_stops("stop", result, 100, StopReason.PEAK, findings, near=accuracy.NEAR)
+    accuracy._compare_stops("stop", result, 100, StopReason.RISING, findings, near=accuracy.NEAR)
+    assert [one.status is Status.PASS for one in findings.found] == [passes, False]
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision", "capability", "why"),
+    [
+        ("onnxruntime-cuda", "bf16", 75, "bfloat16 needs compute capability 8.0, and this GPU has 7.5"),
+        ("tensorrt", "fp32", 75, "engines of TensorRT-RTX need compute capability 8.0, and this GPU has 7.5"),
+        ("onnxruntime-cuda", "fp16", 75, None),
+        ("tensorrt", "bf16", 89, None),
+        ("onnxruntime-cpu", "bf16", 89, "ONNX Runtime has no bfloat16 products on the CPU"),
+    ],
+)
+def test_what_the_hardware_cannot_run_is_skipped_not_failed(
+    monkeypatch: pytest.MonkeyPatch, backend: str, precision: str, capability: int, why: str | None
+) -> None:
+    monkeypatch.setattr(run, "compute_capabilities", lambda: (capability,))
+    monkeypatch.setattr(run, "load_package", lambda: SimpleNamespace(name="rtx"))
+    assert run._unsupported(backend, precision) == why
+
+
+def test_a_terminal_shows_what_is_running(adar, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(selftest.err, "_force_terminal", True)
+    monkeypatch.setattr(
+        selftest.Bar, "update", lambda _self, share, what: shown.append(f"{share:.0%} {what}")
+    )
+    monkeypatch.setattr(accuracy, "STEPS", (1, 20))
+    code, out, _ = adar("selftest", "--quick", *SMALL)
+    assert code == 0
+    assert "0% onnxruntime-cpu, node fp32, large graph, 20 steps: 16" in shown
+    assert "0% onnxruntime-cpu, node fp32, large graph, 20 steps, reference: 20" in shown
+    assert "PASS  onnxruntime-cpu, node fp32, large graph, 20 steps" in out
 
 
 # On a simulated GPU
@@ -173,7 +232,6 @@ def test_what_is_wrong_on_a_gpu_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(TensorRtRecurrence, "scores", other_scores)
     monkeypatch.setattr(run, "compare_backend", lambda *_: None)
-    monkeypatch.setattr(run, "_time", lambda *_: None)
     found = on_simulated_gpu(monkeypatch, QUICK, "capture")
     failed = {
         one.what.removeprefix("tensorrt, node fp32, "): one.detail for one in found if one.status == "FAIL"

@@ -36,7 +36,7 @@ def test_graphs_of_ones_own_are_compared_on(adar, described_bundle: Path, tmp_pa
     write_graph(tmp_path / "g.npz", random_graph(20, 50, classes=7))
     code, out, _ = adar("validate", described_bundle, "g.npz", "--steps", "1,5", "--json")
     assert code == 0
-    (report,) = json.loads(out)
+    *_, report = json.loads(out)  # of the CPU, the last backend
     assert [(check["graph"], check["steps"]) for check in report["checks"]] == [("g.npz", 1), ("g.npz", 5)]
     assert report["needed"] <= report["tolerance"]
 
@@ -47,7 +47,7 @@ def test_a_folder_of_graphs_is_compared_on(adar, described_bundle: Path, tmp_pat
         write_graph(tmp_path / "graphs" / f"{name}.npz", random_graph(20, 50))
     code, out, _ = adar("validate", described_bundle, "graphs", "--steps", "1", "--json")
     assert code == 0
-    assert [check["graph"] for check in json.loads(out)[0]["checks"]] == ["graphs/a.npz", "graphs/b.npz"]
+    assert [check["graph"] for check in json.loads(out)[-1]["checks"]] == ["graphs/a.npz", "graphs/b.npz"]
 
 
 @pytest.mark.usefixtures("runs")
@@ -66,7 +66,7 @@ def test_a_bf16_bundle_is_compared_by_its_emulation(adar, tmp_path: Path) -> Non
     manifest = export_bundle(run, tmp_path / "b", precision="bf16", steps=(1, 5))
     code, out, err = adar("validate", "b", "--steps", "1,5", "--json")
     assert code == 0
-    (report,) = json.loads(out)
+    *_, report = json.loads(out)  # of the CPU, the last backend
     exported = {(c["graph"], c["steps"]): c["relative"] for c in manifest.parity["checks"]}
     assert report["checks"]
     for check in report["checks"]:

@@ -1,6 +1,8 @@
 """Every way to run a loop: what is listed in the registries, and nothing that is not."""
 
 import shutil
+from copy import copy as copy_of_object
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 import adar_runtime
 from adar_runtime import Bundle, Solver, StopRule
-from adar_runtime.backends import TENSORRT, available
+from adar_runtime.backends import OPENVINO, TENSORRT, available
 from adar_runtime.loop.solvers import SOLVERS, make_solver
 from adar_runtime.loop.stopping import RULES, make_rule
 
@@ -32,9 +34,17 @@ def engines_folder(bundle_folder: Path, tmp_path_factory: pytest.TempPathFactory
     return with_engines(bundle_folder, tmp_path_factory.mktemp("bundles") / "engines")
 
 
+@lru_cache
+def _compiled_by_openvino(folder: Path) -> Bundle:
+    """Compiling takes a second, so all tests share the compiled models."""
+    return adar_runtime.load(folder, OPENVINO)
+
+
 @pytest.fixture(params=[*available(), *([SIMULATED] if find_spec("tensorrt_rtx") else [])])
 def bundle(request: pytest.FixtureRequest, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
     """A small bundle, on each backend that works here."""
+    if request.param == OPENVINO:
+        return copy_of_object(_compiled_by_openvino(bundle_folder))
     if request.param not in (SIMULATED, TENSORRT):
         return adar_runtime.load(bundle_folder, request.param)
     folder = request.getfixturevalue("engines_folder")

@@ -37,7 +37,6 @@ def simulate_gpu(patch: pytest.MonkeyPatch, folder: Path | None, capability: int
     simulated = packages.TensorRtPackage("rtx", TensorRt(device, sources), tensorrt_rtx.__version__, real.log)
     device.log_error = lambda message: real.log.messages.record(message, is_error=True)
     patch.setattr(cuda, "runtime_api", lambda: device)
-    patch.setattr(cuda._thread, "device", None)  # of another simulated GPU
     patch.setattr(tensorrt, "device_problem", lambda: None)
     patch.setattr(tensorrt, "load_package", lambda _name=None: simulated)
     real_build = build.build_engines

@@ -6,7 +6,7 @@ fail, and so do calls with a wrong number of arguments. The simulation is strict
 * Queued work runs when the host waits for the stream, not before; during a capture it does not run.
 * New memory is full of NaN. Copies have to stay inside allocated memory of the right kind (device or host).
 * A call that CUDA does not allow during a capture (allocate, free, wait) makes the capture fail.
-* A failed call sets the last error, which stays until it is read.
+* A failed call sets the last error, which stays until it is read. Until then, no context runs.
 * Arguments have the types that the real signatures name.
 * A context runs the ONNX model of its engine in ONNX Runtime, with the addresses at the time of queueing. It
   refuses a capture before its first run, as TensorRT may, and shapes outside the chosen profile. It needs
@@ -284,8 +284,8 @@ class Device:
 
     @property
     def names(self) -> list[str]:
-        """Names of the recorded calls."""
-        return [name for name, *_ in self.calls]
+        """Names of the recorded calls, without the choice of the device, which comes before each of them."""
+        return [name for name, *_ in self.calls if name != "cudaSetDevice"]
 
 
 def _allocate(regions: dict[int, Any], size: int) -> int:
@@ -385,6 +385,10 @@ class Engine(StandIn):
     def create_execution_context(self, config_or_strategy):
         strategy = getattr(config_or_strategy, "_strategy", config_or_strategy)
         assert strategy == trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        if "context" in self._device.fail:
+            self._device.fail.remove("context")
+            self._device.log_error("OutOfMemory (Requested size was 1000 bytes.)")
+            return None
         return Context(self, config_or_strategy)
 
 
@@ -451,6 +455,9 @@ class Context(StandIn):
             or self._scratch < self._needed()
             or set(self._addresses) != set(self._engine._ports)
         ):
+            return False
+        if self._device.last_error != OK:
+            self._device.log_error(f"CUDA reports {self._device.last_error}")
             return False
         if "execute" in self._device.fail or (self._device.capturing is not None and not self._warm):
             return False

@@ -37,7 +37,9 @@ def test_a_backend_that_is_not_there_is_an_error_that_says_why(bundle_folder: Pa
 
 
 def test_a_backend_that_nobody_knows(bundle_folder: Path) -> None:
-    with pytest.raises(BackendError, match="choose auto, tensorrt, onnxruntime-cuda or onnxruntime-cpu"):
+    with pytest.raises(
+        BackendError, match="choose auto, tensorrt, onnxruntime-cuda, openvino or onnxruntime-cpu"
+    ):
         adar_runtime.load(bundle_folder, "abacus")
 
 

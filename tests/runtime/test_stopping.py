@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from adar_runtime import AtTime, Converged, Final, Peak, StopReason
 from adar_runtime.errors import UsageError
-from adar_runtime.loop.stopping import Observation, StopRule, answer_step, make_rule
+from adar_runtime.loop.stopping import Observation, StopRule, Verdict, answer, answer_step, make_rule
 
 
 def observation(step: int, budget: int, alignment: float) -> Observation:
@@ -173,3 +173,17 @@ def test_settings_that_cannot_be(settings: dict) -> None:
 def test_a_time_is_the_nearest_step() -> None:
     assert play(AtTime(0.5), UP) == (2, 2, StopReason.TIME)
     assert play(AtTime(0.01), UP) == (1, 1, StopReason.TIME)
+
+
+def test_the_answer_of_a_recorded_curve_has_a_reason() -> None:
+    assert answer(Peak(patience=3), [*UP, *DOWN]) == (5, StopReason.PEAK)
+    assert answer(Final(), UP) == (5, StopReason.BUDGET)
+
+
+def test_a_rule_that_never_stops_is_an_error() -> None:
+    class Endless(Final):
+        def watch(self, observed: Observation) -> Verdict:
+            return super().watch(observed)._replace(stop=None)
+
+    with pytest.raises(UsageError, match="the stop rule Endless did not stop at the last state"):
+        answer(Endless(), UP)

@@ -129,6 +129,36 @@ def test_idle_sessions_are_released_when_memory_runs_out(simulated) -> None:
         bundle.run(random_graph(80, 400), 3)
 
 
+def test_a_failed_allocation_does_not_make_later_runs_fail(simulated) -> None:
+    bundle, gpu = simulated
+    gpu.memory_limit = 0
+    with pytest.raises(BackendError, match="CUDA failed in cudaMalloc"):
+        bundle.run(GRAPH, 3)
+    assert gpu.last_error == OK
+    gpu.memory_limit = 2**30
+    assert bundle.run(GRAPH, 3).backend == "tensorrt"
+
+
+def test_idle_sessions_are_released_when_a_context_finds_no_memory(simulated) -> None:
+    bundle, gpu = simulated
+    bundle.run(GRAPH, 3)
+    gpu.fail.add("context")
+    assert bundle.run(LARGER, 3).backend == "tensorrt"
+    pool = bundle.backend._engines.sessions
+    assert len(pool._idle) + len(pool._returned) == 1
+
+
+def test_few_sessions_and_shapes_are_kept(simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, _ = simulated
+    monkeypatch.setattr(sessions, "MOST_IDLE", 2)
+    monkeypatch.setattr(sessions, "REMEMBERED_SHAPES", 3)
+    for index in range(5):
+        bundle.run(random_graph(20 + index, 60), 2)
+    pool = bundle.backend._engines.sessions
+    pool._collect()
+    assert (len(pool._idle), len(pool._seen)) == (2, 3)
+
+
 def test_only_the_first_shapes_and_repeated_ones_wait_for_their_kernels(simulated) -> None:
     bundle, gpu = simulated
     graphs = [random_graph(20 + index, 60) for index in range(sessions.EAGER_SHAPES + 1)]
@@ -136,13 +166,13 @@ def test_only_the_first_shapes_and_repeated_ones_wait_for_their_kernels(simulate
 
     def chosen(graph) -> set:
         del gpu.calls[:]
-        bundle.backend._engines.sessions.release()
         bundle.run(graph, 3)
         name = "IRuntimeConfig.dynamic_shapes_kernel_specialization_strategy ="
         return {value for call, value in (one[:2] for one in gpu.calls if one[0] == name)}
 
     assert [chosen(graph) for graph in graphs] == [{strategies.EAGER}] * 4 + [{strategies.LAZY}]
-    assert chosen(graphs[-1]) == {strategies.EAGER}
+    assert chosen(graphs[-1]) == {strategies.EAGER}  # replaces the idle session
+    assert chosen(graphs[-1]) == set()  # which is used again
 
 
 # Kernels that were compiled
@@ -199,6 +229,17 @@ def test_another_device_can_be_chosen(folder: Path, monkeypatch: pytest.MonkeyPa
             adar_runtime.load(folder, "tensorrt", device=wrong)
 
 
+def test_other_libraries_may_change_the_device_of_a_thread(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = simulate_gpu(monkeypatch, folder)
+    loop = adar_runtime.load(folder, "tensorrt", device=1).loop(GRAPH, 40, Final())
+    for _ in loop:
+        gpu.cudaSetDevice(0)  # as a session of ONNX Runtime does; contexts check the current device
+    gpu.cudaSetDevice(0)
+    assert loop.result().backend == "tensorrt"
+
+
 def test_a_thread_uses_the_device_of_its_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -236,13 +277,16 @@ def test_asking_for_devices_does_not_initialise_cuda_in_this_process(
 int cuInit(unsigned flags) {
   FILE *f = fopen("%s", "a"); fprintf(f, "%%d\\n", getpid()); fclose(f); return 0;
 }
-int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGetAttribute(int *value, int which, int device) {
+  *value = which == 75 ? 8 + device : 6; return 0;
+}
 """ % (tmp_path / "calls")
     (tmp_path / "driver.c").write_text(source)
     driver = tmp_path / "libcuda.so.1"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", driver, tmp_path / "driver.c"], check=True)
-    asked = "import os; from adar_runtime.backends.tensorrt.device import device_problem as found; "
-    asked += "print(found(), os.getpid())"
+    asked = "import os; from adar_runtime.backends.tensorrt import device; "
+    asked += "print(device.device_problem(), os.getpid(), *device.compute_capabilities())"
     environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     out = subprocess.run(
         [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
@@ -251,6 +295,7 @@ int cuDeviceGetCount(int *count) { *count = 1; return 0; }
     assert out[0] == "None"
     assert len(callers) == 1
     assert callers != [out[1]]
+    assert out[2:] == ["86", "96"]
 
 
 def test_a_driver_that_does_not_answer_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +303,7 @@ def test_a_driver_that_does_not_answer_is_no_device(monkeypatch: pytest.MonkeyPa
         raise subprocess.TimeoutExpired("python", 60)
 
     monkeypatch.setattr(device.subprocess, "run", hang)
-    assert device._device_count() == 0
+    assert device.compute_capabilities.__wrapped__() == ()
 
 
 # Settings of `tensorrt`, on a real configuration of tensorrt-rtx, which has the same class

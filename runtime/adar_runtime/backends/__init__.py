@@ -108,7 +108,7 @@ class Backend(Protocol):
 class Settings:
     """Options of a backend."""
 
-    threads: int | None = None  # of ONNX Runtime
+    threads: int | None = None  # of ONNX Runtime and OpenVINO
     bundle: Path | None = None  # folder in which engines are found or built
     rebuild: bool = False  # rebuild engines that do not fit, instead of raising an error
     trusted: bool = False  # load engines from anywhere, not only those that were built on this machine
@@ -140,13 +140,17 @@ class BackendClass(Protocol):
 MAX_THREADS = 1024
 MAX_DEVICE = 1023
 AUTO = "auto"
-CPU, CUDA, TENSORRT = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt"
+CPU, CUDA, TENSORRT, OPENVINO = "onnxruntime-cpu", "onnxruntime-cuda", "tensorrt", "openvino"
 BACKENDS = {
     TENSORRT: "adar_runtime.backends.tensorrt.backend:TensorRtBackend",
     CUDA: "adar_runtime.backends.onnxruntime.backend:OnnxCudaBackend",
+    OPENVINO: "adar_runtime.backends.openvino:OpenVinoBackend",
     CPU: "adar_runtime.backends.onnxruntime.backend:OnnxCpuBackend",
 }
 """The module and class of each backend by name, the fastest first. A module is imported on first use."""
+
+ON_REQUEST = (OPENVINO,)
+"""Backends that "auto" does not use: benchmarks/runtime.md has the reason."""
 
 
 def available() -> list[str]:
@@ -174,7 +178,8 @@ def open_backend(
     def open_one(candidate: str) -> Backend:
         return _open(candidate, onnx_models, manifest, settings)
 
-    return _first(list(BACKENDS), open_one) if name == AUTO else open_one(name)
+    automatic = [one for one in BACKENDS if one not in ON_REQUEST]
+    return _first(automatic, open_one) if name == AUTO else open_one(name)
 
 
 def open_isolated(

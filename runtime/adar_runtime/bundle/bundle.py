@@ -51,7 +51,7 @@ def load(
         path: Folder of the bundle, a file of `adar-deploy pack`, or "hf://owner/name", which is downloaded
             from the Hugging Face hub.
         backend: A name from `adar_runtime.backends.BACKENDS`, or "auto" for the fastest one that works.
-        threads: Threads of ONNX Runtime; one per core by default.
+        threads: Threads of ONNX Runtime or OpenVINO; one per core by default.
         rebuild: Rebuild TensorRT engines that do not fit, instead of raising an error.
         trust_engines: Whether to load TensorRT engines that were not built on this machine. An engine is a
             program. `trust_engines` defaults to True for backend="tensorrt", else False.

@@ -285,14 +285,21 @@ def answer_step(rule: StopRule, trace: Sequence[float], speeds: Sequence[float] 
 
     Without `speeds`, a rule that needs them raises a UsageError.
     """
+    return answer(rule, trace, speeds)[0]
+
+
+def answer(
+    rule: StopRule, trace: Sequence[float], speeds: Sequence[float] | None = None
+) -> tuple[int, StopReason]:
+    """The step of `answer_step`, and why the rule stops."""
     best, budget, rule = 0, len(trace) - 1, deepcopy(rule)
     for step, alignment in enumerate(trace):
         speed = math.nan if speeds is None else speeds[step]
         verdict = rule.watch(Observation(step / budget, budget, alignment, speed, last=step == budget))
         best = step if verdict.keep else best
         if verdict.stop is not None:
-            break
-    return best
+            return best, verdict.stop
+    raise UsageError(f"the stop rule {type(rule).__name__} did not stop at the last state: make it stop")
 
 
 RULES: dict[str, type[RegisteredRule]] = {

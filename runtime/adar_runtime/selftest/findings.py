@@ -9,6 +9,9 @@ from typing import Any
 
 from adar_runtime.errors import AdarError, reason
 
+OnStep = Callable[[int], None]
+"""Receives the number of steps that a run has made."""
+
 
 class Status(StrEnum):
     PASS = "PASS"  # noqa: S105
@@ -31,9 +34,16 @@ class Finding:
 
 @dataclass
 class Findings:
-    """All checks so far. `on_finding` receives each one as soon as it is known."""
+    """All checks so far.
+
+    Attributes:
+        on_finding: Receives each check as soon as it is known.
+        on_progress: Receives what is running now, many times a second.
+        found: The checks.
+    """
 
     on_finding: Callable[[Finding], None] = lambda _finding: None
+    on_progress: Callable[[str], None] = lambda _what: None
     found: list[Finding] = field(default_factory=list)
 
     def add(self, what: str, status: Status, detail: str = "", **figures: Any) -> None:
@@ -48,6 +58,10 @@ class Findings:
     def skip(self, what: str, why: str) -> None:
         """Add a check that this machine cannot make."""
         self.add(what, Status.SKIP, why)
+
+    def stepper(self, what: str) -> OnStep:
+        """Report the steps of a run as progress."""
+        return lambda step: self.on_progress(f"{what}: {step}")
 
     @contextmanager
     def failing(self, what: str) -> Iterator[None]:

@@ -4,16 +4,18 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
-from adar_runtime.backends import BACKENDS, CPU, TENSORRT, backend_problem
+from adar_runtime.backends import BACKENDS, CPU, CUDA, TENSORRT, backend_problem
+from adar_runtime.backends.tensorrt.device import compute_capabilities
 from adar_runtime.backends.tensorrt.engines.build import build_engines
 from adar_runtime.backends.tensorrt.engines.options import BuildOptions
+from adar_runtime.backends.tensorrt.engines.packages import RTX, load_package
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
-from adar_runtime.bundle.bundle import Bundle, load
+from adar_runtime.backends.tensorrt.engines.sidecar import PORTABLE
+from adar_runtime.bundle.bundle import load
 from adar_runtime.bundle.pack import require_folder
 from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_runtime.graph import Graph
@@ -21,7 +23,7 @@ from adar_runtime.selftest.accuracy import Reference, compare_backend
 from adar_runtime.selftest.findings import Finding, Findings
 from adar_runtime.selftest.graphs import selftest_graphs
 from adar_runtime.selftest.packaged import unpack
-from adar_runtime.selftest.stability import check_stability, step_times
+from adar_runtime.selftest.stability import check_stability
 
 PLAIN = "node fp32"  # the bundle with which speed and stability are checked
 
@@ -43,7 +45,15 @@ class SelftestOptions:
     quick: bool = False
 
 
-def run_selftest(options: SelftestOptions, on_finding: Callable[[Finding], None]) -> Findings:
+Progress = Callable[[int, int, str], None]
+"""Receives how many pairs of a backend and a bundle are done, of how many, and what is running now."""
+
+
+def run_selftest(
+    options: SelftestOptions,
+    on_finding: Callable[[Finding], None],
+    on_progress: Progress = lambda _done, _total, _what: None,
+) -> Findings:
     """Run all checks that this machine can run; each of the others is a SKIP with its reason."""
     findings = Findings(on_finding)
     with TemporaryDirectory(prefix="adar-selftest-") as temporary:
@@ -51,15 +61,19 @@ def run_selftest(options: SelftestOptions, on_finding: Callable[[Finding], None]
         bundles = _bundles(options, folder)
         plain = PLAIN if PLAIN in bundles else next(iter(bundles))
         references: dict[Path, Reference] = {}
-        for backend in reversed(BACKENDS):  # the CPU first
-            problem = backend_problem(backend)
+        problems = {backend: backend_problem(backend) for backend in reversed(BACKENDS)}  # the CPU first
+        for backend, problem in problems.items():
             if problem is not None:
                 findings.skip(f"{backend}, {', '.join(bundles)}", problem)
-                continue
-            for name, path in bundles.items():
-                with findings.failing(f"{backend}, {name}"):
-                    reference = _reference(bundles, path, references)
-                    _check(backend, name, path, reference, options, findings, thorough=name == plain)
+        tested = [
+            (backend, name) for backend, problem in problems.items() if problem is None for name in bundles
+        ]
+        for done, (backend, name) in enumerate(tested):
+            findings.on_progress = partial(on_progress, done, len(tested))
+            with findings.failing(f"{backend}, {name}"):
+                path = bundles[name]
+                reference = _reference(bundles, path, references)
+                _check(backend, name, path, reference, options, findings, thorough=name == plain)
     return findings
 
 
@@ -84,7 +98,7 @@ def _reference(
     if twin is None:
         return None
     if twin not in references:
-        references[twin] = Reference(load(twin, CPU, threads=1))
+        references[twin] = Reference(load(twin, CPU))
     return references[twin]
 
 
@@ -100,8 +114,9 @@ def _check(
 ) -> None:
     """Check one backend with one bundle."""
     title, manifest = f"{backend}, {name}", read_manifest(path)
-    if manifest.precision == "bf16" and backend == CPU:
-        findings.skip(title, "ONNX Runtime has no bfloat16 products on the CPU")
+    unsupported = _unsupported(backend, manifest.precision)
+    if unsupported is not None:
+        findings.skip(title, unsupported)
         return
     if reference is None:
         findings.skip(title, "no reference: ONNX Runtime has no bfloat16 products on the CPU")
@@ -110,13 +125,29 @@ def _check(
     if backend == TENSORRT:
         _build(title, path, graphs.values(), findings)
     started = time.perf_counter()
-    bundle = load(path, backend)
+    # The CPU itself is tested on one thread: its reference uses all cores.
+    bundle = load(path, backend, threads=1 if backend == CPU else None)
     seconds = time.perf_counter() - started
     findings.check(f"{title}, load", passed=True, detail=f"{seconds:.2f} s", seconds=seconds)
     compare_backend(title, bundle, reference, graphs, findings)
     if thorough:
         check_stability(title, bundle, graphs, options.runs, findings)
-        _time(title, bundle, reference.bundle, graphs, findings)
+
+
+def _unsupported(backend: str, precision: str) -> str | None:
+    """Why this backend cannot run bundles of this precision on this machine; None if it can."""
+    if backend == CPU:
+        return "ONNX Runtime has no bfloat16 products on the CPU" if precision == "bf16" else None
+    if backend not in (CUDA, TENSORRT):
+        return None
+    capability = next(iter(compute_capabilities()), PORTABLE)
+    if capability >= PORTABLE:
+        return None
+    if precision == "bf16":
+        return f"bfloat16 needs compute capability 8.0, and this GPU has {capability / 10}"
+    if backend == TENSORRT and load_package().name == RTX:
+        return f"engines of TensorRT-RTX need compute capability 8.0, and this GPU has {capability / 10}"
+    return None
 
 
 def _build(title: str, path: Path, graphs: Iterable[Graph], findings: Findings) -> None:
@@ -129,22 +160,3 @@ def _build(title: str, path: Path, graphs: Iterable[Graph], findings: Findings) 
     needed = max(cell.activation_bytes, default=0)
     detail = f"{seconds:.1f} s with {cell.builder} {cell.version}, {needed / 1e6:.0f} MB of activation memory"
     findings.check(f"{title}, build", passed=True, detail=detail, seconds=seconds, activation_bytes=needed)
-
-
-def _time(
-    title: str, bundle: Bundle, reference: Bundle, graphs: Mapping[str, Graph], findings: Findings
-) -> None:
-    """Time per step beside that of the CPU. A comparison, not a test of speed."""
-    for graph_name, graph in graphs.items():
-        what = f"{title}, {graph_name} graph, microseconds a step"
-        with findings.failing(what):
-            ours, theirs = (np.quantile(step_times(one, graph), (0.5, 0.9)) for one in (bundle, reference))
-            findings.check(
-                what,
-                passed=True,
-                detail=f"p50 {ours[0]:.0f}, p90 {ours[1]:.0f}; CPU: {theirs[0]:.0f}, {theirs[1]:.0f}",
-                p50=float(ours[0]),
-                p90=float(ours[1]),
-                cpu_p50=float(theirs[0]),
-                cpu_p90=float(theirs[1]),
-            )

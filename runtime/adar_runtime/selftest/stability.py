@@ -1,4 +1,4 @@
-"""Check a backend over several runs: speed, repeated shapes, threads, memory; for TensorRT, captures."""
+"""Check a backend over several runs: repeated shapes, threads, memory; for TensorRT, captures."""
 
 import time
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from adar_runtime.loop.stopping import Final
 from adar_runtime.selftest.findings import Findings
 from adar_runtime.selftest.graphs import HUB, SMALL
 
+EULER = "euler"  # one cell call per step, whatever solver the bundle prefers
 STEPS = 48  # three blocks of the GPU's loop
-TIMED = 5  # runs
 GROWTH = 2**22  # bytes that a GPU's memory may grow by over many runs
 
 
@@ -45,7 +45,7 @@ def _is_on_gpu(bundle: Bundle, graph: Graph) -> bool:
 
 
 def _scores(bundle: Bundle, graph: Graph) -> Floats:
-    return bundle.run(graph, STEPS, Final()).scores
+    return bundle.run(graph, STEPS, Final(), EULER).scores
 
 
 def _first_and_second(name: str, bundle: Bundle, graph: Graph, findings: Findings) -> None:
@@ -81,7 +81,7 @@ def _captures(name: str, bundle: Bundle, graph: Graph, findings: Findings) -> No
     """Whether steps were captured, and whether queued steps give the same bits."""
     results, scratch, device = {}, 0, 0
     for captured in (True, False):
-        loop = bundle.loop(graph, STEPS, Final())
+        loop = bundle.loop(graph, STEPS, Final(), EULER)
         recurrence = loop.recurrence
         if not isinstance(recurrence, TensorRtRecurrence):
             findings.check(f"{name}, captured", passed=False, detail=f"the graph ran on {recurrence.name}")
@@ -108,7 +108,7 @@ def _growth(name: str, bundle: Bundle, graph: Graph, runs: int, findings: Findin
         _scores(bundle, graph)
     before = used_gpu_memory(0)
     for _ in range(runs):
-        bundle.run(graph, 17, Final())
+        bundle.run(graph, 17, Final(), EULER)
     after = used_gpu_memory(0)
     if before is None or after is None:
         findings.skip(f"{name}, {runs} runs", "the GPU's memory cannot be read without cuda-python")
@@ -117,16 +117,3 @@ def _growth(name: str, bundle: Bundle, graph: Graph, runs: int, findings: Findin
     findings.check(
         f"{name}, {runs} runs", growth < GROWTH, f"memory grew by {growth / 1e6:.1f} MB", growth_bytes=growth
     )
-
-
-def step_times(bundle: Bundle, graph: Graph) -> list[float]:
-    """Microseconds per step of several runs, after one warm-up run."""
-    found = []
-    for run in range(TIMED + 1):
-        loop = bundle.loop(graph, STEPS, Final())
-        started = time.perf_counter()
-        for _ in loop:
-            pass
-        if run:
-            found.append(1e6 * (time.perf_counter() - started) / STEPS)
-    return found

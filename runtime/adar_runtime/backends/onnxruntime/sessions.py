@@ -35,7 +35,7 @@ def open_sessions(
         if manifest.precision == "bf16" and provider == "CPUExecutionProvider":
             raise BackendError(
                 "the bundle is bf16, and ONNX Runtime has no bfloat16 products on CPU: "
-                "export it with --precision fp32, or run it on a GPU"
+                "export it with --precision fp32, or run it on a GPU or with --backend openvino"
             ) from error
         raise
 

@@ -129,7 +129,8 @@ class TensorRtBackend:
         return None
 
     def _build(self, profiles: tuple[Profile, ...] | None) -> None:
-        build_engines(self._bundle, self._manifest, self._onnx_models, BuildOptions(profiles=profiles))
+        options = BuildOptions(profiles=profiles, device=self._device)
+        build_engines(self._bundle, self._manifest, self._onnx_models, options)
 
     def _load(self) -> LoadedEngines:
         """Load the engines that fit."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from adar_runtime.backends.tensorrt.cuda import Cuda, Memory
+from adar_runtime.backends.tensorrt.cuda import Cuda, Memory, OutOfMemoryError
 from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
 from adar_runtime.backends.tensorrt.runtime_cache import RuntimeCache
 from adar_runtime.errors import BackendError
@@ -31,9 +31,9 @@ class Context:
             engine, lambda config: cache.attach(package, config), eager=eager
         )
         if self._context is None:
-            raise BackendError(
-                f"TensorRT cannot create a context for the {name}: {package.log.messages.reason}"
-            )
+            why = package.log.messages.reason
+            kind = OutOfMemoryError if "memory" in why.lower() else BackendError
+            raise kind(f"TensorRT cannot create a context for the {name}: {why}")
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         self._names = names
         self._dynamic = [

@@ -42,9 +42,8 @@ class OutOfMemoryError(BackendError):
 
 
 class _ThreadState(threading.local):
-    """What CUDA keeps for each thread."""
+    """What belongs to a capture, which is in one thread."""
 
-    device: int | None = None  # the current device
     delayed: list[tuple[Any, Any]] | None = None  # resources to free after a capture; None without a capture
 
 
@@ -68,15 +67,16 @@ class Cuda:
         _free_with(self, self._api.cudaStreamDestroy, stream)
 
     def activate(self) -> None:
-        """Make this device the current one of the calling thread, also for calls of TensorRT."""
+        """Make this device the current one of the calling thread, also for calls of TensorRT.
+
+        Other libraries set the current device of a thread too, so this one sets it before every use.
+        """
         if os.getpid() != self._process:
             raise BackendError(
                 "this process was forked after CUDA was initialised: open the bundle in the child process, "
                 "or start processes with the method 'spawn'"
             )
-        if _thread.device != self.device:
-            self._call("cudaSetDevice", self.device, on_device=False)
-            _thread.device = self.device
+        self._call("cudaSetDevice", self.device, on_device=False)
 
     @cached_property
     def total_memory(self) -> int:
@@ -170,7 +170,7 @@ class Cuda:
             finally:
                 self._api.cudaGraphDestroy(graph)
         except BackendError:
-            self._api.cudaGetLastError()  # otherwise a later check of the last error finds this failure
+            self._api.cudaGetLastError()  # of calls that TensorRT made in the capture
             raise
 
     def launch(self, captured: "Captured") -> None:
@@ -187,6 +187,7 @@ class Cuda:
             self.activate()
         error, *values = getattr(self._api, name)(*arguments)
         if int(error):
+            self._api.cudaGetLastError()  # forget it: TensorRT would take it for a failure of its next call
             _, text = self._api.cudaGetErrorString(error)
             message = text.decode() if isinstance(text, bytes) else text
             out_of_memory = error == self._api.cudaError_t.cudaErrorMemoryAllocation

@@ -12,12 +12,30 @@ from importlib.util import find_spec
 
 DRIVER = "libcuda.so.1"
 TIMEOUT = 60  # seconds; a driver that does not answer is no device
+MAJOR, MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
 ASK_DRIVER = f"""
 import ctypes
-driver, count = ctypes.CDLL("{DRIVER}"), ctypes.c_int()
-failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-print(0 if failed else count.value)
+driver, number = ctypes.CDLL("{DRIVER}"), ctypes.c_int()
+def ask(call, *arguments):
+    if getattr(driver, call)(ctypes.byref(number), *arguments):
+        raise SystemExit(1)
+    return number.value
+if not driver.cuInit(0):
+    for device in range(ask("cuDeviceGetCount")):
+        major, minor = (ask("cuDeviceGetAttribute", which, device) for which in ({MAJOR}, {MINOR}))
+        print(10 * major + minor)
 """
+
+
+@lru_cache
+def compute_capabilities() -> tuple[int, ...]:
+    """The compute capability of each CUDA device as one number: 89 is 8.9."""
+    command = [sys.executable, "-I", "-c", ASK_DRIVER]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)  # noqa: S603
+        return tuple(map(int, asked.stdout.split()))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ()
 
 
 @lru_cache
@@ -27,16 +45,7 @@ def device_problem() -> str | None:
         ctypes.CDLL(DRIVER)
     except OSError:
         return "there is no CUDA driver, so no CUDA device can be used"
-    return None if _device_count() else "the CUDA driver finds no device"
-
-
-def _device_count() -> int:
-    command = [sys.executable, "-I", "-c", ASK_DRIVER]
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)  # noqa: S603
-        return int(asked.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return 0
+    return None if compute_capabilities() else "the CUDA driver finds no device"
 
 
 def bindings_problem() -> str | None:

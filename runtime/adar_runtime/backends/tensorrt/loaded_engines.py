@@ -7,7 +7,7 @@ from typing import Any
 
 from adar_runtime.backends.tensorrt.context import Context, Shape
 from adar_runtime.backends.tensorrt.cuda import Cuda
-from adar_runtime.backends.tensorrt.engines.packages import TensorRtPackage
+from adar_runtime.backends.tensorrt.engines.packages import TENSORRT, TensorRtPackage
 from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, read_engine
 from adar_runtime.backends.tensorrt.runtime_cache import RuntimeCache
 from adar_runtime.backends.tensorrt.session import Session
@@ -71,7 +71,9 @@ class LoadedEngines:
             def context(of: Cuda, name: str) -> Context:
                 return Context(package, of, name, engines[name], cache, eager=eager)
 
-            return Session(Cuda(cuda.device), context, options.hidden)
+            return Session(
+                Cuda(cuda.device), context, options.hidden, eager=eager or package.name == TENSORRT
+            )
 
         return cls(sidecars, package, runtime, engines, cache, SessionPool(session))
 
@@ -99,6 +101,7 @@ def _check_validity(
         if why is not None:
             raise UnfitEngineError(f"{sidecar.file}, since {why}")
         return
+    package.log.messages.clear()
     with deferred_signals():  # TensorRT calls the Python logger inside
         validity, found = query(content)
     if validity == package.trt.EngineValidity.INVALID:

@@ -31,8 +31,11 @@ SLOTS = 3  # saved states: the start of the current block, the start of a kept b
 class Session:
     """Contexts and buffers for one graph at a time. A later graph of the same shapes reuses all of them."""
 
-    def __init__(self, cuda: Cuda, make_context: Callable[[Cuda, str], Context], hidden: int) -> None:
+    def __init__(
+        self, cuda: Cuda, make_context: Callable[[Cuda, str], Context], hidden: int, *, eager: bool
+    ) -> None:
         self.cuda = cuda
+        self.eager = eager  # the first run waits for kernels that are compiled for its shapes
         self.side = 0  # the side that holds the current state
         self.replays = True  # use captured steps
         self._width = row_width(hidden)

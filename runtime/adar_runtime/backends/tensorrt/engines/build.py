@@ -114,7 +114,7 @@ def _target(options: BuildOptions) -> Target:
         raise EngineError(
             f"tensorrt builds only for the GPU of this machine, but {problem}: use --flavour rtx"
         )
-    here = Cuda().compute_capability()
+    here = Cuda(options.device).compute_capability()  # and the builder uses the current device
     if set(options.capabilities) - {here}:
         raise UsageError(
             f"tensorrt builds only for the GPU of this machine ({here}): leave --sm out, or use --flavour rtx"

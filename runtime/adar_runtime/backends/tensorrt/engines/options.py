@@ -26,6 +26,7 @@ class BuildOptions:
     timing_cache: Path | None = None  # None: a file in the bundle's folder of engines
     hardware: str = HARDWARE[0]  # one of HARDWARE; others than "same" only with `tensorrt`
     version_compatible: bool = False  # loadable by later minor versions; only with `tensorrt`
+    device: int = 0  # number of the CUDA device to build for; only with `tensorrt`
 
     def check(self) -> None:
         """Raise UsageError for invalid options, before any work is done."""
