@@ -1,4 +1,4 @@
-# An image with the runtime only: numpy, ONNX Runtime and the command line, without PyTorch and without a compiler.
+# An image with the runtime, the server and the command line: numpy and ONNX Runtime, without PyTorch and without a compiler.
 # Dockerfile.gpu is for NVIDIA GPUs.
 #   docker build -t adar .
 #   docker run --rm -v "$PWD:/work" adar run graph.npz --bundle bundle --output predictions.csv

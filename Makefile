@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient contract clean
+.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints selftest-bundle tritonclient triton contract clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -51,11 +51,12 @@ torture: install  ## run the long tests: every attack, 100 kills per command, 10
 	OMP_NUM_THREADS=1 ADAR_EXAMPLES=1000 $(BIN)/pytest -n 0 tests/properties
 
 FUZZ_SECONDS ?= 600
-fuzz: install  ## feed random bytes to every reader, then mutated files to commands, ten minutes each (FUZZ_SECONDS)
+fuzz: install  ## feed random bytes to every reader, mutated files to commands and requests to a server, ten minutes each (FUZZ_SECONDS)
 	$(PIP) atheris
 	mkdir -p build/fuzz
 	$(BIN)/python fuzz/readers.py build/fuzz fuzz/corpus -max_total_time=$(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.mutations build/fuzz-materials $(FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.requests $(FUZZ_SECONDS)
 
 # pip-audit also succeeds when it could look up no package at all, so the packages are counted.
 define COUNT_AUDITED
@@ -97,9 +98,22 @@ pictures: demo  ## draw the pictures of the documents again, from the demo's mod
 	$(BIN)/python -m docs.site.pictures build/demo/bundle build/demo/runs/minesweeper/graph.pt
 
 # An environment of its own: the client needs other versions of protobuf and ml_dtypes.
-tritonclient:  ## install NVIDIA's client for the test of the server; needs a network
+build/tritonclient/installed: Makefile
 	$(PYTHON) -m venv build/tritonclient
 	build/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.0'
+	@touch $@
+
+tritonclient: install build/tritonclient/installed  ## test the server with NVIDIA's client; needs a network
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 tests/serve/test_triton_client.py
+
+# The wheel contains the server itself, Triton 2.51. Only its files are used, so it needs none of its dependencies.
+build/triton/installed: Makefile
+	$(PYTHON) -m venv build/triton
+	build/triton/bin/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
+	@touch $@
+
+triton: install build/triton/installed  ## test the model repository with NVIDIA's Triton server (Linux, x86-64); needs a network
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 tests/serve/test_triton_server.py
 
 # An environment of its own, like that of tritonclient.
 contract: install  ## send requests made from the OpenAPI document to a server, with schemathesis; needs a network

@@ -27,6 +27,7 @@ from adar_deploy.commands.selftest import selftest
 from adar_deploy.commands.serve import serve
 from adar_deploy.commands.sign import sign
 from adar_deploy.commands.train import train
+from adar_deploy.commands.triton import triton
 from adar_deploy.commands.validate import validate
 from adar_deploy.commands.verify import verify
 from adar_deploy.configuration import ConfigurableGroup
@@ -39,7 +40,7 @@ Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
-    "Make a bundle": (export, build, validate, inspect, pack, unpack, sign, verify),
+    "Make a bundle": (export, build, validate, inspect, pack, unpack, triton, sign, verify),
     "Use a bundle": (run, serve, drift, bench, report),
     "This program": (doctor, selftest, completion),
 }

@@ -27,7 +27,7 @@ MAX_BYTES = 2**20  # of a file with options
 MAX_DEPTH = 20  # of tables and lists in it
 FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one wins
 NOT_FROM_WORKING_FOLDER = {
-    "where files are written": ("out", "output", "plot", "timing-cache", "signature"),
+    "where files are written": ("out", "output", "plot", "timing-cache", "signature", "triton"),
     "what is replaced or installed": ("overwrite", "rebuild", "install"),
     "which model is loaded": ("bundle", "bundles", "pack", "run", "model", "allow-unknown-model"),
     "who can reach the server": (
@@ -38,6 +38,7 @@ NOT_FROM_WORKING_FOLDER = {
         "tls-cert",
         "tls-key",
         "tls-client-ca",
+        "model-control",
     ),
     "whose keys and signatures are used": (
         "private-key",

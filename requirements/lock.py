@@ -27,7 +27,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 NOT_LOCKED = {"torch", "triton"}
 ALTERNATIVES = ("onnxruntime", "onnxruntime-gpu")
-LOCKS: dict[str, tuple[str, ...]] = {"runtime": ("gpu",), "export": ("export", "gpu"), "dev": ("dev", "gpu")}
+LOCKS: dict[str, tuple[str, ...]] = {
+    "runtime": ("gpu", "serve"),
+    "export": ("export", "gpu"),
+    "dev": ("dev", "gpu"),
+}
 """The extras in each lock file; gpu, because both packages of ONNX Runtime need the same others. `runtime` is
 for the Dockerfiles, the others are for the Makefile. Two more lock files: `build` contains what builds this
 package, `cuda` the CUDA libraries of Dockerfile.gpu."""

@@ -167,7 +167,7 @@ def test_lock_files_contain_every_requirement() -> None:
     }
     elsewhere = {"torch", "onnxruntime", "onnxruntime-gpu"}
     extras = {
-        "runtime": ["gpu"],
+        "runtime": ["gpu", "serve"],
         "export": ["plot", "train", "export", "gpu"],
         "dev": ["convert", "docs", "dev", "gpu", "hub", "openvino", "parquet", "serve", "sign", "text"],
     }

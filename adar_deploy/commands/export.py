@@ -34,6 +34,12 @@ def export(
         bool,
         typer.Option("--tensorrt", help="Also build TensorRT engines, like adar-deploy build."),
     ] = False,
+    triton: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a model repository for Triton into this folder, like adar-deploy triton."
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the model.", show_default="that of the run's folder")
     ] = None,
@@ -54,14 +60,20 @@ def export(
 
     Example: adar-deploy export runs/minesweeper --opset 17 --out bundle
 
+    Example: adar-deploy export runs/minesweeper --triton models
+
     Example: adar-deploy export --name board-reader --version 2.1.0 --description "Finds mines."
     """
     require("export")
     from adar_runtime.bundle.run_files import GRAPH
+    from adar_serve.models import named
+    from adar_serve.triton_repository import check_version, write_triton_model
     from adar_train.runs import load_run, newest_run
 
     if tensorrt:
         _check_engines(plain=plain)
+    if triton is not None:
+        check_version(named(str(out)), triton, overwrite=overwrite)
     loaded = load_run(run or newest_run(RUNS))
     manifest = export_with_bar(
         loaded,
@@ -76,6 +88,8 @@ def export(
     )
     engines, left_out = _build(out) if tensorrt else ([], {})
     _note_unknown(out)
+    if triton is not None:
+        write_triton_model(named(str(out)), triton, overwrite=overwrite)
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))
@@ -88,6 +102,8 @@ def export(
         "precision": manifest.precision,
         "size": megabytes(manifest),
     }
+    if triton is not None:
+        facts["Triton repository"] = triton
     print_facts("exported", facts)
     show_parity(manifest)
     if engines:

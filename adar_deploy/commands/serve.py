@@ -70,6 +70,13 @@ def serve(
         Path | None,
         typer.Option(help="Certificates that sign those of the clients (mutual TLS).", readable=False),
     ] = None,
+    model_control: Annotated[
+        bool, typer.Option("--model-control", help="Let clients load and unload the models.")
+    ] = False,
+    isolate: Annotated[
+        bool,
+        typer.Option("--isolate", help="Run graphs in child processes with limits of memory and time."),
+    ] = False,
     drain_seconds: Annotated[
         float,
         typer.Option(
@@ -84,7 +91,7 @@ def serve(
     """Serve bundles over HTTP and gRPC, with the Open Inference Protocol.
 
     Requests are logged to stderr as JSON lines. SIGTERM and Ctrl-C drain: running requests are finished. A
-    second signal stops at once.
+    second signal stops at once. SIGHUP loads the bundles again.
 
     Exit codes: 0 stopped by a signal after the drain; 2 an error.
 
@@ -107,6 +114,8 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
+        model_control=model_control,
+        isolate=isolate,
         drain_seconds=drain_seconds,
         page=not no_page,
     )

@@ -12,6 +12,7 @@ import numpy as np
 from open_inference.grpc import protocol
 
 from adar_runtime import Step
+from adar_serve.grpc_extensions import MESSAGES
 from adar_serve.grpc_messages import (
     model_metadata,
     parse_message,
@@ -25,12 +26,14 @@ from adar_serve.models import Model
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.request_log import request_id
 from adar_serve.service import Facts, Service
+from adar_serve.tracing import span
 
 SERVICE = "inference.GRPCInferenceService"
 SPARE = 16  # calls beside those that run and wait, such as health checks
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     413: grpc.StatusCode.INVALID_ARGUMENT,
     422: grpc.StatusCode.INVALID_ARGUMENT,
@@ -39,6 +42,10 @@ CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
+UNARY = (
+    *("ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"),
+    *("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload", "ModelStatistics"),
+)
 OPEN = ("ServerLive", "ServerReady")  # probes have no token
 
 
@@ -61,24 +68,21 @@ def grpc_server(service: Service) -> Any:
 def _handlers(calls: "Calls") -> dict[str, Any]:
     """The calls by name. Messages arrive as bytes: they are parsed after the token was checked."""
     probes = {
-        probe.__name__: grpc.stream_unary_rpc_method_handler(  # which does not wait for the message
-            calls.guarded(probe), response_serializer=_serializer(probe)
+        name: grpc.stream_unary_rpc_method_handler(  # which does not wait for the message
+            calls.guarded(getattr(calls, name)),
+            response_serializer=_message(f"{name}Response").SerializeToString,
         )
-        for probe in (calls.ServerLive, calls.ServerReady)
+        for name in OPEN
     }
     unary = {
-        method.__name__: grpc.unary_unary_rpc_method_handler(
-            calls.guarded(method, getattr(protocol, f"{method.__name__}Request")),
-            response_serializer=_serializer(method),
+        name: grpc.unary_unary_rpc_method_handler(
+            calls.guarded(getattr(calls, name), _message(f"{name}Request")),
+            response_serializer=_message(f"{name}Response").SerializeToString,
         )
-        for method in (calls.ModelReady, calls.ServerMetadata, calls.ModelMetadata, calls.ModelInfer)
+        for name in UNARY
     }
     stream = grpc.stream_stream_rpc_method_handler(calls.ModelStreamInfer, response_serializer=bytes)
     return probes | unary | {"ModelStreamInfer": stream}
-
-
-def _serializer(method: Callable[..., Any]) -> Any:
-    return getattr(protocol, f"{method.__name__}Response").SerializeToString
 
 
 class _TokenFirst(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -93,6 +97,10 @@ class _TokenFirst(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return handler
         # A handler of a stream does not wait for the message, which can be large.
         return grpc.stream_stream_rpc_method_handler(self._calls.refuse(action))
+
+
+def _message(name: str) -> Any:
+    return MESSAGES[name] if name in MESSAGES else getattr(protocol, name)
 
 
 class Calls:
@@ -163,6 +171,24 @@ class Calls:
         model = self._service.models.find(message.model_name, message.model_version or None)
         return await self._service.infer(model, lambda: read_request(message), self._writer(message), facts)
 
+    async def RepositoryIndex(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
+        models = self._service.models.index(ready=message.ready)
+        return MESSAGES["RepositoryIndexResponse"](models=models)
+
+    async def RepositoryModelLoad(self, message: Any, facts: Facts) -> Any:  # noqa: N802
+        self._service.check_control()
+        await self._service.reload(message.model_name, facts)
+        return MESSAGES["RepositoryModelLoadResponse"]()
+
+    async def RepositoryModelUnload(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
+        self._service.check_control()
+        self._service.unload(message.model_name)
+        return MESSAGES["RepositoryModelUnloadResponse"]()
+
+    async def ModelStatistics(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
+        models = self._service.models.chosen(message.name or None, message.version or None)
+        return MESSAGES["ModelStatisticsResponse"](**self._service.statistics.to_dict(models))
+
     async def ModelStreamInfer(self, messages: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request of the stream with its steps and, at the end, its outputs."""
         limits = self._service.limits
@@ -211,8 +237,9 @@ class Calls:
         identity = request_id(dict(metadata or ()).get("x-request-id"))
         started, status = time.monotonic(), 200
         try:
-            self._check_token(action, metadata)
-            yield
+            with span(f"{SERVICE}/{action}", dict(metadata or ()), facts):
+                self._check_token(action, metadata)
+                yield
         except RefusedError as refused:
             status = refused.status
             facts.setdefault("reason", refused.message)

@@ -17,6 +17,7 @@ from adar_serve.bodies import Bodies
 from adar_serve.compression import packed, unpacked
 from adar_serve.event_stream import Send, event_of_json, event_stream, unless_gone
 from adar_serve.http_gate import FACTS, Gate, refusal_response
+from adar_serve.http_repository import RepositoryPages
 from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
 from adar_serve.models import Model
 from adar_serve.openapi import document
@@ -40,6 +41,8 @@ def http_app(service: Service, *, page: bool = True) -> ASGIApp:
         Route("/graphs/{graph}", pages.put_graph, methods=["PUT"]),
         Route("/graphs/{graph}", pages.get_graph, methods=["GET"]),
         Route("/graphs/{graph}", pages.delete_graph, methods=["DELETE"]),
+        Route("/graphs/{graph}/nodes", pages.score_nodes, methods=["POST"]),
+        *RepositoryPages(service, bodies).routes(),
     ]
     for path in (model, model + "/versions/{version}"):
         routes += [
@@ -168,6 +171,15 @@ class Pages:
         self._service.graphs.remove(request.path_params["graph"])
         return Response(status_code=204)
 
+    async def score_nodes(self, request: Request) -> Response:
+        """Answer for new or changed nodes of a graph that stays."""
+        name, facts = request.path_params["graph"], request.scope[FACTS]
+        async with self._bodies.receive(request) as body:
+            scoring = self._service.score_nodes(
+                name, lambda: self._read(request, body), partial(self._response, request), facts
+            )
+            return await unless_gone(request, scoring)
+
     def _model(self, request: Request) -> Model:
         return self._service.models.find(request.path_params["model"], request.path_params.get("version"))
 
@@ -176,8 +188,10 @@ class Pages:
         name, models = request.query_params.get("model"), self._service.models
         if name is not None:
             return models.find(name, request.query_params.get("version"))
-        if len(models.all) > 1:
-            raise RefusedError(400, "the server has several models: add ?model=NAME to the address")
+        if len(models.all) != 1:
+            raise RefusedError(
+                400, "the server does not have exactly one model: add ?model=NAME to the address"
+            )
         return models.all[0]
 
     def _read(self, request: Request, body: bytes) -> InferRequest:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from adar_serve.refusals import RefusedError
 from adar_serve.request_log import request_id
 from adar_serve.service import Service
+from adar_serve.tracing import span
 
 OPEN = (
     "/v2/health/live",
@@ -43,10 +44,11 @@ class Gate:
             await send(message)
 
         try:
-            _refuse_other_sites(scope["method"], headers)
-            if scope["path"] not in OPEN and not scope["path"].startswith(OPEN_FOLDER):
-                self._service.tokens.check(headers.get("authorization"))
-            await self._app(scope, receive, send_named)
+            with span(f"{scope['method']} {scope['path'][:200]}", headers, facts):
+                _refuse_other_sites(scope["method"], headers)
+                if scope["path"] not in OPEN and not scope["path"].startswith(OPEN_FOLDER):
+                    self._service.tokens.check(headers.get("authorization"))
+                await self._app(scope, receive, send_named)
         except RefusedError as refused:
             await refusal_response(refused)(scope, receive, send_named)
         except Exception:  # the application has sent the status 500

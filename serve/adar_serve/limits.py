@@ -25,9 +25,13 @@ class Limits:
         concurrent: Requests that run at the same time.
         queue: Requests that wait. Further requests get the status 429.
         graphs: MiB of the graphs that stay on the server.
+        batch: Small graphs that one call answers; 1 answers each one alone.
+        batch_wait: Most milliseconds that a small graph waits for others.
+        memory: MiB that a child process of `--isolate` may allocate for its requests.
 
     Raises:
-        UsageError: A limit is not a whole number of at least 1 (`queue` and `graphs`: at least 0).
+        UsageError: A limit is not a whole number of at least 1; or of at least 0 for `queue`, `graphs` and
+            `batch_wait`.
 
     Examples:
         >>> Limits(nodes=100_000, seconds=10).edges
@@ -46,9 +50,12 @@ class Limits:
     concurrent: int = setting(2, "Requests that run at the same time", "limit-concurrent")
     queue: int = setting(16, "Requests that wait; further ones get the status 429", "limit-queue")
     graphs: int = setting(1024, "MiB of the graphs that stay on the server", "limit-graphs")
+    batch: int = setting(32, "Small graphs that one call answers; 1: each one alone", "limit-batch")
+    batch_wait: int = setting(5, "Milliseconds that a small graph waits for others", "limit-batch-wait")
+    memory: int = setting(4096, "MiB of each child process of --isolate", "limit-memory")
 
     def __post_init__(self) -> None:
         for one in settings_of(Limits):
-            least = 0 if one.name in ("queue", "graphs") else 1
+            least = 0 if one.name in ("queue", "graphs", "batch_wait") else 1
             if not is_count(getattr(self, one.name), least):
                 raise UsageError(f"--{one.option} must be a whole number of at least {least}")

@@ -52,9 +52,7 @@ class Answer:
 def parse(body: bytes, header_length: str | None, limits: Limits) -> InferRequest:
     """The request in a body. The header's value says where the JSON ends; without one, it is all JSON."""
     end = len(body) if header_length is None else _length(header_length, len(body))
-    # The memory of the parsed values, or a little more: nothing is parsed to know it.
-    check_memory(sum(size * body.count(mark, 0, end) for mark, size in PARSED_BYTES.items()), limits)
-    content = _object(_parsed(body[:end]), "the request")
+    content = read_object(body[:end], limits)
     binary = _Bytes(memoryview(body)[end:])
     inputs: Arrays = {}
     listed = _list(content, "inputs")
@@ -69,6 +67,13 @@ def parse(body: bytes, header_length: str | None, limits: Limits) -> InferReques
     if binary.left:
         raise RefusedError(400, f"the body has {binary.left:,} bytes after the last tensor")
     return InferRequest(inputs, parameters(content), _outputs(content), _id(content))
+
+
+def read_object(text: bytes, limits: Limits) -> dict[str, Any]:
+    """The JSON object in a body."""
+    # The memory of the parsed values, or a little more: nothing is parsed to know it.
+    check_memory(sum(size * text.count(mark) for mark, size in PARSED_BYTES.items()), limits)
+    return _object(_parsed(text), "the request")
 
 
 def parameters(content: Mapping[str, Any]) -> dict[str, Any]:

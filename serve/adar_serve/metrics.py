@@ -40,6 +40,24 @@ class Metrics:
         self._stops = Counter(
             "adar_stops", "Inferences by the reason to stop.", ["model", "reason"], registry=self._registry
         )
+        self._drift_score = Gauge(
+            "adar_drift_score",
+            "Largest population stability index of the last graph that was compared with the training data.",
+            ["model"],
+            registry=self._registry,
+        )
+        self._drift_checks = Counter(
+            "adar_drift_checks",
+            "Graphs that were compared with the training data, at most one per second.",
+            ["model"],
+            registry=self._registry,
+        )
+        self._drift_warnings = Counter(
+            "adar_drift_warnings",
+            "Compared graphs that are unlike the training data.",
+            ["model"],
+            registry=self._registry,
+        )
         for name, (text, value) in gauges.items():
             Gauge(name, text, registry=self._registry).set_function(value)
         ProcessCollector(registry=self._registry)
@@ -50,6 +68,12 @@ class Metrics:
             self._phases.labels(phase).observe(seconds)
         self._cell_calls.labels(model).inc(result.cell_calls)
         self._stops.labels(model, result.stop_reason.name.lower()).inc()
+
+    def count_drift(self, model: str, score: float, *, unlike: bool) -> None:
+        """Count one comparison with the training data."""
+        self._drift_checks.labels(model).inc()
+        self._drift_warnings.labels(model).inc(unlike)
+        self._drift_score.labels(model).set(score)
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""

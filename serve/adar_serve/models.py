@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adar_runtime import Bundle, Graph, Result, load
 from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.bundle import pack
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import UsageError, short
 from adar_runtime.graph import EDGE, NODE
 from adar_serve.limits import Limits
@@ -33,6 +35,28 @@ class Port:
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
 
 
+def input_ports(manifest: Manifest) -> list[Port]:
+    """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
+    ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
+    if manifest.edge_weights:
+        ports.append(Port("edge_weight", "FP32", (-1,)))
+    if manifest.targets is None:
+        ports.append(Port("target_x", "FP32", (-1, manifest.features)))
+    if manifest.level == EDGE:
+        ports.append(Port("pairs", "INT64", (2, -1)))
+    return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
+
+
+def output_ports(manifest: Manifest) -> list[Port]:
+    """The outputs."""
+    classes = manifest.targets or -1
+    if manifest.regression:
+        ports = [Port("prediction", "FP32", (-1, classes))]
+    else:
+        ports = [Port("prediction", "INT64", (-1,)), Port("probability", "FP32", (-1, classes))]
+    return [*ports, Port("alignment", "FP64", (-1,)), Port("best_step", "INT64", (1,))]
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A bundle under its name and version."""
@@ -43,26 +67,11 @@ class Model:
 
     @property
     def inputs(self) -> list[Port]:
-        """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
-        manifest = self.bundle.manifest
-        ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
-        if manifest.edge_weights:
-            ports.append(Port("edge_weight", "FP32", (-1,)))
-        if manifest.targets is None:
-            ports.append(Port("target_x", "FP32", (-1, manifest.features)))
-        if manifest.level == EDGE:
-            ports.append(Port("pairs", "INT64", (2, -1)))
-        return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
+        return input_ports(self.bundle.manifest)
 
     @property
     def outputs(self) -> list[Port]:
-        manifest = self.bundle.manifest
-        classes = manifest.targets or -1
-        if manifest.regression:
-            ports = [Port("prediction", "FP32", (-1, classes))]
-        else:
-            ports = [Port("prediction", "INT64", (-1,)), Port("probability", "FP32", (-1, classes))]
-        return [*ports, Port("alignment", "FP64", (-1,)), Port("best_step", "INT64", (1,))]
+        return output_ports(self.bundle.manifest)
 
     def properties(self) -> dict[str, str]:
         """Facts about the model, as texts."""
@@ -139,6 +148,21 @@ class Model:
         )
         return prepared.for_outputs(graph, self.bundle.manifest)
 
+    def try_out(self) -> None:
+        """Run a graph of two nodes.
+
+        Raises:
+            AdarError: The model does not answer.
+        """
+        sizes = {port.name: port.shape for port in self.inputs if port.name not in ("edge_weight", "nodes")}
+        inputs = {}
+        for name, shape in sizes.items():
+            filled = tuple(2 if size == -1 else size for size in shape)
+            inputs[name] = np.cos(np.arange(np.prod(filled), dtype=np.float32)).reshape(filled)
+            if name in ("edge_index", "pairs"):
+                inputs[name] = np.array([[0, 1], [1, 0]])
+        self.bundle.run(self.graph(inputs), budget=2)
+
     def arrays(self, result: Result) -> Arrays:
         """The outputs of a run."""
         probabilities = result.probabilities
@@ -150,19 +174,61 @@ class Model:
         return found | {"best_step": np.array([result.best_step], np.int64)}
 
 
-class Models:
-    """All models of a server, by name and version."""
+class Named(NamedTuple):
+    """A bundle as the command line names it."""
 
-    def __init__(self, models: Sequence[Model]) -> None:
-        self._models: dict[str, dict[str, Model]] = {}
-        for one in models:
-            versions = self._models.setdefault(one.name, {})
+    name: str
+    version: str
+    folder: str
+
+
+def named(given: str) -> Named:
+    """Read FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
+
+    Raises:
+        UsageError: The text is none of them, or a name is not valid.
+    """
+    found = ARGUMENT.fullmatch(given)
+    if found is None:
+        raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")
+    folder = found["folder"]
+    name = found["name"] or folder.rstrip("/").rpartition("/")[2].removesuffix(pack.SUFFIX)
+    version = found["version"] or FIRST_VERSION
+    for word in (name, version):
+        if not NAME.fullmatch(word):
+            raise UsageError(
+                f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', "
+                "such as NAME=FOLDER"
+            )
+    return Named(name, version, folder)
+
+
+class Models:
+    """All models of a server, by name and version. Only the event loop changes them.
+
+    Args:
+        sources: The bundles.
+        open: Loads one of them.
+    """
+
+    def __init__(self, sources: Sequence[Named], open: Callable[[Named], Model]) -> None:
+        self._open = open
+        self._sources: dict[str, dict[str, Named]] = {}
+        for one in sources:
+            versions = self._sources.setdefault(one.name, {})
             if one.version in versions:
                 raise UsageError(
                     f"two bundles have the name {one.name} and the version {one.version}: "
                     "give another one, such as NAME:2=FOLDER"
                 )
             versions[one.version] = one
+        self._models: dict[str, dict[str, Model]] = {}
+        self.replace([open(one) for one in sources])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all models, also of those that are not loaded."""
+        return [*self._sources]
 
     @property
     def all(self) -> list[Model]:
@@ -170,16 +236,64 @@ class Models:
 
     def find(self, name: str, version: str | None = None) -> Model:
         """A model; without a version, the one with the highest version."""
+        self._check_name(name)
         versions = self._models.get(name)
-        if not versions:
-            raise RefusedError(
-                404, f"there is no model {short(name)!r}: this server has {', '.join(self._models)}"
-            )
+        if versions is None:
+            raise RefusedError(404, f"the model {name} is not loaded")
         chosen = version or max(versions, key=_order)
         if chosen not in versions:
             known = ", ".join(sorted(versions, key=_order))
             raise RefusedError(404, f"the model {name} has no version {short(chosen)!r}: it has {known}")
         return versions[chosen]
+
+    def chosen(self, name: str | None, version: str | None) -> list[Model]:
+        """All models, all versions of a model, or one version."""
+        if name is None:
+            return self.all
+        found = self.find(name, version)
+        return [found] if version is not None else [*self._models[name].values()]
+
+    def opened(self, name: str) -> list[Model]:
+        """Load all versions of a model again and try them. The models of the server do not change.
+
+        Raises:
+            AdarError: A version cannot be loaded, or does not answer.
+        """
+        self._check_name(name)
+        fresh = [self._open(source) for source in self._sources[name].values()]
+        for model in fresh:
+            model.try_out()
+        return fresh
+
+    def replace(self, fresh: Sequence[Model]) -> list[Model]:
+        """Put these models in place of those with their names. Return the ones that left."""
+        left = [model for model in self.all if model.name in {each.name for each in fresh}]
+        self._models |= {each.name: {} for each in fresh}
+        for each in fresh:
+            self._models[each.name][each.version] = each
+        return left
+
+    def unload(self, name: str) -> list[Model]:
+        """Remove all versions of a model. Return them."""
+        self.find(name)
+        return [*self._models.pop(name).values()]
+
+    def index(self, *, ready: bool = False) -> list[dict[str, str]]:
+        """All versions of all models with their states; `ready`: only those that are loaded."""
+        found = []
+        for name, versions in self._sources.items():
+            loaded = self._models.get(name, {})
+            for version in sorted(versions, key=_order):
+                state = ("READY", "") if version in loaded else ("UNAVAILABLE", "unloaded")
+                if version in loaded or not ready:
+                    found.append({"name": name, "version": version, "state": state[0], "reason": state[1]})
+        return found
+
+    def _check_name(self, name: str) -> None:
+        if name not in self._sources:
+            raise RefusedError(
+                404, f"there is no model {short(name)!r}: this server has {', '.join(self._sources)}"
+            )
 
     def metadata(self, model: Model) -> dict[str, Any]:
         """What the protocol tells about a model."""
@@ -204,21 +318,8 @@ def load_models(bundles: Sequence[str], **options: Any) -> Models:
     Raises:
         AdarError: A bundle cannot be loaded, or a name is not valid.
     """
-    named: list[tuple[str, str, str]] = []
-    for given in bundles:
-        parts: Mapping[str, str | None] = (ARGUMENT.fullmatch(given) or _invalid(given)).groupdict()
-        folder = parts["folder"] or ""
-        name = parts["name"] or folder.rstrip("/").rpartition("/")[2]
-        version = parts["version"] or FIRST_VERSION
-        for word in (name, version):
-            if not NAME.fullmatch(word):
-                raise UsageError(
-                    f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', "
-                    "such as NAME=FOLDER"
-                )
-        named.append((name, version, folder))
-    return Models([Model(name, version, load(folder, **options)) for name, version, folder in named])
 
+    def opened(source: Named) -> Model:
+        return Model(source.name, source.version, load(source.folder, **options))
 
-def _invalid(given: str) -> re.Match[str]:
-    raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")
+    return Models([named(given) for given in bundles], opened)

@@ -69,10 +69,23 @@ OPERATIONS = (
     ),
     Operation("get", "/graphs/{graph}", "get_graph", "Facts about one graph", ok("StoredGraph")),
     Operation("delete", "/graphs/{graph}", "delete_graph", "Remove a graph", {204: {}}),
+    Operation(
+        "post", "/graphs/{graph}/nodes", "score_nodes", "Answer for new or changed nodes of a graph",
+        {200: {JSON: schema("InferResponse"), BYTES: {}}}, INFER_BODY,
+    ),
+    Operation(
+        "post", "/v2/repository/index", "index", "All models and versions, with their states",
+        {200: {JSON: {"type": "array", "items": schema("ModelState")}}},
+        {JSON: {"type": "object", "properties": {"ready": {"type": "boolean"}}}},
+    ),
+    Operation("post", "/v2/repository/models/{model}/load", "load", "Load a model again", {200: {}}),
+    Operation("post", "/v2/repository/models/{model}/unload", "unload", "Unload a model", {200: {}}),
+    Operation("get", "/v2/models/stats", "stats", "Counts and durations of all models", ok("Statistics")),
 )  # fmt: skip
 
 MODEL_OPERATIONS = (
     Operation("get", "", "model", "Inputs, outputs and versions of a model", ok("Model")),
+    Operation("get", "/stats", "model_stats", "Counts and durations of a model", ok("Statistics")),
     Operation("get", "/ready", "model_ready", "The model takes requests", READINESS),
     Operation(
         "post", "/infer", "infer", "Run a model",
@@ -249,6 +262,10 @@ def schemas(steps: int) -> dict[str, Schema]:
             parameters={"type": "object"},
         ),
         "StoredGraph": _object(name=text, model=text, version=text, nodes=whole, edges=whole, bytes=whole),
+        "ModelState": _object(
+            name=text, version=text, state={"enum": ["READY", "UNAVAILABLE"]}, reason=text
+        ),
+        "Statistics": _object(model_stats={"type": "array", "items": {"type": "object"}}),
         "Graphs": _object(graphs={"type": "array", "items": schema("StoredGraph")}),
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ LONGEST = 1000  # characters of a message: it may repeat what a client sent, als
 CLIENT_GONE = 499  # not a standard status: nobody receives it, the log and the metrics show it
 
 
-class RefusedError(Exception):
+class RefusedError(AdarError):
     """A request that gets an error response.
 
     Args:
@@ -25,6 +25,8 @@ class RefusedError(Exception):
 
 def refusal(error: AdarError) -> RefusedError:
     """The response for an error of the runtime. Only errors about the request are explained."""
+    if isinstance(error, RefusedError):
+        return error
     if isinstance(error, GraphError | UsageError):
         return RefusedError(400, _without_paths(str(error)))
     if isinstance(error, DivergedError):

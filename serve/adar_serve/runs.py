@@ -4,14 +4,16 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from adar_runtime import Loop, Result, Step
 from adar_serve.limits import Limits
 from adar_serve.refusals import CLIENT_GONE, RefusedError
+from adar_serve.threads import Threads
 
 T = TypeVar("T")
 
@@ -26,16 +28,23 @@ class Control:
     cancelled: threading.Event = field(default_factory=threading.Event)
     queued: float = field(default_factory=time.monotonic)
 
-    def check(self) -> None:
-        """Stop a run that nobody waits for, or that takes too long."""
+    def problem(self) -> RefusedError | None:
+        """Why a run has to stop: nobody waits for it, or it takes too long."""
         if self.cancelled.is_set():
-            raise RefusedError(CLIENT_GONE, "the client closed the connection")
+            return RefusedError(CLIENT_GONE, "the client closed the connection")
         if time.monotonic() > self.deadline:
-            raise RefusedError(
+            return RefusedError(
                 504,
                 f"not finished after {self.seconds} seconds: ask for fewer steps (max_steps), or send a "
                 "smaller graph",
             )
+        return None
+
+    def check(self) -> None:
+        """Stop a run that has a problem."""
+        problem = self.problem()
+        if problem is not None:
+            raise problem
 
     def drive(self, loop: Loop) -> Result:
         """Run a loop to its end, and check after every step."""
@@ -46,25 +55,35 @@ class Control:
         return loop.result()
 
 
+@dataclass(frozen=True)
+class Joined(Generic[T]):
+    """Work that goes on in a batch: `finish` makes the answer from the result."""
+
+    result: "Future[Result]"
+    finish: Callable[[Result], T]
+
+
 class Runs:
     """The threads of a server. `limits.concurrent` of them run, `limits.queue` requests wait."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._threads = ThreadPoolExecutor(limits.concurrent, thread_name_prefix="run")
+        self._threads = Threads(limits.concurrent, limits.batch, limits.batch_wait / 1000)
         self._lock = threading.Lock()
-        self._admitted = 0
         self._last_seconds = 1.0
+        self.admitted = 0  # requests that run or wait
 
     @property
     def running(self) -> int:
-        return min(self._admitted, self._limits.concurrent)
+        return min(self.admitted, self._limits.concurrent)
 
     @property
     def waiting(self) -> int:
-        return max(0, self._admitted - self._limits.concurrent)
+        return max(0, self.admitted - self._limits.concurrent)
 
-    async def run(self, work: Callable[[Control], T], on_step: Callable[[Step], None] | None = None) -> T:
+    async def run(
+        self, work: Callable[[Control], T | Joined[T]], on_step: Callable[[Step], None] | None = None
+    ) -> T:
         """Do the work in a thread. If the caller is cancelled, the work ends after its current step.
 
         Raises:
@@ -73,37 +92,56 @@ class Runs:
         self._admit()
         seconds = self._limits.seconds
         control = Control(time.monotonic() + seconds, seconds, on_step)
+        done: Future[T] = Future()
+        done.add_done_callback(partial(self._leave, control))
+        if not self._threads.submit(partial(_do, work, control, done)):
+            refused = RefusedError(503, "the server is shutting down: try again", retry_after=1)
+            done.set_exception(refused)
         try:
-            future = self._threads.submit(self._timed, work, control)
-        except RuntimeError as error:  # the server is shutting down
-            self._leave(None)
-            raise RefusedError(503, "the server is shutting down: try again", retry_after=1) from error
-        future.add_done_callback(self._leave)
-        try:
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(done)
         except asyncio.CancelledError:
             control.cancelled.set()
             raise
 
+    def join(self, key: Hashable, entry: Any, together: Callable[[list[Any]], None]) -> None:
+        """Let an entry wait for others with the same key, see `Threads.join`."""
+        self._threads.join(key, entry, together)
+
     def _admit(self) -> None:
         with self._lock:
-            if self._admitted >= self._limits.concurrent + self._limits.queue:
+            if self.admitted >= self._limits.concurrent + self._limits.queue:
                 wait = max(1, math.ceil(self._last_seconds))
                 raise RefusedError(429, f"the server is busy: try again in {wait} s", retry_after=wait)
-            self._admitted += 1
+            self.admitted += 1
 
-    def _leave(self, _future: "Future[T] | None") -> None:
+    def _leave(self, control: Control, _done: "Future[T]") -> None:
         with self._lock:
-            self._admitted -= 1
-
-    def _timed(self, work: Callable[[Control], T], control: Control) -> T:
-        control.check()  # the request may have waited too long
-        started = time.monotonic()
-        try:
-            return work(control)
-        finally:
-            self._last_seconds = time.monotonic() - started
+            self.admitted -= 1
+            self._last_seconds = time.monotonic() - control.queued
 
     def close(self) -> None:
         """Accept no more work. Threads that still run end with the process."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
+
+
+def _do(work: Callable[[Control], T | Joined[T]], control: Control, done: "Future[T]") -> None:
+    """Do the work, unless the client is gone, and settle its future."""
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        control.check()  # the request may have waited too long
+        found = work(control)
+    except BaseException as error:  # the thread goes on
+        done.set_exception(error)
+        return
+    if isinstance(found, Joined):
+        found.result.add_done_callback(lambda result: _settle(done, lambda: found.finish(result.result())))
+    else:
+        done.set_result(found)
+
+
+def _settle(done: "Future[T]", work: Callable[[], T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)

@@ -19,6 +19,7 @@ import uvicorn
 from adar_runtime.errors import UsageError, reason
 from adar_serve.grpc_app import grpc_server
 from adar_serve.http_app import http_app
+from adar_serve.isolation import Isolation
 from adar_serve.limits import Limits
 from adar_serve.models import load_models
 from adar_serve.request_log import RequestLog
@@ -43,6 +44,8 @@ class Settings:
         tls_cert: Certificate chain, a PEM file; None is without TLS.
         tls_key: Private key of the certificate, a PEM file.
         tls_client_ca: Certificates that clients have to be signed by (mutual TLS), a PEM file.
+        model_control: Whether clients may load and unload models.
+        isolate: Run graphs in child processes with limits of memory and time.
         drain_seconds: Seconds between the first status 503 of `ready` and the end of new requests.
         page: Serve the web page at `/`.
 
@@ -60,6 +63,8 @@ class Settings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
+    model_control: bool = False
+    isolate: bool = False
     drain_seconds: float = 2.0
     page: bool = True
 
@@ -76,7 +81,7 @@ def serve(
     on_ready: Callable[[Addresses], None] | None = None,
     **options: Any,
 ) -> None:
-    """Serve bundles until SIGTERM or Ctrl-C.
+    """Serve bundles until SIGTERM or Ctrl-C. SIGHUP loads them again.
 
     Args:
         bundles: Folders of bundles, as FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
@@ -93,7 +98,14 @@ def serve(
     settings = settings or Settings()
     tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
     models = load_models(bundles, **options)
-    service = Service(models, settings.limits, settings.max_steps, tokens)
+    service = Service(
+        models,
+        settings.limits,
+        settings.max_steps,
+        tokens,
+        model_control=settings.model_control,
+        isolation=Isolation(settings.limits, options) if settings.isolate else None,
+    )
     asyncio.run(Server(service, settings).run(on_ready))
 
 
@@ -143,6 +155,10 @@ class Server:
         self._service.log.write("draining", seconds=self._settings.drain_seconds)
         self._loop.call_soon_threadsafe(self._loop.call_later, self._settings.drain_seconds, self._end)
 
+    def _reload(self) -> None:
+        assert self._loop is not None
+        self._reloading = self._loop.create_task(self._service.reload_all())
+
     def _end(self) -> None:
         """Take no new request, of HTTP and of gRPC."""
         assert self._uvicorn is not None
@@ -157,18 +173,22 @@ class Server:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Both signals drain; a second one stops at once. Only the main thread receives signals."""
+        """SIGTERM and SIGINT drain; a second one stops at once. SIGHUP loads all bundles again.
+
+        Only the main thread receives signals.
+        """
         assert self._loop is not None
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in SIGNALS}
+        before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGHUP)}
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self.stop)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         try:
             yield
         finally:
-            for number in SIGNALS:
+            for number in before:
                 self._loop.remove_signal_handler(number)
                 signal.signal(number, before[number])
 
@@ -192,7 +212,7 @@ class Server:
     def _http_config(self) -> uvicorn.Config:
         settings = self._settings
         config = uvicorn.Config(
-            http_app(self._service, page=settings.page),
+            http_app(self._service, page=settings.page and not settings.isolate),
             http="h11",
             ws="none",
             lifespan="off",

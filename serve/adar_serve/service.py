@@ -1,31 +1,36 @@
 """What HTTP and gRPC share: models, graphs that stay, runs, and one inference from request to answer."""
 
+import asyncio
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from adar_runtime import AdarError, Graph, Result, Step
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.errors import UsageError, short
+from adar_runtime.errors import UsageError
 from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
-from adar_runtime.loop.registry import is_count
-from adar_runtime.loop.solvers import DEFAULT_SOLVER
+from adar_serve.batches import Batches
+from adar_serve.drift_watch import DriftWatch
 from adar_serve.graph_store import GraphStore, StoredGraph
+from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
+from adar_serve.isolation import Isolation
 from adar_serve.limits import MIB, Limits
-from adar_serve.messages import Answer, Arrays, InferRequest
+from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
 from adar_serve.refusals import RefusedError, refusal
 from adar_serve.request_log import RequestLog
-from adar_serve.runs import Control, Runs
+from adar_serve.runs import Control, Joined, Runs
+from adar_serve.statistics import Statistics
 from adar_serve.tokens import Tokens
 
-PARAMETERS = ("max_steps", "exit", "solver", "graph", "binary_data_output")
+PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
 ZIP = b"PK"  # how a .npz file begins
@@ -33,6 +38,14 @@ ZIP = b"PK"  # how a .npz file begins
 T = TypeVar("T")
 Facts = dict[str, Any]  # what the log says about a request
 OnStep = Callable[[Step], None]
+
+
+class Waited(NamedTuple):
+    """When a request arrived, and the seconds that it waited in the queue and took to read."""
+
+    queued: float
+    queue: float
+    read: float
 
 
 class Service:
@@ -44,6 +57,8 @@ class Service:
         max_steps: The budget of requests that name none.
         tokens: The accepted tokens.
         log: The log of requests.
+        model_control: Whether clients may load and unload models.
+        isolation: The child processes that run graphs; None runs them in threads.
     """
 
     def __init__(
@@ -53,13 +68,18 @@ class Service:
         max_steps: int = 300,
         tokens: Tokens | None = None,
         log: RequestLog | None = None,
+        *,
+        model_control: bool = False,
+        isolation: Isolation | None = None,
     ) -> None:
         if not 1 <= max_steps <= limits.steps:
             raise UsageError(f"--max-steps is {max_steps}: choose 1 to {limits.steps:,} (--limit-steps)")
         self.models, self.limits, self.max_steps = models, limits, max_steps
         self.tokens, self.log = tokens or Tokens(), log or RequestLog()
         self.graphs, self.runs = GraphStore(limits), Runs(limits)
-        self.draining = False
+        self.draining, self.model_control, self._isolation = False, model_control, isolation
+        self.statistics, self._reloading = Statistics(), asyncio.Lock()
+        self._batches = Batches(self.runs, limits, self.statistics.count_execution)
         self.metrics = Metrics(
             {
                 "adar_running": ("Requests that run.", lambda: self.runs.running),
@@ -71,13 +91,14 @@ class Service:
                 ),
             }
         )
+        self._drift = DriftWatch(self.metrics)
 
     def server_metadata(self) -> dict[str, Any]:
         """What the protocol tells about the server."""
         return {
             "name": "adar-deploy",
             "version": version("adar-deploy"),
-            "extensions": ["binary_tensor_data"],
+            "extensions": ["binary_tensor_data", "model_repository", "statistics"],
         }
 
     async def infer(
@@ -88,82 +109,77 @@ class Service:
         facts: Facts,
         on_step: OnStep | None = None,
     ) -> T:
-        """Answer a request. `read` parses it and `write` encodes the answer, both in the thread."""
-        return await self.runs.run(lambda control: write(*self._infer(model, read, facts, control)), on_step)
+        """Answer a request. `read` parses it and `write` encodes the answer, both in a thread."""
 
-    def _infer(
-        self, model: Model, read: Callable[[], InferRequest], facts: Facts, control: Control
-    ) -> tuple[InferRequest, Answer]:
-        queue, started = time.monotonic() - control.queued, time.monotonic()
+        def work(control: Control) -> T | Joined[T]:
+            queue = time.monotonic() - control.queued
+            with self._explained(facts):
+                request = read()
+                check_request(model, request, self.limits, PARAMETERS)
+                options = run_options(request, self.limits, self.max_steps)
+                graph = self._graph(model, request)
+                facts.update(_sizes(graph))
+                waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
+                control.check()
+
+                def finish(result: Result) -> T:
+                    self._count(model, result, waited, facts)
+                    with self._explained(facts):
+                        return write(request, answer(model, request, result))
+
+                if self._isolation is not None:
+                    assert isinstance(graph, Graph)  # `put_graph` keeps none
+                    result = self._isolation.run(model, graph, options, control)
+                elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
+                    return Joined(self._batches.join(model, graph, options, control), finish)
+                else:
+                    result = control.drive(model.bundle.loop(graph, **options))
+                self.statistics.count_execution(model, [result])
+                return finish(result)
+
+        return await self._counted(model, work, facts, on_step)
+
+    async def _counted(
+        self, model: Model, work: Callable[[Control], T | Joined[T]], facts: Facts, on_step: OnStep | None
+    ) -> T:
+        """Run the work of an inference, and count its failure. An error of a batch is explained here."""
+        started = time.monotonic()
         try:
-            request = read()
-            model.check_inputs(request.inputs, self.limits)
-            options = self._options(request)
-            self._check_outputs(model, request)
-            graph = self._graph(model, request)
-            facts |= _sizes(graph)
-            reading = time.monotonic() - started
-            control.check()
-            result = control.drive(model.bundle.loop(graph, **options))
-            self.metrics.count_run(model.name, result, queue, reading)
-            facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
-            facts |= {"queue_seconds": round(queue, 6), "run_seconds": round(result.seconds, 6)}
-            return request, self._answer(model, request, result)
+            with self._explained(facts):
+                return await self.runs.run(work, on_step)
+        except BaseException:
+            self.statistics.count_failure(model, time.monotonic() - started)
+            raise
+
+    def _count(self, model: Model, result: Result, waited: Waited, facts: Facts) -> None:
+        seconds = time.monotonic() - waited.queued
+        self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
+        self.metrics.count_run(model.name, result, waited.queue, waited.read)
+        facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
+        facts |= {"queue_seconds": round(waited.queue, 6), "run_seconds": round(result.seconds, 6)}
+        facts["drift"] = self._drift.look(model.name, result)
+
+    @contextmanager
+    def _explained(self, facts: Facts) -> Iterator[None]:
+        """Turn an error of the runtime into a refusal, and write its reason to the log."""
+        try:
+            yield
         except AdarError as error:
-            raise self._refusal(error, facts) from error
-
-    def _refusal(self, error: AdarError, facts: Facts) -> RefusedError:
-        facts["reason"] = str(error)
-        return refusal(error)
-
-    def _options(self, request: InferRequest) -> dict[str, Any]:
-        """Budget, stop rule and solver."""
-        for name in request.parameters:
-            if name not in PARAMETERS:
-                raise RefusedError(
-                    400, f"unknown parameter {short(name)!r}: the parameters are {', '.join(PARAMETERS)}"
-                )
-        budget = request.parameters.get("max_steps", self.max_steps)
-        if not is_count(budget, 1) or budget > self.limits.steps:
-            raise RefusedError(400, f"max_steps is {short(budget)}: choose 1 to {self.limits.steps:,}")
-        texts = {name: request.parameters.get(name) for name in ("exit", "solver", "graph")}
-        for name, value in texts.items():
-            if value is not None and not isinstance(value, str):
-                raise RefusedError(400, f"{name} is {short(value)}, not a name")
-        return {"budget": budget, "stop": texts["exit"], "solver": texts["solver"] or DEFAULT_SOLVER}
-
-    def _check_outputs(self, model: Model, request: InferRequest) -> None:
-        known = [port.name for port in model.outputs]
-        for name in request.outputs:
-            if name not in known:
-                raise RefusedError(
-                    400, f"the model has no output {short(name)!r}: its outputs are {', '.join(known)}"
-                )
+            facts.setdefault("reason", str(error))
+            raise refusal(error) from error
 
     def _graph(self, model: Model, request: InferRequest) -> Graph | PreparedGraph:
-        name = request.parameters.get("graph")
+        name = name_in(request, "graph")
         if name is None:
             return model.graph(request.inputs)
         return model.with_inputs(self.graphs.use(name, model).prepared, request.inputs)
-
-    def _answer(self, model: Model, request: InferRequest, result: Result) -> Answer:
-        if "nodes" in request.inputs:
-            nodes = request.inputs["nodes"]
-            if nodes.dtype.kind not in "iu":
-                raise RefusedError(400, "nodes holds numbers that are not integers: send INT64")
-            if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(result.scores):
-                raise RefusedError(400, f"nodes must be row numbers of x, 0 to {len(result.scores) - 1}")
-            result = result.select(nodes)
-        outputs = model.arrays(result)
-        chosen: Arrays = {name: outputs[name] for name in request.outputs or outputs}
-        facts = {"stop_reason": result.stop_reason.name.lower(), "cell_calls": result.cell_calls}
-        facts |= {"best_time": result.best_time, "max_steps": result.budget}
-        return Answer(model.name, model.version, request.id, chosen, facts)
 
     async def put_graph(
         self, name: str, model: Model, read: Callable[[], InferRequest | bytes], facts: Facts
     ) -> StoredGraph:
         """Prepare a graph and keep it. `read` returns tensors, or the bytes of a `.npz` file."""
+        if self._isolation is not None:
+            raise RefusedError(403, "the server was started with --isolate: send the graph with each request")
         if not NAME.fullmatch(name):
             raise RefusedError(
                 400, "a graph's name has at most 64 letters, digits, '_', '-' and '.', and begins with "
@@ -171,7 +187,7 @@ class Service:
             )  # fmt: skip
 
         def work(control: Control) -> StoredGraph:
-            try:
+            with self._explained(facts):
                 content = read()
                 if isinstance(content, bytes):
                     graph = read_file(content, self.limits)
@@ -182,12 +198,66 @@ class Service:
                 control.check()
                 stored = StoredGraph(name, model, model.bundle.prepare(_for_runs(graph)))
                 evicted = self.graphs.put(stored)
-            except AdarError as error:
-                raise self._refusal(error, facts) from error
             facts.update(_sizes(graph), graph=name, evicted=evicted or None)
             return stored
 
         return await self.runs.run(work)
+
+    async def score_nodes(
+        self,
+        name: str,
+        read: Callable[[], InferRequest],
+        write: Callable[[InferRequest, Answer], T],
+        facts: Facts,
+    ) -> T:
+        """Answer for new or changed nodes of a graph that stays, from a kept inference of the graph."""
+        stored = self.graphs.use(name)
+
+        def work(control: Control) -> T:
+            with self._explained(facts):
+                request = read()
+                check_request(stored.model, request, self.limits, OPTIONS)
+                options = run_options(request, self.limits, self.max_steps)
+                result = stored.score(request.inputs, options, self.graphs.limit, control.check)
+                self.graphs.put(stored)  # it may need more memory now
+                facts.update(graph=name, nodes=len(result.scores))
+                return write(request, answer(stored.model, whole(request), result))
+
+        return await self.runs.run(work)
+
+    async def reload(self, name: str, facts: Facts) -> None:
+        """Load all versions of a model again. On failure, the versions that were loaded stay."""
+        async with self._reloading:
+            try:
+                with self._explained(facts):
+                    fresh = await asyncio.to_thread(self.models.opened, name)
+            except RefusedError as refused:
+                self.log.write("reload failed", model=name, reason=facts.get("reason"))
+                message = f"the model {name} was not changed: {refused.message}"
+                raise RefusedError(refused.status, message) from refused
+            self._forget_graphs(self.models.replace(fresh))
+            self.log.write("reloaded", model=name, versions=[each.version for each in fresh])
+
+    async def reload_all(self) -> None:
+        """Load all models again. The log says which ones failed."""
+        for name in self.models.names:
+            with suppress(RefusedError):
+                await self.reload(name, {})
+
+    def unload(self, name: str) -> None:
+        """Take a model out of service."""
+        self._forget_graphs(self.models.unload(name))
+        self.log.write("unloaded", model=name)
+
+    def check_control(self) -> None:
+        """Refuse clients that want to change the models of a server that does not allow it."""
+        if not self.model_control:
+            raise RefusedError(403, "the server was started without --model-control: its models stay")
+
+    def _forget_graphs(self, models: Sequence[Model]) -> None:
+        for each in self.graphs.list():
+            if each.model in models:
+                self.graphs.remove(each.name)
 
     def close(self) -> None:
         """Accept no more work."""

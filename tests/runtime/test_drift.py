@@ -94,6 +94,15 @@ def test_values_outside_the_range_are_counted(bundle_folder: Path) -> None:
     assert change.psi > 1
 
 
+def test_features_whose_squares_overflow_are_compared(bundle_folder: Path) -> None:
+    graph = minesweeper(side=12)
+    manifest = read_manifest(bundle_folder)
+    for large in (1e30, 3e38):
+        found = compare(manifest, replace(graph, features=np.full((graph.nodes, graph.width), large)))
+        assert found.is_unlike()
+        assert all(np.isfinite([change.psi, change.mean]).all() for change in found.changes)
+
+
 def test_several_training_graphs_count_together(bundle_folder: Path) -> None:
     few, many = minesweeper(side=30, mines=0.05), minesweeper(side=30, mines=0.5, seed=1)
     assert drift_of(few, many, bundle_folder).is_unlike()

@@ -14,6 +14,7 @@ import numpy as np
 
 from adar_runtime import Graph
 from adar_serve import Settings
+from adar_serve.isolation import Isolation
 from adar_serve.models import load_models
 from adar_serve.request_log import RequestLog
 from adar_serve.server import Server
@@ -46,8 +47,13 @@ def running(bundles: list[str], settings: Settings | None = None, **client: Any)
     settings = settings or Settings(port=0, grpc_port=0, drain_seconds=0)
     written, started, found = io.StringIO(), threading.Event(), dict[str, str]()
     tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
-    models = load_models(bundles, backend="onnxruntime-cpu", threads=1)
-    service = Service(models, settings.limits, settings.max_steps, tokens, RequestLog(written))
+    options = {"backend": "onnxruntime-cpu", "threads": 1}
+    models = load_models(bundles, **options)
+    service = Service(
+        models, settings.limits, settings.max_steps, tokens, RequestLog(written),
+        model_control=settings.model_control,
+        isolation=Isolation(settings.limits, options) if settings.isolate else None,
+    )  # fmt: skip
     server = Server(service, settings)
 
     def on_ready(addresses: dict[str, str]) -> None:

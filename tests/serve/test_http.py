@@ -26,7 +26,11 @@ def expected(bundle_folder: Path, board: Graph) -> Result:
 def test_health_and_metadata(served: Running, board: Graph) -> None:
     assert served.http.get("/v2/health/live").status_code == 200
     assert served.http.get("/v2/health/ready").status_code == 200
-    assert served.http.get("/v2").json()["extensions"] == ["binary_tensor_data"]
+    assert served.http.get("/v2").json()["extensions"] == [
+        "binary_tensor_data",
+        "model_repository",
+        "statistics",
+    ]
     found = served.http.get("/v2/models/board").json()
     assert (found["name"], found["versions"]) == ("board", ["1"])
     assert found["inputs"][0] == {"name": "x", "datatype": "FP32", "shape": [-1, board.width]}

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from adar_runtime import Graph
 from adar_serve.http_app import http_app
 from adar_serve.openapi import JSON
-from tests.serve.servers import Running, tensors
+from tests.serve.servers import Running, tensor, tensors
 
 ROOT = Path(__file__).parents[2]
 SCHEMATHESIS = ROOT / "build/contract/bin/schemathesis"
@@ -76,6 +76,12 @@ def test_responses_are_as_described(served: Running, described: dict[str, Any], 
     check(described, "/graphs/{graph}", client.put("/graphs/one?model=board", json=request))
     check(described, "/graphs/{graph}", client.get("/graphs/one"))
     check(described, "/graphs", client.get("/graphs"))
+    nodes = {"inputs": [tensor("x", board.features[:1]), tensor("edge_index", [[3], [board.nodes]])]}
+    check(described, "/graphs/{graph}/nodes", client.post("/graphs/one/nodes", json=nodes))
+    check(described, "/v2/repository/index", client.post("/v2/repository/index", json={"ready": True}))
+    check(described, "/v2/repository/models/{model}/load", client.post("/v2/repository/models/board/load"))
+    check(described, "/v2/models/stats", client.get("/v2/models/stats"))
+    check(described, model + "/stats", client.get("/v2/models/board/stats"))
     assert client.delete("/graphs/one").status_code == 204
     Draft202012Validator(
         {"$ref": "#/components/schemas/InferRequest", "components": described["components"]}

@@ -100,7 +100,8 @@ def test_streaming_sends_every_step_and_the_answer(served: Running, board: Graph
 def test_closing_a_stream_cancels_its_run(served: Running, board: Graph) -> None:
     body = {"inputs": tensors(board), "parameters": ENDLESS}
     with served.http.stream("POST", "/v2/models/board/infer_stream", json=body) as response:
-        next(events(response))
+        found = events(response)  # without a name, it would be closed, and the connection with it
+        next(found)
         assert served.service.runs.running == 1
     assert eventually(lambda: served.service.runs.running == 0)
 

@@ -52,6 +52,10 @@ def over_http(address, arrays):
             client.infer("board", tensors(module, arrays)[:1])
         except tritonclient.utils.InferenceServerException as error:
             found["http error"] = str(error)
+        index = client.get_model_repository_index()
+        assert {"name": "board", "version": "1", "state": "READY", "reason": ""} in index
+        (statistics,) = client.get_inference_statistics("board", "1")["model_stats"]
+        assert statistics["inference_count"] >= 7
     return found
 
 
@@ -85,6 +89,9 @@ def over_grpc(address, arrays):
             client.infer("board", tensors(module, arrays)[:1])
         except tritonclient.utils.InferenceServerException as error:
             found["grpc error"] = f"{error.status()} {error.message()}"
+        assert "board" in {each.name for each in client.get_model_repository_index().models}
+        statistics = client.get_inference_statistics("board").model_stats[0]
+        assert statistics.inference_stats.success.count >= 11
     return found
 
 

@@ -1,7 +1,8 @@
 """Run small graphs of a bundle in batches: one call of the batched cell moves many graphs."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -58,7 +59,14 @@ class SmallGraphs:
             return None
         return cls(bundle, bundle.backend, known=known)
 
-    def run(self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver) -> list[Outcome]:
+    def run(
+        self,
+        graphs: Sequence[Graph],
+        budget: int,
+        stop: StopRule,
+        solver: Solver,
+        problem: Callable[[int], AdarError | None] = lambda _: None,
+    ) -> list[Outcome]:
         """Run graphs of at most LARGEST nodes that fit the bundle.
 
         Args:
@@ -66,6 +74,7 @@ class SmallGraphs:
             budget: Euler steps in the total time.
             stop: The stop rule. Each graph uses a copy.
             solver: The solver.
+            problem: Called before each step with the index of a graph: why to stop it, or None.
 
         Returns:
             For each graph its result, or the error that stopped it. Other graphs are not affected.
@@ -74,12 +83,14 @@ class SmallGraphs:
         found: dict[int, Outcome] = {}
         for batch in batches(graphs):
             chosen = [graphs[index] for index in batch]
-            found |= zip(batch, self._run_batch(chosen, budget, stop, solver), strict=True)
+            together, loops = self._loops(chosen, budget, stop, solver)
+            outcomes = run_together(together, loops, partial(_problem_at, problem, batch))
+            found |= zip(batch, outcomes, strict=True)
         return [found[index] for index in range(len(graphs))]
 
-    def _run_batch(
+    def _loops(
         self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver
-    ) -> list[Outcome]:
+    ) -> tuple[Batch, list[Loop]]:
         manifest, started = self._manifest, time.perf_counter()
         prepared = [prepare(graph, manifest, by_row=self._by_row) for graph in graphs]
         batch = self._backend.start_batch(PreparedBatch.of(prepared))
@@ -98,7 +109,7 @@ class SmallGraphs:
             )
             for of_graph, graph in zip(batch.graphs, graphs, strict=True)
         ]
-        return run_together(batch, loops)
+        return batch, loops
 
     def _open(self) -> None:
         """Read, check and open the batched cell, once."""
@@ -112,6 +123,12 @@ class SmallGraphs:
                 known_models.check(manifest, {BATCHED_CELL: content})
             signature.check(manifest, {BATCHED_CELL: self._backend.open_batched_cell(content)})
             self._is_open = True
+
+
+def _problem_at(
+    problem: Callable[[int], AdarError | None], batch: Sequence[int], position: int
+) -> AdarError | None:
+    return problem(batch[position])
 
 
 def outcomes(

@@ -188,7 +188,8 @@ def _change(name: str, entry: Mapping[str, Any], values: Floats) -> Change:
     counts = np.bincount(bin_of, minlength=len(boundaries) + 3)
     trained = np.array([0.0, *entry["shares"], 0.0])
     psi = stability(trained, entry["count"], counts)
-    return Change(name, psi, float(values.mean()), float(entry["mean"]), float((below | above).mean()))
+    mean = float(values.mean(dtype=np.float64))
+    return Change(name, psi, mean, float(entry["mean"]), float((below | above).mean()))
 
 
 def _predicted(known: Mapping[str, Any], result: "Result") -> Change:

@@ -145,10 +145,12 @@ class GraphView:
             return self._degrees.astype(np.float32)
         if self._dense is not None:
             x = self._dense
-            found = np.sqrt((x**2).sum(axis=1)) if name == LENGTH else (x != 0).mean(axis=1)
+            squares = np.square(x, dtype=np.float64)  # the square of a large float32 is not a float32
+            found = np.sqrt(squares.sum(axis=1)) if name == LENGTH else (x != 0).mean(axis=1)
         else:
             assert self._entries is not None
             rows, _, values = self._entries
-            sums = np.bincount(rows, values**2 if name == LENGTH else values != 0, len(self._rows))
+            squares = np.square(values, dtype=np.float64)
+            sums = np.bincount(rows, squares if name == LENGTH else values != 0, len(self._rows))
             found = np.sqrt(sums) if name == LENGTH else sums / self._graph.width
-        return found.astype(np.float32)
+        return np.minimum(found, np.finfo(np.float32).max).astype(np.float32)

@@ -1,7 +1,7 @@
 """Drive the loops of several graphs together: one call of the batched cell makes a step of every loop."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -34,12 +34,15 @@ class Batch(Protocol):
         ...
 
 
-def run_together(batch: Batch, loops: Sequence[Loop]) -> list[Result | AdarError]:
+def run_together(
+    batch: Batch, loops: Sequence[Loop], problem: Callable[[int], AdarError | None] = lambda _: None
+) -> list[Result | AdarError]:
     """Run every loop to its end. A graph whose numbers stop being finite gets an error, not a result.
 
     Args:
         batch: The states of the graphs.
         loops: The loop of each graph. Its recurrence is that of the batch.
+        problem: Called before each step with the index of a graph: why to stop it, or None.
 
     Returns:
         The result of each graph, as if its loop had run alone.
@@ -50,7 +53,7 @@ def run_together(batch: Batch, loops: Sequence[Loop]) -> list[Result | AdarError
     running = list(range(len(loops)))  # first, every loop looks at its untouched input
     while running:
         for index in running:
-            found[index] = _advanced(loops[index])
+            found[index] = problem(index) or _advanced(loops[index])
         running = [index for index in running if found[index] is None]
         calls = [None] * len(loops)
         for index in running:

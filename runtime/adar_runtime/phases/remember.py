@@ -1,12 +1,13 @@
 """Run a graph once and keep what new nodes need: the work of `Bundle.remember`."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adar_runtime.bundle import memory
 from adar_runtime.bundle.fit import check_fits
 from adar_runtime.graph import Graph
-from adar_runtime.loop.loop import Loop
+from adar_runtime.loop.loop import Loop, Step
 from adar_runtime.loop.schedule import time_at
 from adar_runtime.loop.solvers import Solver
 from adar_runtime.loop.stopping import StopRule
@@ -20,9 +21,15 @@ if TYPE_CHECKING:
 
 
 def remember(
-    bundle: "Bundle", graph: Graph, budget: int, stop: StopRule, solver: Solver, storage: Storage
+    bundle: "Bundle",
+    graph: Graph,
+    budget: int,
+    stop: StopRule,
+    solver: Solver,
+    storage: Storage,
+    on_step: Callable[[Step], None] = lambda _: None,
 ) -> Context:
-    """Run a graph by the phases of a step."""
+    """Run a graph by the phases of a step. `on_step` is called after each one and may raise an exception."""
     started, manifest = time.perf_counter(), bundle.manifest
     check_fits(graph, bundle.manifest)
     memory.check(graph, manifest)
@@ -35,8 +42,8 @@ def remember(
     recurrence = PhasedRecurrence(models, prepared, kept)
     seconds, names = time.perf_counter() - started, manifest.class_names_for(graph)
     loop = Loop(recurrence, manifest, budget, stop, solver, seconds, names, graph.output_ids)
-    for _ in loop:
-        pass
+    for step in loop:
+        on_step(step)
     result = loop.result()
     targets = recurrence.finish()
     return Context(

@@ -38,7 +38,7 @@ def main() -> None:
 
 class _Worker:
     def __init__(self) -> None:
-        self._base = _address_space()
+        self._base = address_space()
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._held: dict[str, Arrays] = {}
 
@@ -56,10 +56,10 @@ class _Worker:
     def _limit(self, memory: int, seconds: float) -> None:
         """Limit memory, and processor time in case that the parent ends during a call."""
         if self._base is not None:
-            _set_soft_limit(resource.RLIMIT_AS, self._base + memory)
+            set_soft_limit(resource.RLIMIT_AS, self._base + memory)
         used = resource.getrusage(resource.RUSAGE_SELF)
         cores = os.cpu_count() or 1
-        _set_soft_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds * cores) + 1)
+        set_soft_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds * cores) + 1)
 
     def _load(self, request: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         for name, content in arrays.items():
@@ -83,12 +83,13 @@ class _Worker:
         return {}, dict(zip(names, outputs, strict=True))
 
 
-def _set_soft_limit(kind: int, value: int) -> None:
+def set_soft_limit(kind: int, value: int) -> None:
+    """Limit what this process may use, as far as its hard limit allows."""
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
-def _address_space() -> int | None:
+def address_space() -> int | None:
     """The bytes that this process has mapped so far; None where that is unknown (not Linux)."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

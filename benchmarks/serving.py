@@ -1,0 +1,274 @@
+"""The server under load, against the same runtime in process; a long run; and a server that is killed.
+
+    python -m benchmarks.serving load                 # server and runtime in turns
+    python -m benchmarks.serving soak --seconds 300   # memory, handles and threads over time
+    python -m benchmarks.serving kill --seconds 60    # kill -9 under load, with a client that retries
+
+All requests make the same number of cell calls. The clients are threads of this process and share the
+processor with the server, so that processor time is the better measure.
+"""
+
+import argparse
+import http.client
+import itertools
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adar_runtime import Bundle, Graph, load
+from adar_runtime.benchmarking.race import spread
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+CONCURRENT = 2  # threads of the server, and of the runtime in process
+DEGREE = 8
+
+
+@dataclass
+class Load:
+    """What the clients saw."""
+
+    seconds: list[float] = field(default_factory=list)  # of each answer
+    errors: list[str] = field(default_factory=list)
+    wrong: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A graph, its request, and the right answer."""
+
+    graph: Graph
+    body: bytes
+    headers: dict[str, str]
+    prediction: bytes
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("mode", choices=["load", "soak", "kill"])
+    parser.add_argument("--bundle", type=Path, default=Path("bundle"))
+    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 10_000])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each turn, or of the long run")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    bundle = load(options.bundle, "onnxruntime-cpu", 1)
+    manifest = bundle.manifest
+    print(f"d = {manifest.hidden}, {manifest.features} features, {options.steps} cell calls a request")
+    {"load": measure_load, "soak": soak, "kill": kill}[options.mode](options.bundle, bundle, options)
+
+
+def question(bundle: Bundle, nodes: int, steps: int) -> Question:
+    """A random graph of this size as a binary request."""
+    chance = np.random.default_rng(nodes)
+    x = chance.normal(size=(nodes, bundle.manifest.features)).astype(np.float32)
+    edge_index = chance.integers(0, nodes, (2, DEGREE * nodes))
+    graph = Graph(x, edge_index)
+    inputs = [
+        {
+            "name": name,
+            "datatype": datatype,
+            "shape": array.shape,
+            "parameters": {"binary_data_size": array.nbytes},
+        }
+        for name, datatype, array in (("x", "FP32", x), ("edge_index", "INT64", edge_index))
+    ]
+    parameters = {"max_steps": steps, "exit": "final", "solver": "euler"}
+    wanted = [{"name": "prediction", "parameters": {"binary_data": True}}]
+    header = json.dumps({"inputs": inputs, "parameters": parameters, "outputs": wanted}).encode()
+    prediction = _run(bundle, graph, steps).astype(np.int64).tobytes()
+    headers = {HEADER_LENGTH: str(len(header))}
+    return Question(graph, header + x.tobytes() + edge_index.tobytes(), headers, prediction)
+
+
+def _run(bundle: Bundle, graph: Graph, steps: int) -> Any:
+    return bundle.run(graph, steps, "final", "euler").predictions
+
+
+@contextmanager
+def server(path: Path, port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A server process and its port."""
+    words = [
+        "serve",
+        f"model={path}",
+        "--backend",
+        "onnxruntime-cpu",
+        "--threads",
+        "1",
+        "--no-grpc",
+        "--json",
+    ]
+    options = ["--port", str(port), "--limit-concurrent", str(CONCURRENT), "--limit-queue", "128"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "adar_deploy", *words, *options, "--drain-seconds", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["http"]
+            yield int(address.rpartition(":")[2]), process
+        finally:
+            process.terminate()
+
+
+def client(port: int, questions: list[Question], until: Callable[[], bool], load: Load, retry: bool) -> None:
+    """Ask one question after the other over one connection. `retry`: ask again after a failure."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    asked = itertools.cycle(random.sample(questions, len(questions)))
+    one = next(asked)
+    while not until():
+        started = time.perf_counter()
+        try:
+            connection.request("POST", "/v2/models/model/infer", one.body, one.headers)
+            response = connection.getresponse()
+            content, status = response.read(), response.status
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            status, content = 0, repr(error).encode()
+        with load.lock:
+            if status == 200:
+                load.seconds.append(time.perf_counter() - started)
+                load.wrong += not content.endswith(one.prediction)
+            elif not retry:
+                load.errors.append(content[:200].decode(errors="replace"))
+        if status == 200 or not retry:
+            one = next(asked)
+        else:
+            time.sleep(0.05)
+    connection.close()
+
+
+def ask(port: int, questions: list[Question], clients: int, seconds: float, *, retry: bool = False) -> Load:
+    """Ask with several clients at the same time, for some seconds."""
+    load, end = Load(), time.monotonic() + seconds
+
+    def is_over() -> bool:
+        return time.monotonic() > end
+
+    _in_threads(clients, lambda: client(port, questions, is_over, load, retry))
+    return load
+
+
+def in_process(bundle: Bundle, one: Question, threads: int, steps: int, seconds: float) -> list[float]:
+    """Seconds of each run of the runtime, with this many threads."""
+    found, end = list[float](), time.monotonic() + seconds
+
+    def work() -> None:
+        while time.monotonic() < end:
+            started = time.perf_counter()
+            _run(bundle, one.graph, steps)
+            found.append(time.perf_counter() - started)
+
+    _in_threads(threads, work)
+    return found
+
+
+def _in_threads(count: int, work: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def measure_load(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
+    """Server and runtime in turns, for each size and each number of clients."""
+    print("requests/s ×: of the server / of the runtime; CPU ms and CPU ×: of one request")
+    print("| nodes | clients | requests/s | p50 ms | p99 ms | requests/s × | CPU ms | CPU × |")
+    print("|---|---|---|---|---|---|---|---|")
+    with server(path) as (port, process):
+        for nodes, clients in itertools.product(options.nodes, options.clients):
+            one = question(bundle, nodes, options.steps)
+            ask(port, [one], clients, options.seconds / 4)
+            answers, rates, ratios, used, of_cpu = (list[float]() for _ in range(5))
+            for _ in range(options.repeats):
+                before, own = time.monotonic(), time.process_time()
+                alone = in_process(bundle, one, min(clients, CONCURRENT), options.steps, options.seconds)
+                rate = len(alone) / (time.monotonic() - before)
+                cpu = (time.process_time() - own) / len(alone)
+                before, spent = time.monotonic(), cpu_seconds(process.pid)
+                found = ask(port, [one], clients, options.seconds)
+                rates.append(len(found.seconds) / (time.monotonic() - before))
+                assert not found.errors, found.errors[0]
+                assert not found.wrong
+                answers += found.seconds
+                ratios.append(rates[-1] / rate)
+                used.append((cpu_seconds(process.pid) - spent) / len(found.seconds) * 1e3)
+                of_cpu.append(used[-1] / 1e3 / cpu)
+            p50, p99 = np.quantile(answers, [0.5, 0.99]) * 1e3
+            served = f"{np.median(rates):.1f} | {p50:.1f} | {p99:.1f} | {spread(ratios, 2)}"
+            processor = f"{np.median(used):.1f} | {spread(of_cpu, 2)}"
+            print(f"| {nodes:,} | {clients} | {served} | {processor} |", flush=True)
+
+
+def soak(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
+    """Full load for a long time; the state of the process ten times."""
+    questions = [question(bundle, nodes, options.steps) for nodes in options.nodes]
+    print("| seconds | answers | errors | memory MB | handles | threads |\n|---|---|---|---|---|---|")
+    with server(path) as (port, process):
+        started, answers = time.monotonic(), 0
+        for _ in range(10):
+            found = ask(port, questions, options.clients[-1], options.seconds / 10)
+            answers += len(found.seconds)
+            status = dict(line.split(":\t", 1) for line in _proc(process.pid, "status").splitlines())
+            handles = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+            seen = f"{answers:,} | {len(found.errors) + found.wrong}"
+            state = f"{int(status['VmRSS'].split()[0]) / 1024:.0f} | {handles} | {status['Threads']}"
+            print(f"| {time.monotonic() - started:.0f} | {seen} | {state} |", flush=True)
+
+
+def kill(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
+    """Kill the server again and again; each client asks until it has an answer."""
+    questions = [question(bundle, nodes, options.steps) for nodes in options.nodes]
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    kills, over = 0, threading.Event()
+
+    def keep_killing() -> None:
+        nonlocal kills
+        while not over.is_set():
+            with suppress(json.JSONDecodeError), server(path, port) as (_, process):
+                if over.wait(random.uniform(2, 6)):  # noqa: S311
+                    return
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+
+    killer = threading.Thread(target=keep_killing)
+    killer.start()
+    try:
+        load = ask(port, questions, options.clients[-1], options.seconds, retry=True)
+    finally:
+        over.set()
+        killer.join()
+    print(f"{kills} kills, {len(load.seconds):,} answers, {load.wrong} wrong")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process."""
+    fields = _proc(pid, "stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def _proc(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text()
+
+
+if __name__ == "__main__":
+    main()

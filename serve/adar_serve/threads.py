@@ -1,0 +1,87 @@
+"""Threads that take work in order, and small work in groups."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class _Group:
+    """Work that is done together, at the latest when it is due."""
+
+    due: float
+    together: Callable[[list[Any]], None]
+    entries: list[Any] = field(default_factory=list)
+
+    def work(self) -> None:
+        self.together(self.entries)
+
+
+class Threads:
+    """A pool of threads.
+
+    An entry of a group waits for others only while further work waits for a thread, and never longer than
+    `wait`. Work must not raise exceptions.
+
+    Args:
+        count: Number of threads.
+        most: Entries of a group that waits no longer.
+        wait: Most seconds that an entry of a group waits for others.
+    """
+
+    def __init__(self, count: int, most: int, wait: float) -> None:
+        self._most, self._wait = most, wait
+        self._queue: deque[Callable[[], None]] = deque()
+        self._groups: dict[Hashable, _Group] = {}  # the oldest first
+        self._full: deque[_Group] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        for number in range(count):
+            threading.Thread(target=self._run, name=f"run-{number}", daemon=True).start()
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Do the work when a thread is free. False if the threads are closed."""
+        with self._changed:
+            if not self._closed:
+                self._queue.append(work)
+                self._changed.notify()
+            return not self._closed
+
+    def join(self, key: Hashable, entry: Any, together: Callable[[list[Any]], None]) -> None:
+        """Add an entry to the group with this key. `together` receives the entries of the group."""
+        with self._changed:
+            group = self._groups.setdefault(key, _Group(time.monotonic() + self._wait, together))
+            group.entries.append(entry)
+            if len(group.entries) >= self._most:
+                self._full.append(self._groups.pop(key))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Take no more work. Work that is not started is dropped; the threads end with their current work."""
+        with self._changed:
+            self._closed = True
+            self._queue.clear()
+            self._groups.clear()
+            self._full.clear()
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            work()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            while not self._closed:
+                if self._full:
+                    return self._full.popleft().work
+                key, oldest = next(iter(self._groups.items()), (None, None))
+                if self._queue and (oldest is None or time.monotonic() < oldest.due):
+                    return self._queue.popleft()
+                if oldest is not None:
+                    del self._groups[key]
+                    return oldest.work
+                self._changed.wait()
+            return None

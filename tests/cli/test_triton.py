@@ -1,0 +1,47 @@
+"""adar-deploy triton, and export --triton. tests/serve/test_triton_server.py starts the real server."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from adar_runtime import load
+
+
+def test_a_repository_has_versions_of_a_model(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    code, out, _ = adar("triton", bundle_folder, "--json")
+    assert (code, json.loads(out)) == (0, {"model": "bundle", "version": "1", "folder": "models/bundle/1"})
+    assert adar("pack", bundle_folder, "-o", "b.adar")[0] == 0
+    assert adar("triton", "bundle:2=b.adar", "--out", "models")[0] == 0
+    model = tmp_path / "models/bundle"
+    assert {each.name for each in model.iterdir()} == {"1", "2", "config.pbtxt", "README.md"}
+    assert (model / "1/bundle.adar").read_bytes() == (model / "2/bundle.adar").read_bytes()
+    manifest = load(model / "2/bundle.adar", "onnxruntime-cpu", 1).manifest
+    config = (model / "config.pbtxt").read_text()
+    assert f'input {{ name: "x", data_type: TYPE_FP32, dims: [-1, {manifest.features}] }}' in config
+    assert 'input { name: "nodes", data_type: TYPE_INT64, dims: [-1], optional: true }' in config
+    assert 'output { name: "best_step", data_type: TYPE_INT64, dims: [1] }' in config
+    assert "tritonserver --model-repository=models" in (model / "README.md").read_text()
+
+
+def test_a_version_is_replaced_only_if_the_user_says_so(adar, bundle_folder: Path) -> None:
+    assert adar("triton", bundle_folder)[0] == 0
+    code, _, err = adar("triton", bundle_folder)
+    assert (code, "models/bundle/1 exists" in err, err.count("\n")) == (2, True, 1)
+    assert adar("triton", bundle_folder, "--overwrite")[0] == 0
+    code, _, err = adar("triton", f"board:1.0={bundle_folder}")
+    assert (code, "Triton's versions are whole numbers" in err) == (2, True)
+    code, _, err = adar("triton", "nothing-here")
+    assert (code, "not a bundle" in err) == (2, True)
+
+
+def test_export_writes_a_repository(adar, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import adar_export
+
+    monkeypatch.setattr(adar_export, "export_bundle", partial(adar_export.export_bundle, steps=(1,)))
+    words = ("export", run_folder, "--triton", "models")
+    assert adar(*words)[0] == 0
+    assert Path("models/bundle/1/bundle.adar").is_file()
+    code, _, err = adar(*words)
+    assert (code, "models/bundle/1 exists" in err) == (2, True)

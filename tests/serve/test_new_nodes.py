@@ -1,0 +1,93 @@
+"""POST /graphs/NAME/nodes: answers for new and changed nodes of a graph that stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from adar_runtime import Graph, load
+from adar_runtime.phases.context import Context
+from adar_serve import Limits
+from tests.serve.servers import Running, Settings, outputs, running, tensor, tensors
+
+OPTIONS = {"max_steps": 6, "exit": "final", "solver": "euler"}
+
+
+@pytest.fixture(scope="module")
+def kept(bundle_folder: Path, described_bundle: Path, board: Graph) -> Iterator[Running]:
+    with running([f"board={bundle_folder}", f"described={described_bundle}"]) as found:
+        body = {"inputs": tensors(board)}
+        assert found.http.put("/graphs/g?model=board", json=body).status_code == 201
+        yield found
+
+
+@pytest.fixture
+def context(bundle_folder: Path, board: Graph) -> Context:
+    return load(bundle_folder, "onnxruntime-cpu", 1).remember(board, 6, "final", "euler")
+
+
+def ask(found: Running, *inputs: dict, **parameters: object) -> httpx.Response:
+    body = {"inputs": list(inputs), "parameters": OPTIONS | parameters}
+    return found.http.post("/graphs/g/nodes", json=body)
+
+
+def test_new_nodes_get_the_answers_of_the_context(kept: Running, context: Context, board: Graph) -> None:
+    x, edges = board.features[:2] + 1, np.array([[3, 8, 144], [144, 145, 145]])
+    expected = context.predict(x, edges)
+    for _ in range(2):
+        response = ask(kept, tensor("x", x), tensor("edge_index", edges))
+        found = outputs(response)
+        np.testing.assert_allclose(found["probability"], expected.probabilities, atol=1e-6)
+    assert response.json()["parameters"]["max_steps"] == 6
+    (stored,) = kept.http.get("/graphs").json()["graphs"]
+    assert stored["bytes"] > context.bytes
+    alone = ask(kept, tensor("x", x), tensor("edge_index", np.zeros((2, 0), np.int64)), max_steps=3)
+    assert outputs(alone)["prediction"].shape == (2,)
+
+
+def test_changed_nodes_are_remembered(kept: Running, context: Context, board: Graph) -> None:
+    x, edges, nodes = board.features[[7]] * -3, np.array([[3, 8], [7, 7]]), np.array([7])
+    changed = outputs(ask(kept, tensor("nodes", nodes), tensor("x", x), tensor("edge_index", edges)))
+    expected = context.update(nodes, x, edges).probabilities
+    np.testing.assert_allclose(changed["probability"], expected, atol=1e-6)
+    new = board.features[:1], np.array([[7], [144]])
+    found = outputs(ask(kept, tensor("x", new[0]), tensor("edge_index", new[1])))
+    np.testing.assert_allclose(found["probability"], context.predict(*new).probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": np.zeros((1, 10), np.float32)}, "the input edge_index is missing"),
+        (
+            {"x": np.zeros((1, 6), np.float32), "edge_index": np.zeros((2, 0), int)},
+            "the nodes have 6 features",
+        ),
+        ({"x": np.zeros((1, 10), np.float32), "edge_index": np.full((2, 1), 145)}, "edges contains 145"),
+        (
+            {
+                "x": np.zeros((1, 10), np.float32),
+                "edge_index": np.zeros((2, 0), int),
+                "nodes": np.array([999]),
+            },
+            "nodes contains 999",
+        ),
+    ],
+)
+def test_errors_say_what_to_change(kept: Running, inputs: dict, message: str) -> None:
+    response = ask(kept, *(tensor(name, array) for name, array in inputs.items()))
+    assert (response.status_code, message in response.text) == (400, True), response.text
+
+
+def test_other_refusals(kept: Running, bundle_folder: Path, board: Graph) -> None:
+    assert kept.http.post("/graphs/none/nodes", json={}).status_code == 404
+    limits = Limits(graphs=1, steps=1_000_000)
+    settings = Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0)
+    with running([f"board={bundle_folder}"], settings) as small:
+        small.http.put("/graphs/g", json={"inputs": tensors(board)})
+        x = tensor("x", board.features[:1]), tensor("edge_index", np.zeros((2, 0), int))
+        refused = ask(small, *x, max_steps=100_000)
+        assert (refused.status_code, "bytes" in refused.text) == (400, True)
+        assert ask(small, *x).status_code == 200
