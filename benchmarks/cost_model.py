@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adar_runtime import Euler, Final, Graph
+from adar_runtime import Euler, Final, Graph, Loop
 from adar_runtime.graph.store import open_store, sources, write_store
 from adar_runtime.phases.run_store import Plan, loop_over_store
 
@@ -24,6 +24,7 @@ FLOAT = 4  # bytes
 FACTORS = 4  # small matrices that messages are made with
 WORKERS = (16, 32, 64, 128, 256, 512, 1024)
 FEATURES, CLASSES = 8, 16
+DEGREES, PARTS, STEPS = (1, 41), 4, 9  # of the two measured graphs
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,13 @@ class Sizes(NamedTuple):
     classes: int
 
 
+class Exchange(NamedTuple):
+    """What a worker receives from others in a step."""
+
+    rows: float
+    senders: int  # other workers that it receives from
+
+
 class Cost(NamedTuple):
     """Seconds of a step."""
 
@@ -59,66 +67,72 @@ class Cost(NamedTuple):
     disk: float
 
 
-def step_cost(sizes: Sizes, workers: int, received: float, machine: Machine) -> Cost:
-    """The seconds of a step. `received`: rows that a worker receives from others."""
+def step_cost(sizes: Sizes, workers: int, exchange: Exchange, machine: Machine) -> Cost:
+    """The seconds of a step."""
     n, m, d, p, c = sizes
     sums = FLOAT * (p + c) * (d + 2)  # of the softmax, from each worker
     factors = FLOAT * ((p + c) * d + FACTORS * (p + c + d) * d + d * d + d)  # to each worker
     return Cost(
         compute=(machine.per_node * n + machine.per_edge * m) / workers,
-        rows=FLOAT * d * received / machine.bandwidth + machine.latency,
+        rows=FLOAT * d * exchange.rows / machine.bandwidth + machine.latency,
         small=(sums + factors) * workers / machine.bandwidth + 2 * machine.latency,
-        driver=2 * workers * machine.call + workers**2 * machine.block,
+        driver=workers * (2 * machine.call + exchange.senders * machine.block),
         disk=2 * FLOAT * d * n / workers / machine.disk,
     )
 
 
-def power_law_rows(sizes: Sizes, workers: int) -> float:
-    """Rows that a worker receives if degrees follow a power law (exponent 2.5), with random placement."""
+def power_law(sizes: Sizes, workers: int) -> Exchange:
+    """If degrees follow a power law (exponent 2.5) and nodes are placed at random, all workers exchange."""
     degrees = np.random.default_rng(0).pareto(1.5, 1_000_000) + 1
     degrees *= sizes.edges / sizes.nodes / degrees.mean()
     needed = 1 - (1 - 1 / workers) ** degrees  # a node is needed by a given worker
-    return float(sizes.nodes * (1 - 1 / workers) * needed.mean())
+    return Exchange(float(sizes.nodes * (1 - 1 / workers) * needed.mean()), workers - 1)
 
 
-def planar_rows(sizes: Sizes, workers: int) -> float:
-    """Rows that a worker receives if its nodes are a square of a planar graph: those around it."""
-    return 4 * float(np.sqrt(sizes.nodes / workers))
+def planar(sizes: Sizes, workers: int) -> Exchange:
+    """If the nodes of a worker are a square of a planar graph, it receives the rows around the square."""
+    return Exchange(4 * float(np.sqrt(sizes.nodes / workers)), min(8, workers - 1))
 
 
-KINDS = {"power law, random placement": power_law_rows, "planar, compact shards": planar_rows}
+KINDS = {"power law, random placement": power_law, "planar, compact shards": planar}
 
 
 def measured(hidden: int, nodes: int) -> Machine:
-    """CPU seconds per node and per edge, from two graphs with different numbers of edges."""
-    few, many = (_cpu_of_step(hidden, nodes, degree) for degree in (1, 11))
-    per_edge = (many - few) / (10 * nodes)
-    return Machine(per_node=few / nodes - per_edge, per_edge=per_edge)
-
-
-def _cpu_of_step(hidden: int, nodes: int, degree: int, steps: int = 3) -> float:
+    """CPU seconds per node and per edge, from two graphs with few and with many edges, in turns."""
     from adar_export.writer import open_unmeasured
     from adar_train import ModelConfig
     from adar_train.untrained import trial_run
 
-    random = np.random.default_rng(0)
-    graph = Graph(
-        random.standard_normal((nodes, FEATURES), np.float32), random.integers(0, nodes, (2, degree * nodes))
-    )
+    graphs = [random_graph(nodes, degree) for degree in DEGREES]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "bundle").mkdir()
-        run = trial_run(folder / "run", graph, ModelConfig(FEATURES, CLASSES, hidden=hidden))
+        run = trial_run(folder / "run", graphs[0], ModelConfig(FEATURES, CLASSES, hidden=hidden))
         bundle = open_unmeasured(run, folder / "bundle")
         bundle.threads = 1
-        write_store(folder / "store", sources.GraphRows(graph), sources.edge_blocks(graph), 4)
-        store = open_store(folder / "store")
-        loop = loop_over_store(bundle, store, steps + 1, Final(), Euler(), Plan(folder / "work"))
-        next(loop), next(loop)
-        started = time.process_time()
-        for _ in loop:
-            pass
-        return (time.process_time() - started) / steps
+        loops = []
+        for degree, graph in zip(DEGREES, graphs, strict=True):
+            store, work = folder / f"store-{degree}", Plan(folder / f"work-{degree}")
+            write_store(store, sources.GraphRows(graph), sources.edge_blocks(graph), PARTS)
+            loops.append(loop_over_store(bundle, open_store(store), STEPS, Final(), Euler(), work))
+        turns = [[cpu_of_step(loop) for loop in loops] for _ in range(STEPS)]
+    few, many = np.median(turns[2:], axis=0)  # the first turn is the input, the second warms up
+    per_edge = (many - few) / nodes / (DEGREES[1] - DEGREES[0])
+    return Machine(per_node=few / nodes - DEGREES[0] * per_edge, per_edge=per_edge)
+
+
+def random_graph(nodes: int, degree: int) -> Graph:
+    """A graph whose neighbours are random nodes."""
+    random = np.random.default_rng(0)
+    edges = random.integers(0, nodes, (2, degree * nodes))
+    return Graph(random.standard_normal((nodes, FEATURES), np.float32), edges)
+
+
+def cpu_of_step(loop: Loop) -> float:
+    """The CPU seconds of the next step."""
+    started = time.process_time()
+    next(loop)
+    return time.process_time() - started
 
 
 def main() -> None:
@@ -127,7 +141,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100_000_000, help="of the simulated graph")
     parser.add_argument("--edges", type=int, default=1_000_000_000)
     parser.add_argument("--hidden", type=int, default=32)
-    parser.add_argument("--proxies", type=int, default=64)
+    parser.add_argument("--proxies", type=int, default=32)
     parser.add_argument("--measured-nodes", type=int, default=20_000)
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
@@ -140,13 +154,13 @@ def main() -> None:
     print(f"| graph | workers | rows received, M | {seconds_of} | step, s |")
     print("|---|---|---|---|---|---|---|---|---|")
     found: dict[str, list[Cost]] = {}
-    for kind, rows in KINDS.items():
+    for kind, exchange_of in KINDS.items():
         for workers in WORKERS:
-            received = rows(sizes, workers)
-            cost = step_cost(sizes, workers, received, machine)
+            exchange = exchange_of(sizes, workers)
+            cost = step_cost(sizes, workers, exchange, machine)
             found.setdefault(kind, []).append(cost)
             cells = " | ".join(f"{seconds:.2f}" for seconds in (*cost, sum(cost)))
-            print(f"| {kind} | {workers:,} | {received / 1e6:.2f} | {cells} |")
+            print(f"| {kind} | {workers:,} | {exchange.rows / 1e6:.2f} | {cells} |")
     if options.picture:
         draw(found, options.picture)
 

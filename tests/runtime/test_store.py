@@ -224,6 +224,8 @@ def test_parts_have_all_nodes_and_edges(tmp_path: Path) -> None:
             sources_of_node = rows[found.sources[found.starts[row] : found.starts[row + 1]]]
             expected = whole.sources[whole.starts[node] : whole.starts[node + 1]]
             assert sorted(sources_of_node) == expected.tolist()
+        received = [len(part.received_from(other)) > 0 for other in range(5)]
+        assert part.senders() == np.flatnonzero(received).tolist()
     assert store.edges == len(whole.sources)
 
 

@@ -28,22 +28,21 @@ class ShardActor:
     """One shard in a process of its own."""
 
     def __init__(self, bundle: Path, store: Path, number: int, work: Path, *, known: bool) -> None:
-        manifest, opened = read_manifest(bundle), open_store(store)
-        self._parts = opened.parts
+        manifest = read_manifest(bundle)
         models = PhaseModels(bundle, manifest, threads=1, known=known)
-        self._worker = worker_of(opened.part(number), models, manifest, work)
+        self._worker = worker_of(open_store(store).part(number), models, manifest, work)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the shard."""
         return getattr(self._worker, method)(*arguments)
 
-    def send(self, message: Message) -> list[Floats]:
-        """Call a method that sends rows. Returns the rows for each shard."""
+    def send(self, message: Message, receivers: list[int]) -> tuple[Floats | None, ...]:
+        """Call a method that sends rows. Returns the rows for each receiver, after None."""
         self.call(message[0], *message[1])
-        return [self._worker.rows_for(receiver) for receiver in range(self._parts)]
+        return (None, *(self._worker.rows_for(receiver) for receiver in receivers))
 
-    def receive(self, message: Message, *blocks: Floats) -> Any:
-        """Call a method with the rows of all shards."""
+    def receive(self, message: Message, _sent: None, *blocks: Floats) -> Any:
+        """Call a method with the rows of other shards, in their order, after this shard has sent its own."""
         return self.call(message[0], *message[1], blocks)
 
 
@@ -60,6 +59,11 @@ class RayShards:
         self._start: Callable[[int], Any] = lambda number: actor.remote(
             paths[0], paths[1], number, paths[2], known=bundle.is_made_here
         )
+        senders = [store.part(number).senders() for number in range(self._count)]
+        self._receivers = [
+            [receiver for receiver, found in enumerate(senders) if number in found]
+            for number in range(self._count)
+        ]
         self._actors = [self._start(number) for number in range(self._count)]
         self.name = f"onnxruntime-cpu on {self._count} Ray actors"
 
@@ -71,11 +75,16 @@ class RayShards:
         sending, receiving = self._ray.put(send), self._ray.put(receive)
 
         def begin() -> list[Any]:
-            sent = [actor.send.options(num_returns=self._count).remote(sending) for actor in self._actors]
-            blocks = zip(*sent, strict=True) if self._count > 1 else [()]  # one shard receives nothing
+            own, blocks = list[Any](), [list[Any]() for _ in self._actors]
+            for actor, receivers in zip(self._actors, self._receivers, strict=True):
+                sent = actor.send.options(num_returns=1 + len(receivers)).remote(sending, receivers)
+                done, *rows = sent if receivers else [sent]  # of one value, Ray returns no list
+                own.append(done)
+                for receiver, block in zip(receivers, rows, strict=True):
+                    blocks[receiver].append(block)
             return [
-                actor.receive.remote(receiving, *rows)
-                for actor, rows in zip(self._actors, blocks, strict=True)
+                actor.receive.remote(receiving, done, *rows)
+                for actor, done, rows in zip(self._actors, own, blocks, strict=True)
             ]
 
         return self._results(begin)

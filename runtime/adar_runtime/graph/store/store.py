@@ -174,6 +174,13 @@ class Part:
         """The ids of its nodes, [k]; None if the graph has none."""
         return np.array(self.array("ids")) if "ids" in self.store.files[self.number] else None
 
+    def senders(self) -> list[int]:
+        """The other parts that it receives from, ascending."""
+        found: list[int] = np.unique(
+            np.searchsorted(self.store.bounds, self.outside, side="right") - 1
+        ).tolist()
+        return found
+
     def received_from(self, number: int) -> Integers:
         """The rows of another part that this part receives, [r of that part], ascending."""
         first, last = self.store.bounds[number : number + 2]
