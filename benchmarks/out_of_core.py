@@ -68,16 +68,12 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         for calls in (1, options.calls)
     }
     one, all_calls = costs[1], costs[options.calls]
-    steps = max(1, options.calls - 1)
     print("| | wall, s | CPU, s | peak memory, GB |\n|---|---|---|---|")
     print(row("data shard", sharding))
     print(row(f"run, {options.calls} calls", all_calls))
-    print(
-        row(
-            "run, each further call",
-            Cost((all_calls[0] - one[0]) / steps, (all_calls[1] - one[1]) / steps, 0),
-        )
-    )
+    if options.calls > 1:
+        wall, cpu = ((all_calls[i] - one[i]) / (options.calls - 1) for i in (0, 1))
+        print(row("run, each further call", Cost(wall, cpu, 0)))
 
 
 def write_inputs(folder: Path, options: argparse.Namespace) -> None:
