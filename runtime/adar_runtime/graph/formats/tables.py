@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import FeatureEncoding, Graph, Integers
 from adar_runtime.graph.directions import both_ways
