@@ -35,8 +35,10 @@ def _matching(pattern: Path) -> list[Path]:
     """The graph files of a pattern such as graphs/*.npz that the shell did not expand."""
     if pattern.exists() or not any(mark in str(pattern) for mark in "*?["):
         return []
+    from adar_runtime.graph.formats import FORMATS
+
     start = Path(pattern.anchor)
-    return sorted(file for file in start.glob(str(pattern.relative_to(start))) if is_graph_file(file))
+    return sorted(file for file in start.glob(str(pattern.relative_to(start))) if file.suffix in FORMATS)
 
 
 def bundle_first(model: Path, graphs: Sequence[Path]) -> tuple[Path, list[Path]]:

@@ -181,13 +181,13 @@ def plan_outputs(files: Sequence[Path], folder: Path, settings: dict[str, Any]) 
         UsageError: Two graphs have the same name, or the folder has predictions with other settings.
     """
     from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_replaceable, write_file
+    from adar_runtime.files import Marker, check_replaceable, write_file
 
     outputs = [folder / f"graph={quote(path.stem, safe='')}" / "predictions.parquet" for path in files]
     for path in outputs:
         if outputs.count(path) > 1:
             raise UsageError(f"two graphs would be written to {path}: give their files different names")
-    check_replaceable(folder, SETTINGS)
+    check_replaceable(folder, Marker(SETTINGS, "bundle"))
     recorded = folder / SETTINGS
     if recorded.exists() and json.loads(recorded.read_text()) != settings:
         raise UsageError(

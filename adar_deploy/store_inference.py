@@ -35,12 +35,12 @@ class StoreInference:
 
     def run(self, *, shown: bool) -> Success:
         """Predict, or continue an interrupted inference."""
-        from adar_runtime.files import check_replaceable, writing
+        from adar_runtime.files import Marker, check_replaceable, writing
         from adar_runtime.prediction_files import prediction_writer
         from adar_runtime.temporary_files import locked
 
         prediction_writer(self.output / "part.parquet")  # raises an error if a package is missing
-        check_replaceable(self.output, SUMMARY, WORK)
+        check_replaceable(self.output, Marker(SUMMARY, "graph"), Marker(WORK))
         work = self.output / WORK
         with writing(work):
             work.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ import typer
 
 from adar_deploy.console import Bar, print_facts, print_next
 from adar_deploy.options import Json
-from adar_deploy.paths import is_graph_file
 
 
 class Partition(StrEnum):
@@ -70,19 +69,20 @@ def shard(
     from adar_runtime import read_graph
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_replaceable
+    from adar_runtime.graph.formats import FORMATS
     from adar_runtime.graph.store import open_store, sources, write_store
     from adar_runtime.graph.store.partition import metis_parts
-    from adar_runtime.graph.store.store import FILE_NAME
+    from adar_runtime.graph.store.store import MARKER
     from adar_runtime.graph.store.write import Classes
 
-    check_replaceable(output, FILE_NAME)
+    check_replaceable(output, MARKER)
     with (
         Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
         tempfile.TemporaryDirectory(prefix="adar-", dir=_existing(output)) as work,
     ):
         classes, part_of = Classes(), None
         if edges is None:
-            if not is_graph_file(graph):
+            if graph.suffix not in FORMATS:
                 raise UsageError(f"{graph} is not a graph file: add --edges, the table of its edges")
             _refuse(
                 {"id": id, "features": features, "source": source, "target": target, "both-ways": both_ways}

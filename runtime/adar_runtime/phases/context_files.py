@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError, GraphError, short
-from adar_runtime.files import new_folder
+from adar_runtime.files import Marker, new_folder
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array, write_array
 from adar_runtime.json_files import parse_json
@@ -59,7 +59,7 @@ def save_context(context: Context, path: Path) -> None:
     optional = {"target_x": kept.target_features, "ids": kept.ids}
     arrays |= {name: array for name, array in optional.items() if array is not None}
     result = kept.result
-    with new_folder(path, FILE_NAME) as folder:
+    with new_folder(path, Marker(FILE_NAME, "checksum")) as folder:
         for name, array in arrays.items():
             write_array(folder / f"{name}.npy", array)
         fields = {

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, UsageError, short
+from adar_runtime.files import Marker
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array
@@ -31,6 +32,7 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.json_files import parse_json
 
 FILE_NAME = "store.json"
+MARKER = Marker(FILE_NAME, "checksum")
 FORMAT, SCHEMA = "adar graph store", 1
 MAX_MANIFEST = 64 * 2**20  # bytes: enough for 10,000 parts
 DENSE, SPARSE = ("x",), ("x_indptr", "x_indices", "x_data")

@@ -24,6 +24,7 @@ from adar_runtime.graph.store.store import (
     DENSE,
     FILE_NAME,
     FORMAT,
+    MARKER,
     SCHEMA,
     SPARSE,
     TARGETS,
@@ -105,7 +106,7 @@ def write_store(
     """
     if not 1 <= parts <= min(rows.nodes, MAX_PARTS):
         raise UsageError(f"parts is {parts}: choose 1 to {min(rows.nodes, MAX_PARTS):,} parts")
-    with new_folder(path, FILE_NAME) as folder:
+    with new_folder(path, MARKER) as folder:
         spool, work = folder / "edges", _Work(folder, rows, on_progress)
         degrees = work.collect(spool, edges)
         layout = _Layout.ranges(degrees, parts) if part_of is None else _Layout.chosen(part_of, parts)
