@@ -43,7 +43,7 @@ demo: $(VENV)/demo-installed  ## train, export and run on the built-in graph, in
 # One OpenMP thread per test process: more threads would wait for each other.
 test: install  ## run all default tests and print the line coverage; installs everything
 	@mkdir -p build  # for the data of the coverage
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov --cov-report=html
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=html
 	@echo "line coverage: $$($(BIN)/coverage report --format=total) % (details in build/coverage/index.html)"
 
 torture: install  ## run the long tests: every attack, 100 kills per command, 100,000 steps (about an hour)

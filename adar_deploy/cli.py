@@ -79,9 +79,11 @@ app = typer.Typer(
 for task, commands in COMMANDS.items():
     add(app, *commands, panel=task)
 graphs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-add(graphs, data.list_, data.make, data.convert, data.show)
+add(graphs, data.list_, data.make, data.convert, data.shard, data.show)
 add(app, embed, panel="Graphs")
-app.add_typer(graphs, name="data", help="List, make, convert and show graphs.", rich_help_panel="Graphs")
+app.add_typer(
+    graphs, name="data", help="List, make, convert, shard and show graphs.", rich_help_panel="Graphs"
+)
 
 
 def _print_version(requested: bool) -> None:

@@ -29,7 +29,8 @@ FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one w
 NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature", "triton"),
     "what is replaced or installed": ("overwrite", "rebuild", "install"),
-    "which model is loaded": ("bundle", "bundles", "pack", "run", "model", "allow-unknown-model"),
+    "which model is loaded": ("bundle", "bundles", "pack", "run", "model", "context", "allow-unknown-model"),
+    "which machines get the graphs": ("workers",),
     "who can reach the server": (
         "host",
         "port",

@@ -261,6 +261,23 @@ def parse_numbers(name: str, text: str, least: int = 0) -> list[int]:
     return numbers
 
 
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """A number of bytes, such as 4GB or 500MB; the error names the option."""
+    from adar_runtime.errors import UsageError
+
+    number, unit = text[:-2].strip(), text[-2:].upper()
+    try:
+        found = float(number) * UNITS[unit]
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"--{name} takes a number of bytes such as 4GB or 500MB, not {text!r}") from error
+    if not 1 <= found < 2**60:
+        raise UsageError(f"--{name} is {text}: choose a size such as 4GB")
+    return int(found)
+
+
 def parse_budgets(name: str, text: str) -> list[int]:
     """Step budgets separated by commas."""
     from adar_runtime.loop.checks import check_budgets

@@ -15,20 +15,30 @@ def run_folders(bundle: Path) -> list[Path]:
 
 
 def graph_files(given: Sequence[Path]) -> list[Path]:
-    """The graph files to read: each file as it is, and from a folder all files with a graph's suffix."""
+    """The graph files to read: each file as it is, those of a pattern, and all graph files of a folder."""
     from adar_runtime.errors import GraphError
     from adar_runtime.graph.formats import FORMATS
 
     found: list[Path] = []
     for path in given:
         if not path.is_dir():
-            found.append(path)
+            found += _matching(path) or [path]
             continue
         inside = sorted(file for file in path.iterdir() if file.suffix in FORMATS and file.is_file())
         if not inside:
             raise GraphError(f"{path}: this folder contains no {' or '.join(FORMATS)} file")
         found += inside
     return found
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """The graph files of a pattern such as graphs/*.npz that the shell did not expand."""
+    if pattern.exists() or not any(mark in str(pattern) for mark in "*?["):
+        return []
+    from adar_runtime.graph.formats import FORMATS
+
+    start = Path(pattern.anchor)
+    return sorted(file for file in start.glob(str(pattern.relative_to(start))) if file.suffix in FORMATS)
 
 
 def bundle_first(model: Path, graphs: Sequence[Path]) -> tuple[Path, list[Path]]:

@@ -15,7 +15,7 @@ from adar_deploy.console import printable
 if TYPE_CHECKING:
     from adar_runtime import Graph
     from adar_runtime.graph import FeatureEncoding
-    from adar_runtime.graph.formats import Imported
+    from adar_runtime.graph.formats import Imported, TableChoice
 
 Found = TypeVar("Found")
 
@@ -111,11 +111,17 @@ class TableOptions:
 
     def read(self, path: str | Path, encoding: "FeatureEncoding | None" = None) -> "Imported":
         """The graph of the two tables, and notes on what was read and how."""
-        from adar_runtime.graph.formats import TableChoice, read_tables
+        from adar_runtime.graph.formats import read_tables
 
         assert self.edges is not None
+        return read_tables(path, self.edges, self.choice(), encoding)
+
+    def choice(self) -> "TableChoice":
+        """Which columns hold what."""
+        from adar_runtime.graph.formats import TableChoice
+
         named = None if self.features is None else tuple(self.features.split(","))
-        choice = TableChoice(
+        return TableChoice(
             id=self.id,
             label=self.label,
             labels=self.labels and self.labels.value,
@@ -124,7 +130,6 @@ class TableOptions:
             target=self.target,
             both_ways=self.both_ways,
         )
-        return read_tables(path, self.edges, choice, encoding)
 
     def reader(
         self, load: "Callable[[str], list[Graph]]", note: Callable[[str], None]

@@ -10,7 +10,8 @@ nodes with all their edges. The full inference of the whole graph is the referen
     adar-deploy export runs/acm --out bundles/acm
     python -m benchmarks.new_nodes ../shared/data/more/acm.npz --bundle bundles/acm
 
-Without a bundle, the latency of an untrained model is measured, which is that of a trained one.
+`--run runs/acm` takes a training run instead of a bundle; `--repeats 0` measures the agreement only. Without
+both, the latency of an untrained model is measured, which is that of a trained one.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from adar_export.writer import open_unmeasured
 from adar_runtime import AdamsBashforth2, Bundle, Graph, SparseRows, load, read_graph
 from adar_runtime.graph import Integers
 from adar_runtime.phases.context import Context
-from adar_train import ModelConfig
+from adar_train import ModelConfig, load_run
 from adar_train.untrained import trial_run
 
 
@@ -36,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("graph", type=Path)
     parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--run", type=Path, help="training run to use instead of a bundle")
     parser.add_argument("--budget", type=int, default=300)
     parser.add_argument("--calls", type=int, default=32, help="cell calls of the solver ab2")
     parser.add_argument("--threads", type=int, default=2)
@@ -45,18 +47,24 @@ def main() -> None:
     options = parser.parse_args()
     graph = read_graph(options.graph)
     print(f"{options.graph.stem}: {graph.nodes:,} nodes, {graph.edges:,} edges, {options.calls} calls")
-    if options.bundle is None:
-        with tempfile.TemporaryDirectory() as folder:
-            _latency(_untrained(graph, Path(folder)), graph, options)
-        return
-    bundle = load(options.bundle, threads=options.threads)
-    _latency(bundle, graph, options)
-    for share in options.shares:
-        _agreement(bundle, graph, share, options)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.bundle is not None:
+            bundle = load(options.bundle, threads=options.threads)
+        else:
+            bundle = _unmeasured(graph, options.run, Path(folder))
+        if options.repeats:
+            _latency(bundle, graph, options)
+        is_trained = options.bundle is not None or options.run is not None
+        for share in options.shares if is_trained else []:
+            _agreement(bundle, graph, share, options)
 
 
-def _untrained(graph: Graph, folder: Path) -> Bundle:
-    run = trial_run(folder / "run", graph, ModelConfig(graph.width, graph.targets))
+def _unmeasured(graph: Graph, path: Path | None, folder: Path) -> Bundle:
+    """A bundle of a training run or, without one, of an untrained model."""
+    if path is None:
+        run = trial_run(folder / "run", graph, ModelConfig(graph.width, graph.targets))
+    else:
+        run = load_run(path)
     (folder / "bundle").mkdir()
     bundle = open_unmeasured(run, folder / "bundle")
     bundle.manifest = replace(bundle.manifest, convergence={"order": 1.0})  # so that it accepts the solver

@@ -169,7 +169,19 @@ def test_lock_files_contain_every_requirement() -> None:
     extras = {
         "runtime": ["gpu", "serve"],
         "export": ["plot", "train", "export", "gpu"],
-        "dev": ["convert", "docs", "dev", "gpu", "hub", "openvino", "parquet", "serve", "sign", "text"],
+        "dev": [
+            "convert",
+            "docs",
+            "dev",
+            "gpu",
+            "hub",
+            "openvino",
+            "parquet",
+            "scale",
+            "serve",
+            "sign",
+            "text",
+        ],
     }
     for lock, names in extras.items():
         needed = {canonicalize_name(one.name) for one in requirements(*names)} - elsewhere

@@ -21,14 +21,17 @@ from adar_deploy.options import (
     SolverName,
     Threads,
     is_typed,
+    parse_bytes,
     with_settings,
 )
 from adar_deploy.paths import graph_files, is_model
+from adar_deploy.ray_pool import run_on_ray
 from adar_deploy.signals import EXIT_USER_ERROR
+from adar_deploy.store_inference import StoreInference
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
-    from adar_runtime import AdarError, Graph
+    from adar_runtime import AdarError, Bundle, Graph
 
 SOLVER, BACKEND = SolverName("auto"), Backend("auto")
 
@@ -40,7 +43,8 @@ def run(
     graphs: Annotated[
         list[Path],
         typer.Argument(
-            help="Graph files (.npz or .pt), folders of them, or a table of nodes. A bundle may come first.",
+            help="Graph files (.npz or .pt), folders of them, a graph store, or a table of nodes. A bundle "
+            "may come first.",
             readable=False,
         ),
     ],
@@ -87,7 +91,8 @@ def run(
         typer.Option(
             "--output",
             "-o",
-            help="Write predictions: .npz, .csv, .json or .parquet. {name} stands for the graph's name.",
+            help="Write predictions: .npz, .csv, .json or .parquet. {name} stands for the graph's name. For "
+            "a graph store: a folder, which gets a Parquet file for each part.",
         ),
     ] = None,
     nodes: Annotated[
@@ -102,6 +107,35 @@ def run(
         Path | None,
         typer.Option(help="Plot the alignment against t: .png or .svg. {name} as in --output."),
     ] = None,
+    context: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a saved context: GRAPHS is a table of new nodes, --edges has their edges, and "
+            "only the new nodes are computed.",
+            readable=False,
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory for a graph store, such as 4GB; its parts run one after the other.",
+            show_default="the free memory",
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            help="Run graphs, or the parts of a graph store, on a Ray cluster: auto (one process per core), "
+            "a number of processes, or ray://HOST:PORT. --output is a folder.",
+            show_default="this process",
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Split one graph into this many shards, each in a process of the Ray cluster."
+        ),
+    ] = None,
     tables: TableOptions = NO_TABLES,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[
@@ -113,6 +147,11 @@ def run(
 
     With several graphs, a graph that fails is reported and the others are still processed.
 
+    A graph store (adar-deploy data shard) runs part by part. If it is interrupted, the same command continues
+    after the last finished step.
+
+    With --workers, many graphs run on a Ray cluster. The same command does not repeat graphs that are done.
+
     Exit codes: 0 success; 2 an error, or a graph that failed; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
 
     Example: adar-deploy run bundle graph.npz --max-steps 300 --output predictions.csv
@@ -120,6 +159,12 @@ def run(
     Example: adar-deploy run nodes.csv --edges edges.csv --output predictions.csv
 
     Example: adar-deploy run graphs/ --solver euler --output answers/{name}.csv
+
+    Example: adar-deploy run store --memory 4GB --output predictions
+
+    Example: adar-deploy run graphs/ --workers 4 --output predictions
+
+    Example: adar-deploy run new.csv --edges new-edges.csv --context context --output new-predictions.csv
     """
     from adar_runtime import load
     from adar_runtime.backends import TENSORRT
@@ -131,9 +176,26 @@ def run(
     chosen = None if nodes is None else NodeList.read(nodes)
     for_solver = SOLVER_OPTIONS.settings(str(solver), settings)
     bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs)
-    files, several = graph_files(graphs), len(graphs) > 1 or graphs[0].is_dir()
+    if context is not None:
+        opened = load(bundle, "onnxruntime-cpu", threads)
+        done = _new_nodes(ctx, opened, graphs, context, tables, output)
+        _finish([done], several=False, quiet=quiet, as_json=as_json)
+        return
+    store = _store_among(graphs)
+    if store is None and memory is not None:
+        raise UsageError("--memory is for a graph store: write one with adar-deploy data shard")
+    in_folder = store is not None or workers is not None or shards is not None
+    if in_folder and (output is None or plot is not None or chosen is not None or tables.edges is not None):
+        raise UsageError(
+            "a graph store, --workers and --shards need --output, a folder, and do not take --plot, --nodes "
+            "and --edges"
+        )
+    files = graphs if store else graph_files(graphs)
+    several = not store and (len(files) > 1 or graphs[0].is_dir())
+    if shards is not None and (store is not None or several):
+        raise UsageError("--shards splits one graph file: a graph store has its parts already")
     tables.check(files)
-    outputs = OutputFiles.plan(files, output, plot, several=several)
+    outputs = OutputFiles.plan(files, None if in_folder else output, plot, several=several)
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
     opened = load(
         bundle,
@@ -154,6 +216,20 @@ def run(
         solver=opened.solver(str(solver), max_steps, **for_solver),
         nodes=chosen,
     )
+
+    if in_folder:
+        assert output is not None
+        by_worker: list[Success | Failure]
+        if store is not None or shards is not None:
+            max_bytes = None if memory is None else parse_bytes("memory", memory)
+            on = workers or (str(shards) if shards else None)
+            by_part = StoreInference(inference, files[0], output, max_bytes, on, shards)
+            by_worker = [by_part.run(shown=not quiet)]
+        else:
+            assert workers is not None
+            by_worker = run_on_ray(inference, files, output, workers, shown=not quiet)
+        _finish(by_worker, several=several, quiet=quiet, as_json=as_json)
+        return
 
     def read(path: Path) -> "Graph":
         encoding = opened.manifest.feature_encoding
@@ -181,9 +257,7 @@ def run(
                 results.append(Failure(path, str(error)))
     for text in [] if quiet else notes:
         print_note(text, to=err)
-    _show(results, several=several, quiet=quiet, as_json=as_json)
-    if any(isinstance(one, Failure) for one in results):
-        raise typer.Exit(EXIT_USER_ERROR)
+    _finish(results, several=several, quiet=quiet, as_json=as_json)
 
 
 def _bundle_and_graphs(ctx: typer.Context, bundle: Path, graphs: list[Path]) -> tuple[Path, list[Path]]:
@@ -201,6 +275,37 @@ def _bundle_and_graphs(ctx: typer.Context, bundle: Path, graphs: list[Path]) -> 
     return models[0], rest
 
 
+def _new_nodes(
+    ctx: typer.Context,
+    bundle: "Bundle",
+    graphs: list[Path],
+    context: Path,
+    tables: TableOptions,
+    output: Path | None,
+) -> Success:
+    """Answer for a table of new nodes."""
+    from adar_deploy.context_inference import run_context
+    from adar_runtime.errors import UsageError
+
+    for name in ("max_steps", "exit", "solver", "nodes", "plot", "memory", "workers", "shards"):
+        if is_typed(ctx, name):
+            raise UsageError(f"--{name.replace('_', '-')} does not apply to --context")
+    if len(graphs) != 1:
+        raise UsageError(f"--context needs exactly one table of new nodes; got {len(graphs)}")
+    return run_context(bundle, graphs[0], context, tables, output)
+
+
+def _store_among(graphs: list[Path]) -> Path | None:
+    """The graph store, if the graphs are one."""
+    from adar_runtime.errors import UsageError
+    from adar_runtime.graph.store.store import is_store
+
+    stores = [path for path in graphs if is_store(path)]
+    if stores and len(graphs) > 1:
+        raise UsageError(f"{stores[0]} is a graph store: run it alone")
+    return stores[0] if stores else None
+
+
 def _prefetch(files: "list[Path]", read: "Callable[[Path], Graph]") -> "Iterator[Graph | AdarError]":
     """Each graph, or its error, read while the graph before is processed."""
     from adar_runtime import AdarError
@@ -215,7 +320,8 @@ def _prefetch(files: "list[Path]", read: "Callable[[Path], Graph]") -> "Iterator
     return prefetch(map(attempt, files))
 
 
-def _show(results: "list[Success | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:
+def _finish(results: "list[Success | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:
+    """Print the results, and exit with an error if a graph failed."""
     for one in results:
         if isinstance(one, Failure):
             print_error(one.message)
@@ -224,3 +330,5 @@ def _show(results: "list[Success | Failure]", *, several: bool, quiet: bool, as_
         typer.echo(json.dumps(summaries if several else summaries[0]))
     elif not quiet:
         show_results(results, several=several)
+    if any(isinstance(one, Failure) for one in results):
+        raise typer.Exit(EXIT_USER_ERROR)

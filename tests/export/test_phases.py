@@ -1,7 +1,9 @@
 """The step in phases equals the fused cell: any size, split, solver, level and variant."""
 
+import json
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,16 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 from adar_export.onnx_models import build_onnx_models, build_phase_models
+from adar_export.phase_proof import compare_phases
 from adar_export.precision import EXACT, PRECISIONS, Precision
-from adar_runtime.bundle.signature import STATE
+from adar_export.writer import open_unmeasured
+from adar_runtime.bundle.signature import COLLECTING, STATE
+from adar_runtime.errors import ExportError
 from adar_runtime.graph import LEVELS
 from adar_runtime.loop.solvers import Move
+from adar_runtime.phases import sharded_step
 from adar_runtime.phases.sharded_step import ShardedState, shards_of
-from adar_train import AdaR, ModelConfig
+from adar_train import AdaR, ModelConfig, load_run
 from adar_train.variants import VARIANTS
 from tests.export.cells import (
     Arrays,
@@ -130,3 +136,23 @@ def test_an_untrained_zero_shot_model_sends_what_it_keeps() -> None:
     call = random_call(model, edges_of("directed", 30, 2), 30, 3, 3, (0.125, 0.1, 0.125))
     got = by_phases(Models(model, EXACT), call, np.arange(30) % 4)
     assert_close(by_plain_cell(model, call), got, 1e-10)
+
+
+def test_export_compares_the_phases_with_the_cell(bundle_folder: Path) -> None:
+    found = json.loads((bundle_folder / "manifest.json").read_text())["parity"]["phases"]
+    assert 0 < found < 1e-4
+
+
+def test_phases_that_differ_from_the_cell_are_not_exported(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong sum over shards, as a mistake in a phase would give."""
+    monkeypatch.setattr(
+        sharded_step,
+        "combined",
+        lambda found: {f"{name}_diffused": found[0][f"{name}_diffused"] for name in COLLECTING},
+    )
+    run = load_run(run_folder)
+    bundle = open_unmeasured(run, tmp_path)
+    with pytest.raises(ExportError, match="the phases of a step and the cell disagree"):
+        compare_phases(bundle, run.model.config)

@@ -15,6 +15,7 @@ from adar_runtime.bundle import memory
 from adar_runtime.errors import BundleError, GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH
 from adar_runtime.phases.context import check_can_remember
+from adar_runtime.phases.context_files import load_context
 from adar_train import AdaR, ModelConfig
 from adar_train.runs import Run
 from adar_train.untrained import trial_run
@@ -247,3 +248,53 @@ def test_a_bundle_without_phases_runs_and_says_what_is_missing(bundle: Bundle, t
     assert len(old.run(some_graph(), 3).scores) == N
     with pytest.raises(BundleError, match="export the run again"):
         old.remember(some_graph(), 3)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_saved_context_gives_the_same_answers(smoothed: Bundle, tmp_path: Path, half: bool) -> None:
+    graph = some_graph(7, ids=[f"n{i}" for i in range(N)])
+    context = smoothed.remember(graph, 20, Final(), AdamsBashforth2(calls=5), half=half)
+    context.save(tmp_path / "context")
+    again = load_context(smoothed, tmp_path / "context")
+    question = copies(graph, [1, 5])
+    np.testing.assert_array_equal(again.predict(*question).scores, context.predict(*question).scores)
+    np.testing.assert_array_equal(again.result.scores, context.result.scores)
+    assert again.result.stop_reason is context.result.stop_reason
+    assert again.numbers(["n3"]).tolist() == [3]
+    assert again.bytes == context.bytes
+    changed = [4], graph.rows(9, 10), [[3, 8], [4, 4]]
+    np.testing.assert_array_equal(again.update(*changed).scores, context.update(*changed).scores)
+    np.testing.assert_array_equal(again.predict(*question).scores, context.predict(*question).scores)
+    unchanged = load_context(smoothed, tmp_path / "context")  # an update stays in memory
+    assert not np.array_equal(unchanged.kept.calls.rows[0], again.kept.calls.rows[0])
+
+
+CHANGES = {
+    "a changed file": (
+        lambda c: (c / "sent.npy").write_bytes(b"x" + (c / "sent.npy").read_bytes()[1:]),
+        "changed",
+    ),
+    "a missing file": (lambda c: (c / "targets.npy").unlink(), "not a context"),
+    "a changed manifest": (
+        lambda c: (c / "context.json").write_text(
+            (c / "context.json").read_text().replace("budget", "budgets")
+        ),
+        "damaged",
+    ),
+    "no manifest": (lambda c: (c / "context.json").unlink(), "not a context"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_damaged_context_is_refused(bundle: Bundle, tmp_path: Path, change: str) -> None:
+    bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
+    damage, words = CHANGES[change]
+    damage(tmp_path / "context")
+    with pytest.raises(GraphError, match=words):
+        load_context(bundle, tmp_path / "context")
+
+
+def test_a_context_of_another_bundle_is_refused(bundle: Bundle, smoothed: Bundle, tmp_path: Path) -> None:
+    bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
+    with pytest.raises(BundleError, match="another bundle"):
+        load_context(smoothed, tmp_path / "context")

@@ -78,6 +78,13 @@ class SparseRows:
         block[rows, self.columns[entries]] = self.values[entries]
         return block
 
+    def take(self, rows: Integers) -> "SparseRows":
+        """Some rows, in this order."""
+        counts = np.diff(self.starts)[rows]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        entries = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
+        return SparseRows(starts, self.columns[entries], self.values[entries], (len(rows), self.shape[1]))
+
     def _sort(self) -> None:
         """Sort the columns of every row, and add up entries that are given twice."""
         rows, width = self.shape

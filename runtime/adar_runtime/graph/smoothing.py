@@ -37,29 +37,30 @@ class Smoothing:
         for _ in range(self.rounds):
             scaled = root * nodes
             on_round(scaled)
-            nodes = root * (self._sums(scaled) + scaled)
+            nodes = root * (neighbour_sums(self.neighbours, scaled) + scaled)
         return nodes
 
-    def _sums(self, rows: Floats) -> Floats:
-        """The (weighted) sum of the rows of each node's neighbours."""
-        starts, sums = self.neighbours.starts, np.zeros_like(rows)
-        for first, last in self._blocks():
-            filled = first + np.flatnonzero(starts[first + 1 : last + 1] > starts[first:last])
-            if len(filled):
-                edges = slice(starts[first], starts[last])
-                gathered = rows[self.neighbours.sources[edges]]
-                if self.neighbours.weights is not None:
-                    gathered *= self.neighbours.weights[edges, None]
-                sums[filled] = np.add.reduceat(gathered, starts[filled] - starts[first], axis=0)
-        return sums
 
-    def _blocks(self) -> list[tuple[int, int]]:
-        """Spans of nodes that have at most `EDGES_AT_ONCE` edges together, or one node that has more."""
-        starts: Integers = self.neighbours.starts
-        spans, first = [], 0
-        while first < self.neighbours.nodes:
-            fitting = int(np.searchsorted(starts, starts[first] + EDGES_AT_ONCE, side="right")) - 1
-            last = min(max(first + 1, fitting), self.neighbours.nodes)
-            spans.append((first, last))
-            first = last
-        return spans
+def neighbour_sums(neighbours: Neighbours, rows: Floats) -> Floats:
+    """The (weighted) sum of the rows of each node's neighbours, [n, d]. There may be more rows than nodes."""
+    starts, sums = neighbours.starts, np.zeros((neighbours.nodes, rows.shape[1]), rows.dtype)
+    for first, last in _blocks(starts):
+        filled = first + np.flatnonzero(starts[first + 1 : last + 1] > starts[first:last])
+        if len(filled):
+            edges = slice(starts[first], starts[last])
+            gathered = rows[neighbours.sources[edges]]
+            if neighbours.weights is not None:
+                gathered *= neighbours.weights[edges, None]
+            sums[filled] = np.add.reduceat(gathered, starts[filled] - starts[first], axis=0)
+    return sums
+
+
+def _blocks(starts: Integers) -> list[tuple[int, int]]:
+    """Spans of nodes that have at most `EDGES_AT_ONCE` edges together, or one node that has more."""
+    spans, first, nodes = [], 0, len(starts) - 1
+    while first < nodes:
+        fitting = int(np.searchsorted(starts, starts[first] + EDGES_AT_ONCE, side="right")) - 1
+        last = min(max(first + 1, fitting), nodes)
+        spans.append((first, last))
+        first = last
+    return spans

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +92,8 @@ class Context:
     Attributes:
         result: The answer for the kept graph.
         nodes: Number of nodes of the kept graph.
+        manifest: The manifest of the bundle.
+        kept: What the context consists of.
 
     Examples:
         >>> context = bundle.remember(graph, budget=300, solver="ab2")  # doctest: +SKIP
@@ -98,17 +101,33 @@ class Context:
     """
 
     def __init__(self, models: PhaseModels, manifest: Manifest, kept: Kept) -> None:
-        self._models, self._manifest, self._kept = models, manifest, kept
+        self._models, self.manifest, self.kept = models, manifest, kept
         self.result = kept.result
         self.nodes = len(kept.result.scores)
+
+    def save(self, path: str | Path) -> None:
+        """Write the context to a folder, which `adar_runtime.phases.context_files.load_context` opens.
+
+        Args:
+            path: The folder. An older context in it is replaced.
+
+        Raises:
+            UsageError: The folder cannot be written, or holds something else.
+
+        Examples:
+            >>> bundle.remember(graph, solver="ab2").save("context")  # doctest: +SKIP
+        """
+        from adar_runtime.phases.context_files import save_context
+
+        save_context(self, Path(path))
 
     @property
     def bytes(self) -> int:
         """The bytes that are kept, in memory or in the file."""
-        return self._kept.calls.bytes + sum(array.nbytes for array in self._kept.smoothed)
+        return self.kept.calls.bytes + sum(array.nbytes for array in self.kept.smoothed)
 
     def __repr__(self) -> str:
-        facts = {"nodes": f"{self.nodes:,}", "calls": str(len(self._kept.calls)), "bytes": f"{self.bytes:,}"}
+        facts = {"nodes": f"{self.nodes:,}", "calls": str(len(self.kept.calls)), "bytes": f"{self.bytes:,}"}
         return summaries.line("Context", facts)
 
     def numbers(self, ids: Any) -> Integers:
@@ -123,7 +142,7 @@ class Context:
         Raises:
             GraphError: The kept graph has no ids, or an id is not one of them.
         """
-        if self._kept.ids is None:
+        if self.kept.ids is None:
             raise GraphError("the kept graph has no ids: use the numbers of its nodes")
         wanted = np.asarray(ids).reshape(-1).tolist()
         missing = [one for one in wanted if one not in self._number_of]
@@ -133,8 +152,8 @@ class Context:
 
     @cached_property
     def _number_of(self) -> dict[Any, int]:
-        assert self._kept.ids is not None
-        return {one: number for number, one in enumerate(self._kept.ids.tolist())}
+        assert self.kept.ids is not None
+        return {one: number for number, one in enumerate(self.kept.ids.tolist())}
 
     def predict(self, features: Any, edges: Any = NO_EDGES, ids: Any = None) -> Result:
         """Answer for nodes that are not in the kept graph. The context does not change.
@@ -200,17 +219,17 @@ class Context:
         incoming = self._incoming(edges, row, len(chosen))
         with backend_errors():
             computed = self._compute(changed, incoming)
-        self._kept.calls.replace(chosen, computed.sent)
-        for kept, now in zip(self._kept.smoothed, computed.smoothed, strict=True):
+        self.kept.calls.replace(chosen, computed.sent)
+        for kept, now in zip(self.kept.smoothed, computed.smoothed, strict=True):
             kept[chosen] = now
-        ids = None if self._kept.ids is None else self._kept.ids[chosen]
+        ids = None if self.kept.ids is None else self.kept.ids[chosen]
         return self._result(computed, ids, started)
 
     def _graph(self, features: Any, ids: Any) -> Graph:
         graph = Graph(features, NO_EDGES, ids=ids)
-        if graph.width != self._manifest.features:
+        if graph.width != self.manifest.features:
             raise GraphError(
-                f"the nodes have {graph.width} features and the bundle takes {self._manifest.features}"
+                f"the nodes have {graph.width} features and the bundle takes {self.manifest.features}"
             )
         return graph
 
@@ -230,7 +249,7 @@ class Context:
         run, smoothed, sent = self._models.run, list[Floats](), list[Floats]()
         nodes = self._first(graph, incoming, smoothed)
         velocity = np.zeros_like(nodes)
-        calls = self._kept.calls
+        calls = self.kept.calls
         for call, rows in zip(calls.calls, calls.sent(incoming.kept.sources), strict=True):
             messages = run("message", {"nodes": nodes, **call.for_message})
             received = incoming.kept.sums(rows, incoming.nodes)
@@ -249,17 +268,17 @@ class Context:
             )
             nodes, velocity = found["next_nodes"], found["nodes_velocity"]
             sent.append(messages["sent"])
-        scores = run("head", {"nodes": nodes, "targets": self._kept.targets})["scores"]
+        scores = run("head", {"nodes": nodes, "targets": self.kept.targets})["scores"]
         return _Computed(scores, sent, smoothed)
 
     def _first(self, graph: Graph, incoming: _Incoming, smoothed: list[Floats]) -> Floats:
         """The nodes at t = 0, after the smoothing. `smoothed` receives the scaled nodes before each round."""
         feeds = {"features": graph.rows(0, graph.nodes)}
-        if self._kept.target_features is not None:
-            feeds["target_features"] = self._kept.target_features
+        if self.kept.target_features is not None:
+            feeds["target_features"] = self.kept.target_features
         nodes: Floats = self._models.run("encoder", feeds)["nodes"]
         root = np.sqrt(incoming.share)
-        for kept in self._kept.smoothed:
+        for kept in self.kept.smoothed:
             scaled = root * nodes
             smoothed.append(scaled)
             received = incoming.kept.sums(kept[incoming.kept.sources], incoming.nodes)

@@ -64,12 +64,19 @@ class KeptCalls:
     def __init__(self, storage: Storage, nodes: int, width: int) -> None:
         self._storage, self._shape = storage, (nodes, width)
         self._limit = storage.limit()
-        self._rows: list[NDArray[Any]] = []
+        self.rows: list[NDArray[Any]] = []  # of each call, what every node sent: [n, d]
         # Without a name, the file disappears with the process, whatever happens.
         self._file = None if storage.folder is None else tempfile.TemporaryFile(dir=storage.folder)  # noqa: SIM115
         if self._file is not None:
             weakref.finalize(self, self._file.close)
         self.calls: list[KeptCall] = []
+
+    @classmethod
+    def mapped(cls, rows: NDArray[Any], calls: list[KeptCall]) -> "KeptCalls":
+        """Calls that are on disk; `rows` [calls, n, d] is mapped."""
+        found = cls(Storage(half=rows.dtype == np.float16), *rows.shape[1:])
+        found.rows, found.calls = list(rows), calls
+        return found
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -104,26 +111,26 @@ class KeptCalls:
 
     def _store(self, rows: NDArray[Any]) -> None:
         if self._file is None:
-            self._rows.append(rows)
+            self.rows.append(rows)
             return
         offset = len(self.calls) * self._call_bytes
         self._file.seek(offset)
         self._file.write(rows.tobytes())
         self._file.flush()
-        self._rows.append(np.memmap(self._file, rows.dtype, "r+", offset, self._shape))
+        self.rows.append(np.memmap(self._file, rows.dtype, "r+", offset, self._shape))
 
     def cut(self, length: int) -> None:
         """Forget the calls after the first `length` ones."""
-        del self.calls[length:], self._rows[length:]
+        del self.calls[length:], self.rows[length:]
 
     def sent(self, nodes: Integers) -> Iterator[Floats]:
         """What these nodes sent in each call: [k, d]."""
-        for rows in self._rows:
+        for rows in self.rows:
             yield rows[nodes].astype(np.float32, copy=False)
 
     def replace(self, nodes: Integers, sent: list[Floats]) -> None:
         """Change what these nodes sent in each call."""
-        for rows, changed in zip(self._rows, sent, strict=True):
+        for rows, changed in zip(self.rows, sent, strict=True):
             rows[nodes] = changed
 
 

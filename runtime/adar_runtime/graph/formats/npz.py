@@ -14,12 +14,10 @@ from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.formats._archive import check_members, open_archive
 from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
 from adar_runtime.graph.formats.many_graphs import POINTERS, is_many, split_graphs
+from adar_runtime.graph.formats.npy import HEADER_READERS
 from adar_runtime.graph.limits import SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
-HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-"""By version. Version 3 is for arrays with named columns, which a graph does not have."""
-
 MAX_HEADER_BYTES = 10_000  # the header of a plain array has about 100
 
 

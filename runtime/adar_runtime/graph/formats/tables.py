@@ -1,12 +1,14 @@
 """Graphs from a pair of tables, nodes and edges: CSV, TSV, JSON lines or Parquet."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from adar_runtime.errors import GraphError, UsageError, short
-from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph import FeatureEncoding, Graph, Integers
 from adar_runtime.graph.directions import both_ways
 from adar_runtime.graph.formats._columns import Column, Locate, columns_listed
 from adar_runtime.graph.formats._graph_file import reading
@@ -109,6 +111,65 @@ def _read(
     notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
     graph = replace(imported.graph, edge_weight=weights)
     return Imported(_completed(graph, choice), notes + _direction_notes(graph, choice))
+
+
+class NewNodes(NamedTuple):
+    """Nodes that are not in a kept graph, with their edges."""
+
+    graph: Graph  # without edges
+    edges: Integers  # [2, m]; new nodes have the numbers after those of the kept graph
+    notes: list[str]
+
+
+def read_new_nodes(
+    nodes: Path,
+    edges: Path | None,
+    kept: Sequence[str],
+    choice: TableChoice,
+    encoding: FeatureEncoding | None,
+) -> NewNodes:
+    """Read new nodes from a table, and their edges from another one.
+
+    Args:
+        nodes: Table of the new nodes.
+        edges: Table of edges between them and kept nodes; None without edges.
+        kept: The ids of the kept nodes.
+        choice: Which columns hold what.
+        encoding: The encoding of the model, if it was trained on tables.
+
+    Raises:
+        UsageError: A file has another suffix.
+        GraphError: A table cannot be read, an id is unknown, or a new node has the id of a kept one.
+    """
+    if nodes.suffix not in TABLES:
+        raise UsageError(
+            f"{nodes}: new nodes are a table ({', '.join(TABLES)}); got {nodes.suffix or 'no suffix'}"
+        )
+    choice = choice.completed(encoding)
+    with reading(nodes):
+        table = read_table_file(nodes, exact=True)
+        found = _node_table(table.columns, table.locate, choice)
+        numbers = {one: number for number, one in enumerate(kept)}
+        twice = next((one for one in found.ids if one in numbers), None)
+        if twice is not None:
+            raise GraphError(f"node {short(twice)!r} is in the context already: give new nodes new ids")
+        imported = graph_from_columns(
+            found.columns,
+            np.zeros((2, 0), np.int64),
+            list(found.ids),
+            replace(choice, id=found.id),
+            encoding,
+            found.locate,
+            ByteBudget(nodes.stat().st_size),
+        )
+    ends = np.zeros((2, 0), np.int64)
+    if edges is not None:
+        numbers |= {one: len(kept) + number for one, number in found.ids.items()}
+        with reading(edges):
+            read = read_edges(edges, choice, has_table=True, exact=True)
+            ends = read.numbered(numbers, nodes, f"{found.hint} and not in the context")
+    ends = np.concatenate([ends, ends[::-1]], axis=1) if choice.both_ways else ends
+    return NewNodes(imported.graph, ends, imported.notes if encoding else found.notes + imported.notes)
 
 
 def _completed(graph: Graph, choice: TableChoice) -> Graph:

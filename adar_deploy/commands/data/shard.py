@@ -1,0 +1,122 @@
+"""The command `adar-deploy data shard`."""
+
+import json
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adar_deploy.console import Bar, print_facts, print_next
+from adar_deploy.options import Json
+
+
+class Partition(StrEnum):
+    ranges = "ranges"
+    metis = "metis"
+
+
+def shard(
+    graph: Annotated[
+        Path,
+        typer.Argument(
+            help="Graph file (.npz or .pt); or, with --edges, a table of nodes (.csv, .tsv, .parquet) or an "
+            "array of features (.npy)."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the store.")],
+    parts: Annotated[
+        int, typer.Option(min=1, help="Number of parts. A part has to fit into the memory of run.")
+    ] = 16,
+    partition: Annotated[
+        Partition,
+        typer.Option(help="ranges: nodes in their order. metis: few edges between parts; in memory."),
+    ] = Partition.ranges,
+    edges: Annotated[
+        Path | None, typer.Option(help="Table of edges, which may be larger than the memory.", readable=False)
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Column of the node ids.", show_default="id, node, or the first column")
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Columns that become features, comma-separated.", show_default="all others"),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="Column of --edges with the ids that edges start from.", show_default="source"),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Column of --edges with the ids that edges go to.", show_default="target"),
+    ] = None,
+    both_ways: Annotated[
+        bool | None,
+        typer.Option("--both-ways/--one-way", help="Add the reverse of every edge.", show_default="one way"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a graph as a store: a folder of parts, for graphs that are larger than the memory.
+
+    adar-deploy run takes the store like a graph file. Tables are read in blocks, and edges are sorted on
+    disk. All columns of features are numbers. A store has no labels and no edge weights.
+
+    Example: adar-deploy data shard graph.npz --parts 64 -o store
+
+    Example: adar-deploy data shard features.npy --edges edges.parquet --parts 64 -o store
+    """
+    from adar_runtime import read_graph
+    from adar_runtime.errors import UsageError
+    from adar_runtime.files import check_replaceable
+    from adar_runtime.graph.formats import FORMATS
+    from adar_runtime.graph.store import open_store, sources, write_store
+    from adar_runtime.graph.store.partition import metis_parts
+    from adar_runtime.graph.store.store import MARKER
+    from adar_runtime.graph.store.write import Classes
+
+    check_replaceable(output, MARKER)
+    with (
+        Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
+        tempfile.TemporaryDirectory(prefix="adar-", dir=_existing(output)) as work,
+    ):
+        classes, part_of = Classes(), None
+        if edges is None:
+            if graph.suffix not in FORMATS:
+                raise UsageError(f"{graph} is not a graph file: add --edges, the table of its edges")
+            _refuse(
+                {"id": id, "features": features, "source": source, "target": target, "both-ways": both_ways}
+            )
+            found = read_graph(graph)
+            rows: sources.GraphRows | sources.ArrayRows = sources.GraphRows(found)
+            blocks = sources.edge_blocks(found)
+            classes = Classes.of(found)
+            part_of = metis_parts(found, parts) if partition is Partition.metis else None
+        elif partition is Partition.metis:
+            raise UsageError("--partition metis needs the graph in memory: convert it to .npz, or use ranges")
+        else:
+            named = None if features is None else [name.strip() for name in features.split(",")]
+            rows = sources.read_nodes(graph, Path(work) / "features", id, named)
+            blocks = sources.read_edges(edges, rows.ids, source, target, both_ways=bool(both_ways))
+        cut = write_store(output, rows, blocks, parts, classes, part_of, bar.update)
+    store = open_store(output)
+    facts = {"nodes": store.nodes, "edges": store.edges, "features": store.features, "parts": store.parts}
+    if as_json:
+        typer.echo(json.dumps({"store": str(output), **facts, "cut": cut}))
+        return
+    shown = {name: f"{number:,}" for name, number in facts.items()}
+    print_facts("sharded", shown | {"cut": f"{cut:.1%} of the edges connect two parts", "store": output})
+    print_next("run", output, "--output", "predictions")
+
+
+def _existing(output: Path) -> Path:
+    """The closest folder above the output that exists: temporary files go to the same disk."""
+    return next(folder for folder in output.absolute().parents if folder.is_dir())
+
+
+def _refuse(given: dict[str, object]) -> None:
+    from adar_runtime.errors import UsageError
+
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"--{name} is for tables: add --edges, the table of the edges")

@@ -1,0 +1,154 @@
+"""A context as a folder: plain `.npy` arrays, and a manifest with their hashes. Nothing is unpickled."""
+
+import hashlib
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adar_runtime.bundle.manifest import checksum_of
+from adar_runtime.errors import BundleError, GraphError, short
+from adar_runtime.files import Marker, new_folder
+from adar_runtime.graph import _checks as checks
+from adar_runtime.graph.formats.npy import map_array, write_array
+from adar_runtime.json_files import parse_json
+from adar_runtime.loop.result import Result
+from adar_runtime.loop.stopping import StopReason
+from adar_runtime.phases.context import Context, Kept, check_can_remember
+from adar_runtime.phases.kept_calls import KeptCall, KeptCalls
+from adar_runtime.phases.models import PhaseModels
+from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.bundle import Bundle
+
+FILE_NAME = "context.json"
+FORMAT, SCHEMA = "adar context", 1
+MAX_BYTES = 2**26
+MOVED = ("weight", "previous_weight")
+OF_CALLS = (*FOR_MESSAGE, *FOR_UPDATE, *MOVED)
+NAMES = ("sent", "smoothed", "targets", "target_x", "scores", "ids", *OF_CALLS)
+OF_RESULT = (
+    "budget",
+    "best_step",
+    "backend",
+    "regression",
+    "solver",
+    "proof",
+    "alignment",
+    "times",
+    "timings",
+)
+
+
+def save_context(context: Context, path: Path) -> None:
+    """Write a context; an older one in the folder is replaced."""
+    kept = context.kept
+    calls = kept.calls.calls
+    arrays: dict[str, NDArray[Any]] = {"targets": kept.targets, "scores": kept.result.scores}
+    if calls:
+        of_each = [call.for_message | call.for_update for call in calls]
+        arrays |= {name: np.stack([each[name] for each in of_each]) for name in OF_CALLS}
+        arrays["sent"] = np.stack(kept.calls.rows)
+    if kept.smoothed:
+        arrays["smoothed"] = np.stack(kept.smoothed)
+    optional = {"target_x": kept.target_features, "ids": kept.ids}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
+    result = kept.result
+    with new_folder(path, Marker(FILE_NAME, "checksum")) as folder:
+        for name, array in arrays.items():
+            write_array(folder / f"{name}.npy", array)
+        fields = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "bundle": checksum_of(context.manifest.to_dict()),
+            "result": {name: getattr(result, name) for name in OF_RESULT}
+            | {"stop_reason": result.stop_reason.name, "class_names": result.class_names},
+            "files": {name: _sha256(folder / f"{name}.npy") for name in arrays},
+        }
+        fields["checksum"] = checksum_of(parse_json(json.dumps(fields)))
+        (folder / FILE_NAME).write_text(json.dumps(fields))
+
+
+def load_context(bundle: "Bundle", path: str | Path) -> Context:
+    """Open a context that `Context.save` wrote. What is kept stays in the files, and is mapped.
+
+    Args:
+        bundle: The bundle that the context was made with.
+        path: The folder.
+
+    Returns:
+        The context. `Context.update` changes it in memory only; save it again to keep the change.
+
+    Raises:
+        GraphError: The folder is not a context, or was changed.
+        BundleError: The context was made with another bundle.
+    """
+    path, manifest = Path(path), bundle.manifest
+    check_can_remember(manifest, by_row=bundle.by_row)
+    try:
+        with (path / FILE_NAME).open("rb") as file:
+            raw = parse_json(file.read(MAX_BYTES).decode())
+        if raw["format"] != FORMAT or raw["schema"] != SCHEMA or raw["checksum"] != checksum_of(raw):
+            raise ValueError("it is of another version, or was changed")
+        if raw["bundle"] != checksum_of(manifest.to_dict()):
+            raise BundleError(
+                f"{path}: the context was made with another bundle: make it again with bundle.remember"
+            )
+        arrays = {name: _checked(path, name, digest) for name, digest in raw["files"].items()}
+        kept = _kept(arrays, raw["result"], manifest.hidden)
+    except OSError as error:
+        raise GraphError(f"{path}: not a context ({FILE_NAME}: {error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise GraphError(f"{path}: the context is damaged ({short(error)}): make it again") from error
+    models = PhaseModels(bundle.path, manifest, bundle.threads, known=bundle.is_made_here)
+    return Context(models, manifest, kept)
+
+
+def _checked(path: Path, name: str, digest: str) -> NDArray[Any]:
+    """An array of the folder, after its hash was compared."""
+    file = path / f"{name}.npy"
+    if name not in NAMES or not stat.S_ISREG(file.lstat().st_mode):
+        raise ValueError(f"{short(name)} is not one of its files")
+    if _sha256(file) != digest:
+        raise ValueError(f"{name}.npy was changed after it was written")
+    return map_array(file, changeable=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: int) -> Kept:
+    """Check the shapes, and build what a context consists of."""
+    scores, targets = (checks.matrix(name, arrays[name]) for name in ("scores", "targets"))
+    nodes, sent = len(scores), arrays.get("sent", np.zeros((0, len(scores), width), np.float32))
+    smoothed = arrays.get("smoothed", np.zeros((0, nodes, width), np.float32))
+    for name, array in (("sent", sent), ("smoothed", smoothed)):
+        if array.shape[1:] != (nodes, width) or array.dtype.name not in ("float16", "float32"):
+            raise ValueError(f"{name} has the shape {array.shape}")
+    of_calls = {name: arrays[name] for name in OF_CALLS if len(sent)}
+    if any(len(array) != len(sent) or array.dtype != np.float32 for array in of_calls.values()):
+        raise ValueError("its calls differ in number")
+    calls = [
+        KeptCall(
+            {name: np.asarray(of_calls[name][number]) for name in FOR_MESSAGE},
+            {name: np.asarray(of_calls[name][number]) for name in (*FOR_UPDATE, *MOVED)},
+        )
+        for number in range(len(sent))
+    ]
+    names = result["class_names"]
+    answer = Result(
+        scores=scores,
+        stop_reason=StopReason[result["stop_reason"]],
+        class_names=None if names is None else checks.names("class_names", names),
+        ids=checks.ids(arrays["ids"], nodes) if "ids" in arrays else None,
+        **{name: result[name] for name in OF_RESULT},
+    )
+    described = checks.matrix("target_x", arrays["target_x"]) if "target_x" in arrays else None
+    return Kept(KeptCalls.mapped(sent, calls), list(smoothed), targets, described, answer, answer.ids)

@@ -1,0 +1,106 @@
+"""adar-deploy data shard, and adar-deploy run on a graph store."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adar_runtime import Graph, write_graph
+
+pyarrow = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture
+def store(adar, board: Graph, tmp_path: Path) -> Path:
+    write_graph(tmp_path / "board.npz", board)
+    code, out, err = adar("data", "shard", "board.npz", "--parts", 3, "-o", "store")
+    assert (code, err) == (0, "")
+    assert "of the edges connect two parts" in out
+    return tmp_path / "store"
+
+
+def predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and classes of all parts."""
+    tables = [pyarrow.read_table(path) for path in sorted(folder.glob("part-*.parquet"))]
+    assert len(tables) == 3
+    return tuple(
+        np.concatenate([table[name].to_numpy() for table in tables]) for name in ("output", "prediction")
+    )
+
+
+def test_a_store_is_answered_by_part(adar, store: Path, bundle_folder: Path, tmp_path: Path) -> None:
+    options = ["--bundle", bundle_folder, "--max-steps", 5]
+    code, out, err = adar("run", store, *options, "--memory", "1GB", "--output", "answers", "--json")
+    assert (code, err) == (0, "")
+    one = json.loads(adar("run", "board.npz", *options, "--output", "one.json", "--json")[1])
+    found = json.loads(out)
+    assert {name: found[name] for name in ("nodes", "best_step", "stop_reason", "classes")} == {
+        name: one[name] for name in ("nodes", "best_step", "stop_reason", "classes")
+    }
+    nodes, classes = predictions(tmp_path / "answers")
+    expected = json.loads((tmp_path / "one.json").read_text())["prediction"]
+    assert np.array(expected)[nodes].tolist() == classes.tolist()
+    assert sorted(nodes) == list(range(found["nodes"]))
+    assert not (tmp_path / "answers/unfinished").exists()
+    assert adar("run", bundle_folder, store, "--max-steps", 2, "--output", "answers")[0] == 0  # replaced
+
+
+def test_tables_become_a_store(adar, tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,a,b\nx,1,2\ny,3,4\nz,5,6\n")
+    (tmp_path / "edges.csv").write_text("source,target\nx,y\ny,z\n")
+    options = ["--edges", "edges.csv", "--both-ways", "--parts", 2, "-o", "store", "--json"]
+    found = json.loads(adar("data", "shard", "nodes.csv", *options)[1])
+    assert found == {"store": "store", "nodes": 3, "edges": 4, "features": 2, "parts": 2, "cut": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "store"], "need --output, a folder"),
+        (["run", "board.npz", "--memory", "1GB"], "--memory is for a graph store"),
+        (["run", "store", "store", "--output", "x"], "run it alone"),
+        (["run", "store", "--output", "x", "--memory", "much"], "--memory takes a number of bytes"),
+        (["run", "store", "--output", "x", "--memory", "1MB"], "write the store again with more parts"),
+        (["run", "store", "--output", "full"], "full already exists"),
+        (["data", "shard", "board.npz", "--source", "a", "-o", "new"], "--source is for tables"),
+        (["data", "shard", "nodes.csv", "-o", "new"], "add --edges"),
+        (["data", "shard", "board.npz", "--parts", 999, "-o", "new"], "choose 1 to 144 parts"),
+        (["data", "shard", "x.npy", "--edges", "e.csv", "--partition", "metis", "-o", "new"], "in memory"),
+    ],
+)
+def test_errors(
+    adar, store: Path, bundle_folder: Path, tmp_path: Path, words: list[object], message: str
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").write_text("mine")
+    options = ["--bundle", bundle_folder] if words[0] == "run" else []
+    code, _, err = adar(*words, *options)
+    assert code == 2
+    assert message in err
+    assert not (tmp_path / "new").exists()
+    assert store.exists()
+
+
+def test_a_killed_run_continues(adar, store: Path, bundle_folder: Path, tmp_path: Path) -> None:
+    options = ["--bundle", bundle_folder, "--max-steps", 40, "--exit", "final"]
+    words = ["run", store, *options, "--output", "answers"]
+    state = tmp_path / "answers/unfinished/state.json"
+    with subprocess.Popen([sys.executable, "-m", "adar_deploy", *map(str, words)], cwd=tmp_path) as process:
+        while not state.exists() or len(json.loads(state.read_text())["calls"]) < 3:
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    done = len(json.loads(state.read_text())["calls"])
+    assert 3 <= done < 40
+    assert "another budget" in adar("run", store, "--bundle", bundle_folder, "--output", "answers")[2]
+    assert adar(*words)[0] == 0
+    nodes, classes = predictions(tmp_path / "answers")
+    assert adar("run", "board.npz", *options, "--output", "one.json")[0] == 0
+    expected = json.loads((tmp_path / "one.json").read_text())["prediction"]
+    assert np.array(expected)[nodes].tolist() == classes.tolist()
