@@ -36,7 +36,8 @@ def bench(
     bundle: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of an exported bundle, or pretrained.", show_default="a small bundle with random weights"
+            help="Folder of an exported bundle, or pretrained.",
+            show_default="a small bundle with random weights",
         ),
     ] = None,
     graph: Annotated[

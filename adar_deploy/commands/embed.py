@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from adar_runtime import Graph
 
 
-
 def embed(
     nodes: Annotated[
         Path,

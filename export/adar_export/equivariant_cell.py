@@ -131,9 +131,7 @@ class EquivariantCellModel(CellParts):
         v_h = self._gated(gates, moves)
         columns = [shares, self._cosines(c, gathered)]
         columns += [self._filled(shares, number) for number in (uniform, mean_purity, mean_agreement)]
-        v_c = self._gated(
-            self._gates("target_gates", cell.target_gates, columns), (self._sub(gathered, c),)
-        )
+        v_c = self._gated(self._gates("target_gates", cell.target_gates, columns), (self._sub(gathered, c),))
         still = {name: self._sub(name, name) for name in proxies}
         return {h: v_h, c: v_c} | still
 
@@ -149,7 +147,9 @@ class EquivariantCellModel(CellParts):
             return builder.op("Gemm", x, kernel, *bias)
 
         def bounded(x: str, part: str) -> str:
-            scaled = builder.op("LayerNormalization", x, weight(f"{part}.weight"), weight(f"{part}.bias"), axis=-1)
+            scaled = builder.op(
+                "LayerNormalization", x, weight(f"{part}.weight"), weight(f"{part}.bias"), axis=-1
+            )
             return builder.op("LeakyRelu", scaled, alpha=LEAKY_SLOPE)
 
         kernel = builder.weight(f"{name}.step.T", weights["step.weight"].T)

@@ -128,10 +128,12 @@ def _write(folder: Path, model: EquivariantAdaR, training: dict[str, object]) ->
 def main() -> None:
     """Read the command line of `make pretrain`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("graphs", nargs="*", type=Path, help="graph files; one that is given twice counts twice")
+    parser.add_argument(
+        "graphs", nargs="*", type=Path, help="graph files; one that is given twice counts twice"
+    )
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder to continue from")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
-    parser.add_argument("--updates", type=int, default=2400)
+    parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without-step-info", action="store_true", help="an ablation: no time in the gates")
     given = parser.parse_args()
@@ -143,8 +145,8 @@ def main() -> None:
 
     def show(done: int, gain: float) -> None:
         gains.append(gain)
-        if done % 100 == 0:
-            sys.stderr.write(f"{done} of {given.updates} updates, {100 * np.mean(gains[-100:]):+.2f} points\n")
+        if done % 20 == 0:
+            sys.stderr.write(f"{done} of {given.updates} updates, {100 * np.mean(gains[-20:]):+.2f} points\n")
 
     training.run(given.graphs, show)
     names = list(dict.fromkeys(path.stem for path in given.graphs))

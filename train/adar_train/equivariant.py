@@ -85,7 +85,9 @@ class EquivariantCell(nn.Module):
         sizes = psi.sum(dim=0)[:, None]  # [c, 1]
         gathered = (psi.T @ h) / (sizes + TINY)  # what each target gathers [c, d]
         own, through, pulled = psi @ c, psi_n @ c, psi @ gathered  # [n, d]
-        node_invariants = self.invariants(h, psi, psi_n, known_n, is_known, share, (h_n, own, pulled, through))
+        node_invariants = self.invariants(
+            h, psi, psi_n, known_n, is_known, share, (h_n, own, pulled, through)
+        )
         gates = self.node_gates(node_invariants, step)
         g = gates.split(1, dim=1)
         v_h = (

@@ -33,9 +33,10 @@ STEPS = (4, 12)  # range of the number of steps of an episode
 NODES = (300, 900)  # range of the number of nodes of an episode
 LABELS = (1, 10)  # range of the known labels of a class
 GENERATED = 0.25  # share of episodes from generated graphs
-LR, WARMUP, CLIP, DECAY = 3e-3, 100, 1.0, 1e-4
+LR, WARMUP, CLIP, DECAY = 3e-3, 20, 1.0, 1e-4
 MIDDLE = 0.5  # weight of the loss at a random step before the last
-SAVE_EVERY = 100
+EPISODES = 4  # of one update
+SAVE_EVERY = 20
 CHECKPOINT = "checkpoint.safetensors"
 
 
@@ -79,9 +80,7 @@ def source_of(path: Path) -> tuple[EpisodeSource, bool]:
     return EpisodeSource(graph, np.flatnonzero(graph.labels >= 0)), is_described
 
 
-def draw_episode(
-    sources: Sequence[tuple[EpisodeSource, bool]], random: np.random.Generator
-) -> Graph:
+def draw_episode(sources: Sequence[tuple[EpisodeSource, bool]], random: np.random.Generator) -> Graph:
     """A small graph with a train_mask of few labels, with class descriptions, or with both."""
     if random.random() < GENERATED or not sources:
         graph, is_described = block_model(random), True
@@ -158,13 +157,18 @@ def block_model(random: np.random.Generator, nodes: int | None = None) -> Graph:
 def episode_loss(
     model: EquivariantAdaR, task: Task, random: np.random.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of one episode, and its scores at the start and at the end."""
+    """The loss of one episode, and its scores at the start and at the end.
+
+    Episodes that end worse than they start count more: the gates learn when to stay at the closed form.
+    """
     steps = int(random.integers(STEPS[0], STEPS[1] + 1))
     states = list(model.trajectory(task.graph, times(steps).tolist()))
     chosen = (states[0], states[int(random.integers(1, steps))], states[-1])
     first, middle, last = (model.scores(state, task.graph) for state in chosen)
-    losses = [functional.cross_entropy(scores, task.labels, ignore_index=-1) for scores in (last, middle)]
-    return losses[0] + MIDDLE * losses[1], first, last
+    losses = [
+        functional.cross_entropy(scores, task.labels, ignore_index=-1) for scores in (first, middle, last)
+    ]
+    return losses[2] + MIDDLE * losses[1] + (losses[2] - losses[0]).relu(), first, last
 
 
 class Pretraining:
@@ -186,20 +190,23 @@ class Pretraining:
         loaded = {path: source_of(path) for path in dict.fromkeys(paths)}
         sources = [loaded[path] for path in paths]
         while self.done < self.updates:
-            random = np.random.default_rng([self.seed, self.done])
-            task = Task.of(draw_episode(sources, random))
-            loss, first, last = episode_loss(self.model, task, random)
-            self._step(loss)
+            self._optimiser.zero_grad()
+            gains = []
+            for number in range(EPISODES):
+                random = np.random.default_rng([self.seed, self.done, number])
+                task = Task.of(draw_episode(sources, random))
+                loss, first, last = episode_loss(self.model, task, random)
+                (loss / EPISODES).backward()  # type: ignore[no-untyped-call]
+                gains.append(task.accuracy(last) - task.accuracy(first))
+            self._step()
             self.done += 1
             if self.done % SAVE_EVERY == 0 or self.done == self.updates:
                 self._save()
-            on_update(self.done, task.accuracy(last) - task.accuracy(first))
+            on_update(self.done, float(np.mean(gains)))
 
-    def _step(self, loss: Tensor) -> None:
+    def _step(self) -> None:
         for group in self._optimiser.param_groups:
             group["lr"] = LR * lr_factor(self.done, self.updates)
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self._optimiser.step()
 

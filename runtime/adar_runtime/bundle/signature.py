@@ -45,7 +45,8 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
     return {
         "encoder": Ports((_floats("features", "n", f), *described), tuple(states)),
         "cell": Ports(
-            (*states, *before, *structure, *known, *step), (*after, *velocities, *map(_floats, SCALARS))),
+            (*states, *before, *structure, *known, *step), (*after, *velocities, *map(_floats, SCALARS))
+        ),
         "head": Ports((*states[:2], *pairs), (_floats("scores", outputs[manifest.level], c), alignment)),
         BATCHED_CELL: Ports(
             (
