@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adar_deploy.trained_model import TrainedModel
 from adar_deploy.paths import PRETRAINED, named_bundle
+from adar_deploy.trained_model import TrainedModel
 from adar_runtime import Bundle, Graph, load
 from adar_runtime.errors import UsageError
 from adar_runtime.graph.in_memory import as_graphs, items_of

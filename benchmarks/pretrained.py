@@ -2,8 +2,8 @@
 
     python -m benchmarks.pretrained dblp-text.npz amazon-computers.npz
 
-Each graph is measured with its class descriptions, if it has any, with a few labels per class (mean of several
-draws), and with both. All scores are accuracies on the nodes whose labels the model does not see.
+Each graph is measured with its class descriptions, if it has any, with a few labels per class (mean of
+several draws), and with both. All scores are accuracies on the nodes whose labels the model does not see.
 """
 
 import argparse

@@ -43,7 +43,8 @@ def serve(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Folders or .adar files of bundles, or pretrained. NAME=FOLDER or NAME:VERSION=FOLDER names the model.",
+            help="Folders or .adar files of bundles, or pretrained. "
+            "NAME=FOLDER or NAME:VERSION=FOLDER names the model.",
             show_default="bundle",
         ),
     ] = None,

@@ -134,7 +134,7 @@ class Report:
 
 
 class Reference(Protocol):
-    """A model of PyTorch, as the comparison uses it. `trajectory` and `scores` take a graph as it reads it."""
+    """A model of PyTorch, as the comparison uses it, with graphs as the model reads them."""
 
     config: ModelConfig
 

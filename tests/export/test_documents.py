@@ -45,7 +45,7 @@ def manifest_of(bundle: Path) -> dict:
 def test_the_schema_is_valid_and_complete() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA_FILE)
     properties = SCHEMA_FILE["properties"]
-    assert properties["schema"]["enum"] == [SCHEMA, SMOOTHING_SCHEMA]
+    assert properties["schema"]["enum"] == [*SCHEMAS]
     assert properties["smoothing"]["maximum"] == MAX_ROUNDS
     assert properties["precision"]["enum"] == [*PRECISIONS]
     assert properties["aggregation"]["enum"] == [*AGGREGATIONS]

@@ -33,7 +33,7 @@ TINY = 1e-6
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:
-    """Compute the cosine of each row of a [k, d] with the same row of b: [k, 1]. It is 0 for rows of zeros."""
+    """Compute the cosine of each row of a [k, d] with the same row of b, 0 for rows of zeros: [k, 1]."""
     squares = a.square().sum(dim=1, keepdim=True) * b.square().sum(dim=1, keepdim=True)
     return (a * b).sum(dim=1, keepdim=True) / (squares + TINY**2).sqrt()
 

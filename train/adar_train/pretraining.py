@@ -117,7 +117,8 @@ def _noisy(rows: Floats, random: np.random.Generator) -> Floats:
 def _merged(graph: Graph, random: np.random.Generator) -> Graph:
     """The graph with two of its classes as one, described by the mean of both descriptions."""
     first, second = np.sort(random.choice(graph.targets, 2, replace=False))
-    assert graph.labels is not None and graph.target_features is not None
+    assert graph.labels is not None
+    assert graph.target_features is not None
     number = np.arange(graph.targets)
     number[second], number[second + 1 :] = first, number[second + 1 :] - 1
     targets = np.delete(graph.target_features, second, axis=0)

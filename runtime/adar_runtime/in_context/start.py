@@ -2,8 +2,8 @@
 
 Targets come from class descriptions, from the known labels of the graph, or from both. Candidates are class
 means and ridge regression on features that are smoothed 0 to 3 rounds. The leave-one-out loss on the known
-labels, also in closed form, gives each candidate a weight, and the start has the weighted sum of their scores.
-The predictions of the start are those of a model whose gates are all zero: a trained cell starts from them.
+labels, also in closed form, gives each candidate a weight, and the start has the weighted sum of their
+scores. The predictions of the start are those of a model whose gates are all zero: a trained cell starts from them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def known_labels(graph: Graph) -> Integers:
 
 
 def of_split(graph: Graph, split: int) -> Graph:
-    """The graph with one of its splits. Without a test mask, the labels that a model does not see are tested."""
+    """The graph with one of its splits. Without a test mask, all labels that are not known are tested."""
     if graph.train_mask is None:
         return graph
     graph.labelled("train", split)  # raises an error if there is no such split
@@ -105,8 +105,8 @@ def check_can_start(graph: Graph) -> None:
     """Raise a GraphError if a pretrained model cannot answer for a graph."""
     if not can_start(graph):
         raise GraphError(
-            "a pretrained model classifies nodes, and it needs class descriptions (target_x) or known labels of "
-            "at least two classes (y, with train_mask for the known ones): add them, or train a model"
+            "a pretrained model classifies nodes, and it needs class descriptions (target_x) or known labels "
+            "of at least two classes (y, with train_mask for the known ones): add them, or train a model"
         )
 
 
