@@ -19,8 +19,7 @@ from adar_runtime.bundle.manifest import (
     LEAST_ORDER,
     LEAST_SAME,
     LEVELS,
-    SCHEMA,
-    SMOOTHING_SCHEMA,
+    SCHEMAS,
 )
 from adar_runtime.bundle.signature import expected
 from adar_runtime.evaluation.calibration import calibrate

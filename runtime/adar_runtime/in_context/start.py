@@ -3,7 +3,7 @@
 Targets come from class descriptions, from the known labels of the graph, or from both. Candidates are class
 means and ridge regression on features that are smoothed 0 to 3 rounds. The leave-one-out loss on the known
 labels, also in closed form, gives each candidate a weight, and the start has the weighted sum of their
-scores. The predictions of the start are those of a model whose gates are all zero: a trained cell starts from them.
+scores. A model whose gates are all zero predicts what the start does.
 """
 
 from collections.abc import Iterator, Sequence
