@@ -34,7 +34,8 @@ def test_run_names_the_pretrained_model(adar, graph: str) -> None:
         assert json.loads(out)["nodes"] == 240
 
 
-def test_run_says_what_the_pretrained_model_needs(adar, graph: str) -> None:
+@pytest.mark.usefixtures("graph")
+def test_run_says_what_the_pretrained_model_needs(adar) -> None:
     write_graph(Path("bare.npz"), replace(block_graph(), target_features=None, train_mask=None))
     code, _, err = adar("run", "bare.npz")
     assert code == 2
@@ -42,7 +43,8 @@ def test_run_says_what_the_pretrained_model_needs(adar, graph: str) -> None:
     assert "train_mask" in err
 
 
-def test_evaluate_uses_the_labels_of_the_chosen_split_only(adar, graph: str) -> None:
+@pytest.mark.usefixtures("graph")
+def test_evaluate_uses_the_labels_of_the_chosen_split_only(adar) -> None:
     first = block_graph().train_mask
     assert first is not None
     masks = np.stack([first[0], np.roll(first[0], 50)])
@@ -53,13 +55,15 @@ def test_evaluate_uses_the_labels_of_the_chosen_split_only(adar, graph: str) -> 
     assert "228" in json.loads(out)["counted"]
 
 
-def test_inspect_shows_the_pretrained_model(adar, graph: str) -> None:
+@pytest.mark.usefixtures("graph")
+def test_inspect_shows_the_pretrained_model(adar) -> None:
     code, out, _ = adar("inspect", "pretrained", "--json")
     assert code == 0
     assert json.loads(out)["manifest"]["in_context"] is True
 
 
-def test_a_bundle_in_a_folder_of_this_name_is_preferred(adar, graph: str) -> None:
+@pytest.mark.usefixtures("graph")
+def test_a_bundle_in_a_folder_of_this_name_is_preferred() -> None:
     assert named_bundle(PRETRAINED).is_absolute()
     Path("pretrained").mkdir()
     (Path("pretrained") / "manifest.json").write_text("{}")

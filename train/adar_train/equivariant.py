@@ -81,7 +81,7 @@ class EquivariantCell(nn.Module):
         psi = (1 - is_known) * inner(h, c).softmax(dim=1) + known  # clamped ψ(H, C) [n, c]
         around = 1 - share  # |N| / (|N| + 1)
         mean = (neighbours @ torch.cat([h, psi, is_known], dim=1)) * (share / (around + TINY))
-        h_n, psi_n, known_n = mean.split([h.shape[1], psi.shape[1], 1], dim=1)
+        h_n, psi_n, known_n = torch.split(mean, [h.shape[1], psi.shape[1], 1], dim=1)
         sizes = psi.sum(dim=0)[:, None]  # [c, 1]
         gathered = (psi.T @ h) / (sizes + TINY)  # what each target gathers [c, d]
         own, through, pulled = psi @ c, psi_n @ c, psi @ gathered  # [n, d]
@@ -89,7 +89,7 @@ class EquivariantCell(nn.Module):
             h, psi, psi_n, known_n, is_known, share, (h_n, own, pulled, through)
         )
         gates = self.node_gates(node_invariants, step)
-        g = gates.split(1, dim=1)
+        g = gates.chunk(DIRECTIONS, dim=1)
         v_h = (
             g[0] * around * (h_n - h)
             + g[1] * (own - h)

@@ -57,12 +57,10 @@ def leading_directions(rows: UnitRows, smoothing: Smoothing, count: int, first: 
     for _ in range(ITERATIONS):
         basis = np.linalg.qr(basis)[0]
         basis[:, kept:] = rows.transposed_times(smoothing(rows.times(basis[:, kept:])))
-    orthonormal: Floats = np.linalg.qr(basis)[0].astype(np.float32)
-    return orthonormal
+    return np.linalg.qr(basis)[0].astype(np.float32)
 
 
 def unit_rows(rows: Floats) -> Floats:
     """Rows scaled to length 1. Rows of zeros stay zero."""
     lengths: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
-    scaled: Floats = rows / np.where(lengths == 0, np.float32(1), lengths)
-    return scaled
+    return rows / np.where(lengths == 0, 1, lengths).astype(np.float32)

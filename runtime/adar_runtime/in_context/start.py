@@ -10,12 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import MASKS, NODE, Floats, Graph, Integers
+from adar_runtime.graph import MASKS, NODE, Floats, Graph, Integers, Mask
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
+
+Numbers = NDArray[np.float64]
 
 ROUNDS = (2, 1, 3, 0)  # of smoothing; without labels, the first one is used
 PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
@@ -87,11 +90,12 @@ def of_split(graph: Graph, split: int) -> Graph:
     if graph.train_mask is None:
         return graph
     graph.labelled("train", split)  # raises an error if there is no such split
-    masks = {name: getattr(graph, name) for name in MASKS}
-    chosen = {name: None if mask is None else mask[split] for name, mask in masks.items()}
-    if chosen["test_mask"] is None:
-        chosen["test_mask"] = ~graph.train_mask[split]
-    return replace(graph, **chosen)
+    train, val, test = (None if mask is None else mask[split] for mask in _masks(graph))
+    return replace(graph, train_mask=train, val_mask=val, test_mask=~train if test is None else test)
+
+
+def _masks(graph: Graph) -> Iterator[Mask | None]:
+    return (getattr(graph, name) for name in MASKS)
 
 
 def can_start(graph: Graph) -> bool:
@@ -151,7 +155,7 @@ def free_scores(graph: Graph, columns: int) -> list[Floats]:
 
 
 def _joined(
-    nodes: dict[int, Floats], candidates: Sequence[_Candidate], factors: Floats, weights: Floats
+    nodes: dict[int, Floats], candidates: Sequence[_Candidate], factors: Numbers, weights: Numbers
 ) -> tuple[Floats, Floats]:
     """Nodes and targets whose products are the weighted scores of all candidates.
 
@@ -201,7 +205,8 @@ def _candidates(graph: Graph, columns: int, labels: Integers) -> tuple[dict[int,
     for _ in range(max(ROUNDS)):
         smoothed.append(Smoothing(neighbours, 1)(smoothed[-1]))
     descriptions = None if described is None else unit_rows(described @ basis)
-    nodes, found = {}, []
+    nodes: dict[int, Floats] = {}
+    found: list[_Candidate] = []
     for rounds in ROUNDS:
         unit = unit_rows(smoothed[rounds])
         middle = unit.mean(axis=0)
