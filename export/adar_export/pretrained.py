@@ -133,7 +133,7 @@ def main() -> None:
     )
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder to continue from")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
-    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--updates", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without-step-info", action="store_true", help="an ablation: no time in the gates")
     given = parser.parse_args()
