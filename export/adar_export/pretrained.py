@@ -21,6 +21,7 @@ from adar_export.writer import OPSET, THREADS, versions
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata
 from adar_runtime.bundle.manifest import TABLES, Manifest
+from adar_runtime.bundle.reading import MARKER
 from adar_runtime.files import new_folder
 from adar_runtime.graph import NODE, Graph
 from adar_train.equivariant import EquivariantAdaR, PlacedGraph
@@ -66,7 +67,7 @@ def export_pretrained(
         "updates": updates,
         "licences": LICENCES,
     }
-    with new_folder(out, marker=manifests.FILE_NAME) as folder:
+    with new_folder(out, MARKER) as folder:
         manifest = _write(folder, model, training)
         samples = sample_graphs()
         with opened(folder, threads=THREADS, made_here=True) as bundle:

@@ -63,4 +63,5 @@ def leading_directions(rows: UnitRows, smoothing: Smoothing, count: int, first: 
 def unit_rows(rows: Floats) -> Floats:
     """Rows scaled to length 1. Rows of zeros stay zero."""
     lengths: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(lengths == 0, 1, lengths).astype(np.float32)
+    lengths[lengths == 0] = 1
+    return rows / lengths

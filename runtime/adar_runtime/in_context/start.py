@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import MASKS, NODE, Floats, Graph, Integers, Mask
+from adar_runtime.graph import NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
@@ -87,15 +87,12 @@ def known_labels(graph: Graph) -> Integers:
 
 def of_split(graph: Graph, split: int) -> Graph:
     """The graph with one of its splits. Without a test mask, all labels that are not known are tested."""
-    if graph.train_mask is None:
+    if graph.train_mask is None or graph.labels is None:
         return graph
     graph.labelled("train", split)  # raises an error if there is no such split
-    train, val, test = (None if mask is None else mask[split] for mask in _masks(graph))
-    return replace(graph, train_mask=train, val_mask=val, test_mask=~train if test is None else test)
-
-
-def _masks(graph: Graph) -> Iterator[Mask | None]:
-    return (getattr(graph, name) for name in MASKS)
+    test = ~graph.train_mask[split] if graph.test_mask is None else graph.test_mask[split]
+    val = None if graph.val_mask is None else graph.val_mask[split]
+    return replace(graph, train_mask=graph.train_mask[split], val_mask=val, test_mask=test)
 
 
 def can_start(graph: Graph) -> bool:
