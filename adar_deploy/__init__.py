@@ -7,13 +7,14 @@ Examples:
     >>> model = adar.train(data)  # doctest: +SKIP
     >>> model.export("bundle", opset=17)  # doctest: +SKIP
     >>> adar.load("bundle").predict(other).to_pandas()  # doctest: +SKIP
+    >>> adar.pretrained().predict(graph)  # doctest: +SKIP
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adar_deploy.python_api import train
+    from adar_deploy.python_api import pretrained, train
     from adar_deploy.trained_model import TrainedModel
     from adar_runtime import AdarError, Bundle, Graph, Result, load, read_graph, write_graph
     from adar_runtime.graph.in_memory import as_graph
@@ -26,6 +27,7 @@ __all__ = [
     "TrainedModel",
     "as_graph",
     "load",
+    "pretrained",
     "read_graph",
     "train",
     "write_graph",
@@ -34,6 +36,7 @@ __all__ = [
 _MODULES = {
     "TrainedModel": "adar_deploy.trained_model",
     "as_graph": "adar_runtime.graph.in_memory",
+    "pretrained": "adar_deploy.python_api",
     "train": "adar_deploy.python_api",
 }
 

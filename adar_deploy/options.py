@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from adar_deploy.paths import named_bundle
 from adar_runtime.backends import AUTO, BACKENDS
 from adar_runtime.loop.registry import Setting, settings_of
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS
@@ -58,7 +59,10 @@ AllowUnknownModel = Annotated[
     ),
 ]
 BundleArgument = Annotated[
-    Path, typer.Argument(help="Folder of an exported bundle, or a file of adar-deploy pack.")
+    Path,
+    typer.Argument(
+        help="Folder of an exported bundle, a file of adar-deploy pack, or pretrained.", callback=named_bundle
+    ),
 ]
 CudaDevice = Annotated[
     int, typer.Option("--device", min=0, help="Number of the CUDA device, for backends on a GPU.")

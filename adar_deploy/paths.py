@@ -5,6 +5,8 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
+BUNDLE = Path("bundle")  # the folder of a bundle, if none is named
+PRETRAINED = Path("pretrained")  # the name of the bundle that this package contains
 NAME = "{name}"  # in an output path: replaced by the name of the graph's file without its suffix
 
 
@@ -12,6 +14,14 @@ def run_folders(bundle: Path) -> list[Path]:
     """Folders that may contain the run of a bundle: runs/, the folder of the bundle, and runs/ in it."""
     found = {folder.absolute(): folder for folder in (bundle.parent / RUNS, bundle.parent, RUNS)}
     return list(reversed(found.values()))
+
+
+def named_bundle(path: Path) -> Path:
+    """The folder of the bundle that this package contains, for the name `pretrained`; other paths unchanged.
+
+    A bundle in a folder of that name in the working folder is preferred.
+    """
+    return Path(__file__).parent / PRETRAINED if path == PRETRAINED and not is_model(path) else path
 
 
 def graph_files(given: Sequence[Path]) -> list[Path]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_deploy.trained_model import TrainedModel
-from adar_runtime import Graph
+from adar_runtime import Bundle, Graph, load
 from adar_runtime.errors import UsageError
 from adar_runtime.graph.in_memory import as_graphs, items_of
 
@@ -90,6 +91,27 @@ def train(
             if isinstance(error, KeyboardInterrupt):
                 error.__notes__ = ["to continue an interrupted training, give out=, and later resume=True"]
         raise
+
+
+def pretrained(**options: Any) -> Bundle:
+    """Open the pretrained model of this package.
+
+    It predicts for any graph with class descriptions (`target_features`) or with some known labels
+    (`train_mask`), without training.
+
+    Args:
+        options: Keyword arguments of `load`: `backend`, `threads`, `device` and others.
+
+    Returns:
+        The bundle, ready to run.
+
+    Raises:
+        BackendError: The backend does not work on this machine.
+
+    Examples:
+        >>> adar.pretrained().predict(graph).predictions  # doctest: +SKIP
+    """
+    return load(named_bundle(PRETRAINED), **options)
 
 
 def _register(

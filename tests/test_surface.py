@@ -20,8 +20,8 @@ EXPORTED = [(package, name) for package in PACKAGES for name in package.__all__]
 
 def test_public_names() -> None:
     assert sorted(adar_deploy.__all__) == [
-        "AdarError", "Bundle", "Graph", "Result", "TrainedModel", "as_graph", "load", "read_graph", "train",
-        "write_graph",
+        "AdarError", "Bundle", "Graph", "Result", "TrainedModel", "as_graph", "load", "pretrained",
+        "read_graph", "train", "write_graph",
     ]  # fmt: skip
     assert sorted(adar_runtime.__all__) == [
         "AdamsBashforth2", "Adaptive", "AdarError", "AtTime", "Bundle", "Converged", "Euler", "Final",

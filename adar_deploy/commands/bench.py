@@ -23,7 +23,7 @@ from adar_deploy.options import (
     is_typed,
     parse_numbers,
 )
-from adar_deploy.paths import bundle_first
+from adar_deploy.paths import bundle_first, named_bundle
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def bench(
     bundle: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of an exported bundle.", show_default="a small bundle with random weights"
+            help="Folder of an exported bundle, or pretrained.",
+            show_default="a small bundle with random weights",
         ),
     ] = None,
     graph: Annotated[
@@ -99,6 +100,8 @@ def bench(
         check_drawable(plot)
     if bundle is not None and graph is not None:
         bundle, (graph,) = bundle_first(bundle, [graph])
+    if bundle is not None:
+        bundle = named_bundle(bundle)
     tables.check([] if graph is None else [graph])
     sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
     counts = parse_numbers("threads", threads, 1) if threads else [available_cores()]

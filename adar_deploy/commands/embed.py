@@ -9,12 +9,10 @@ import typer
 
 from adar_deploy.console import Bar, print_facts, print_next, print_note
 from adar_deploy.options import Device, Json
-from adar_deploy.paths import check_output
+from adar_deploy.paths import BUNDLE, check_output
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
-
-BUNDLE = Path("bundle")  # the default of adar-deploy run
 
 
 def embed(
@@ -98,7 +96,7 @@ def embed(
 
 
 def _next(graph: "Graph") -> list[str]:
-    """The command that works on this graph: run needs a zero-shot bundle for it, train needs labels."""
+    """The command that works on this graph: run for described classes, train for labels."""
     from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import AdarError
 
@@ -107,7 +105,8 @@ def _next(graph: "Graph") -> list[str]:
             manifest = read_manifest(BUNDLE)
         except AdarError:
             manifest = None
-        if manifest is not None and (manifest.targets, manifest.features) == (None, graph.width):
+        fits = manifest is not None and (manifest.targets, manifest.features) == (None, graph.width)
+        if fits or not BUNDLE.exists():  # without a bundle, run uses the pretrained model
             return ["run"]
     labelled = graph.labels is not None and bool((graph.labels >= 0).any())
     return ["train"] if labelled else ["data", "show"]

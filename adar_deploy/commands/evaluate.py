@@ -11,7 +11,7 @@ from adar_deploy.console import Bar, err, print_error, print_facts, print_note, 
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
-from adar_deploy.paths import bundle_first, graph_files
+from adar_deploy.paths import bundle_first, graph_files, named_bundle
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
@@ -24,7 +24,7 @@ BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 @with_tables
 def evaluate(
     ctx: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle, or pretrained.")],
     graphs: Annotated[
         list[Path],
         typer.Argument(
@@ -80,7 +80,7 @@ def evaluate(
     from adar_runtime.evaluation.plots import check_drawable, plot_curves
     from adar_runtime.files import write_file
 
-    model, graphs = bundle_first(model, graphs)
+    model, graphs = bundle_first(named_bundle(model), graphs)
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
     tables.check(files)
     write = evaluation.table_writer(output) if output else None

@@ -24,7 +24,7 @@ from adar_deploy.options import (
     parse_bytes,
     with_settings,
 )
-from adar_deploy.paths import graph_files, is_model
+from adar_deploy.paths import BUNDLE, PRETRAINED, graph_files, is_model, named_bundle
 from adar_deploy.ray_pool import run_on_ray
 from adar_deploy.signals import EXIT_USER_ERROR
 from adar_deploy.store_inference import StoreInference
@@ -51,10 +51,11 @@ def run(
     bundle: Annotated[
         Path,
         typer.Option(
-            help="Folder of an exported bundle, a file of adar-deploy pack, or hf://OWNER/NAME.",
+            help="Folder of an exported bundle, a file of adar-deploy pack, hf://OWNER/NAME, or pretrained.",
             readable=False,
+            show_default="bundle, or pretrained if there is no such folder",
         ),
-    ] = Path("bundle"),
+    ] = BUNDLE,
     max_steps: MaxSteps = 300,
     exit: Annotated[
         ExitRule | None,
@@ -145,6 +146,9 @@ def run(
 ) -> None:
     """Run a bundle on graphs, with at most the given number of steps.
 
+    Without a bundle, the pretrained model of this package predicts for graphs with class descriptions
+    (target_x) or with some known labels (train_mask).
+
     With several graphs, a graph that fails is reported and the others are still processed.
 
     A graph store (adar-deploy data shard) runs part by part. If it is interrupted, the same command continues
@@ -155,6 +159,8 @@ def run(
     Exit codes: 0 success; 2 an error, or a graph that failed; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
 
     Example: adar-deploy run bundle graph.npz --max-steps 300 --output predictions.csv
+
+    Example: adar-deploy run papers.npz --bundle pretrained
 
     Example: adar-deploy run nodes.csv --edges edges.csv --output predictions.csv
 
@@ -175,7 +181,7 @@ def run(
         raise UsageError("--nodes chooses the rows of the file of predictions: add --output")
     chosen = None if nodes is None else NodeList.read(nodes)
     for_solver = SOLVER_OPTIONS.settings(str(solver), settings)
-    bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs)
+    bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs, quiet=quiet)
     if context is not None:
         opened = load(bundle, "onnxruntime-cpu", threads)
         done = _new_nodes(ctx, opened, graphs, context, tables, output)
@@ -260,13 +266,20 @@ def run(
     _finish(results, several=several, quiet=quiet, as_json=as_json)
 
 
-def _bundle_and_graphs(ctx: typer.Context, bundle: Path, graphs: list[Path]) -> tuple[Path, list[Path]]:
+def _bundle_and_graphs(
+    ctx: typer.Context, bundle: Path, graphs: list[Path], *, quiet: bool
+) -> tuple[Path, list[Path]]:
     """The bundle and the graphs: a bundle among the graphs counts if no other is named."""
     from adar_runtime.errors import UsageError
 
+    graphs = [named_bundle(path) for path in graphs]
     models = [path for path in graphs if is_model(path)]
+    if not models and bundle == BUNDLE and not bundle.exists():
+        if not quiet:
+            print_note("there is no folder bundle: using the pretrained model of this package", to=err)
+        return named_bundle(PRETRAINED), graphs
     if not models:
-        return bundle, graphs
+        return named_bundle(bundle), graphs
     if len(models) > 1 or is_typed(ctx, "bundle"):
         raise UsageError(f"{models[-1]} is a model, not a graph: name one bundle, and then graphs")
     rest = [path for path in graphs if path != models[0]]

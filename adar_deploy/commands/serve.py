@@ -11,6 +11,7 @@ import typer
 from adar_deploy.console import err, print_facts, print_note
 from adar_deploy.environment import require
 from adar_deploy.options import AllowUnknownModel, Backend, Threads, is_typed
+from adar_deploy.paths import BUNDLE, PRETRAINED, named_bundle
 from adar_runtime.loop.registry import settings_of
 from adar_serve.limits import Limits
 
@@ -42,7 +43,8 @@ def serve(
     bundles: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Folders or .adar files of bundles. NAME=FOLDER or NAME:VERSION=FOLDER names the model.",
+            help="Folders or .adar files of bundles, or pretrained. "
+            "NAME=FOLDER or NAME:VERSION=FOLDER names the model.",
             show_default="bundle",
         ),
     ] = None,
@@ -122,7 +124,7 @@ def serve(
     if host not in LOOPBACK and tokens is None and tls_client_ca is None:
         print_note(f"everybody who can reach {host} can use the server: add --tokens FILE", to=err)
     run_server(
-        bundles or ["bundle"],
+        [_with_folder(one) for one in bundles or [str(BUNDLE)]],
         settings,
         on_ready=_print_json if as_json else _show,
         backend=str(backend),
@@ -130,6 +132,13 @@ def serve(
         trust_engines=backend == TENSORRT and is_typed(ctx, "backend"),
         allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
     )
+
+
+def _with_folder(text: str) -> str:
+    """FOLDER or NAME=FOLDER, with the folder of the pretrained bundle for its name."""
+    name, equals, folder = text.rpartition("=")
+    found = named_bundle(Path(folder))
+    return text if found == Path(folder) else f"{name or PRETRAINED}{equals or '='}{found}"
 
 
 def _print_json(addresses: dict[str, Any]) -> None:

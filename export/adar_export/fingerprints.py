@@ -14,6 +14,7 @@ from itertools import product
 
 import onnx
 
+from adar_export.equivariant_cell import build_equivariant_models
 from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import OLDEST
 from adar_export.precision import FORMER, PRECISIONS
@@ -24,10 +25,11 @@ from adar_runtime.errors import ExportError
 from adar_runtime.graph import LEVELS, NODE
 from adar_train.alignments import ALIGNMENTS
 from adar_train.cell import ModelConfig
+from adar_train.equivariant import EquivariantAdaR
 from adar_train.model import AdaR
 from adar_train.variants import VARIANTS
 
-SIZES = {"c": 5, "p": 8, "f": 16, "d": 32}  # any numbers that differ from each other and from constants
+SIZES = {"c": 7, "p": 8, "f": 16, "d": 24}  # any numbers that differ from each other and from constants
 Entries = dict[str, list[dict[str, str]]]
 
 
@@ -67,6 +69,8 @@ def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]
             for name, proto in protos.items():
                 suffix = "" if name in ("encoder", "head") else f", {precision}"
                 yield name, title + suffix, topology_of(proto)
+    for name, proto in build_equivariant_models(EquivariantAdaR(SIZES["d"]), opset).items():
+        yield name, "equivariant, pretrained", topology_of(proto)
 
 
 def configurations() -> Iterator[tuple[ModelConfig, bool]]:

@@ -5,8 +5,13 @@ two exports of one model are the same bytes, every value has a known name, and t
 speed. `validate` compares the result with PyTorch after every export.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from adar_export.batched_cell import BatchedCell
 from adar_export.builder import OnnxBuilder
@@ -17,7 +22,10 @@ from adar_export.phases import build_phases
 from adar_export.precision import PRECISIONS, Precision
 from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_train.alignments import ALIGNMENTS
+from adar_train.cell import ModelConfig
 from adar_train.model import AdaR
+
+NO_UNITS: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 
 def build_onnx_models(
@@ -81,16 +89,27 @@ def _encoder(model: AdaR, opset: int, real: str) -> OnnxBuilder:
 
 
 def _head(model: AdaR, opset: int, real: str) -> OnnxBuilder:
-    """Emit nodes and targets → the scores Z Cᵀ before softmax, and the alignment of the state."""
     config = model.config
+    scale = config.hidden**-0.5 if model.variant.scaled_scores else 1.0
+    names = ("label_scale", "label_offset") if config.regression else ()
+    units = {name: model.get_buffer(name).cpu().numpy() for name in names}
+    return build_head(config, opset, real, scale, units)
+
+
+def build_head(
+    config: ModelConfig, opset: int, real: str, scale: float, units: Mapping[str, NDArray[Any]] = NO_UNITS
+) -> OnnxBuilder:
+    """Emit nodes and targets → the scores Z Cᵀ before softmax, and the alignment of the state.
+
+    For regression, `units` has the scale and the offset of the labels.
+    """
     builder, d, c = OnnxBuilder("adar_head", opset, real), config.hidden, config.targets or "c"
     nodes, targets = builder.input("nodes", ["n", d]), builder.input("targets", [c, d])
     outputs: dict[str, int | str] = {NODE: "n", EDGE: "k", GRAPH: 1}
-    scale = d**-0.5 if model.variant.scaled_scores else 1.0
     scores = builder.op("Gemm", _readout(builder, nodes, config.level), targets, transB=1, alpha=scale)
-    if config.regression:  # in the labels' units
+    if units:
         for kind, name in (("Mul", "label_scale"), ("Add", "label_offset")):
-            scores = builder.op(kind, scores, builder.weight(name, model.get_buffer(name).cpu().numpy()))
+            scores = builder.op(kind, scores, builder.weight(name, units[name]))
     builder.output("scores", scores, [outputs[config.level], c])
     alignment = emitter_for(ALIGNMENTS[config.alignment])
     builder.output("alignment", alignment(builder, nodes, targets), [])

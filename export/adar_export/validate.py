@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.schedule import times
 from adar_runtime.loop.solvers import REFERENCE_SOLVER
 from adar_runtime.loop.stopping import Final, answer_step
-from adar_train.cell import State
-from adar_train.model import AdaR
+from adar_train.cell import ModelConfig, State
 from adar_train.tensors import GraphTensors
 
 STEPS = (1, 10, 100, 300)
@@ -134,17 +133,28 @@ class Report:
         }
 
 
+class Reference(Protocol):
+    """A model of PyTorch, as the comparison uses it, with graphs as the model reads them."""
+
+    config: ModelConfig
+
+    def trajectory(self, graph: Any, times: Iterable[float]) -> Iterator[State]: ...
+    def scores(self, state: State, graph: Any) -> torch.Tensor: ...
+    def alignment(self, state: State) -> torch.Tensor: ...
+
+
 def compare(
-    model: AdaR,
+    model: Reference,
     bundle: Bundle,
     graphs: Mapping[str, Graph],
     steps: Sequence[int] = STEPS,
     on_check: Callable[[Check], None] = lambda _: None,
+    as_tensors: Callable[[Graph], Any] = GraphTensors.of,
 ) -> Report:
     """Run bundle and PyTorch on every graph for every number of steps. `refuse` decides about the report."""
     checks = []
     for name, graph in graphs.items():
-        tensors = GraphTensors.of(graph)
+        tensors = as_tensors(graph)
         for budget in steps:
             earlier = [step for step in DRIFT if step < budget] if budget == max(steps) else []
             try:
@@ -192,7 +202,7 @@ class _Reference(NamedTuple):
 
 
 @torch.no_grad()
-def _reference(model: AdaR, tensors: GraphTensors, budget: int, compared: Sequence[int]) -> _Reference:
+def _reference(model: Reference, tensors: Any, budget: int, compared: Sequence[int]) -> _Reference:
     states, alignment = {}, []
     for step, state in enumerate(model.trajectory(tensors, times(budget, unit_step=model.config.unit_step))):
         alignment.append(float(model.alignment(state)))
@@ -202,7 +212,7 @@ def _reference(model: AdaR, tensors: GraphTensors, budget: int, compared: Sequen
 
 
 def _check(
-    model: AdaR, bundle: Bundle, name: str, graph: Graph, tensors: GraphTensors, compared: Sequence[int]
+    model: Reference, bundle: Bundle, name: str, graph: Graph, tensors: Any, compared: Sequence[int]
 ) -> Check:
     """Compare after the last step, the budget, and measure the drift at the earlier steps."""
     budget = compared[-1]

@@ -210,7 +210,7 @@ def _write(folder: Path, run: Run, model: AdaR, graph: Graph, options: _ExportOp
             "weights": run.fingerprint(),
             **_training(run),
         },
-        versions=_versions(),
+        versions=versions(),
         name=options.name or metadata.name_from(run.path.resolve().name),
         version=options.version,
         created_at=metadata.creation_date((run.path / run_files.WEIGHTS).stat().st_mtime),
@@ -230,6 +230,7 @@ def _training(run: Run) -> dict[str, Any]:
     return training
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that make a bundle."""
     modules = {module.__name__: str(module.__version__) for module in (torch, onnx, onnxruntime)}
     return {"adar-deploy": version_of("adar-deploy"), "python": platform.python_version()} | modules

@@ -37,11 +37,12 @@ class Port:
 
 def input_ports(manifest: Manifest) -> list[Port]:
     """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
-    ports = [Port("x", "FP32", (-1, manifest.features)), Port("edge_index", "INT64", (2, -1))]
+    width = -1 if manifest.in_context else manifest.features
+    ports = [Port("x", "FP32", (-1, width)), Port("edge_index", "INT64", (2, -1))]
     if manifest.edge_weights:
         ports.append(Port("edge_weight", "FP32", (-1,)))
     if manifest.targets is None:
-        ports.append(Port("target_x", "FP32", (-1, manifest.features)))
+        ports.append(Port("target_x", "FP32", (-1, width)))
     if manifest.level == EDGE:
         ports.append(Port("pairs", "INT64", (2, -1)))
     return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
@@ -126,9 +127,10 @@ class Model:
             most = getattr(limits, noun)
             if count > most:
                 raise RefusedError(413, f"the graph has {count:,} {noun}: this server takes at most {most:,}")
-        if graph.width != self.bundle.manifest.features:
+        manifest = self.bundle.manifest
+        if not manifest.in_context and graph.width != manifest.features:
             raise RefusedError(
-                400, f"the graph has {graph.width} features, the model takes {self.bundle.manifest.features}"
+                400, f"the graph has {graph.width} features, the model takes {manifest.features}"
             )
 
     def with_inputs(self, prepared: PreparedGraph, inputs: Arrays) -> PreparedGraph:
@@ -143,6 +145,8 @@ class Model:
             changes["pairs"] = inputs["pairs"]
         if not changes:
             return prepared
+        if self.bundle.manifest.in_context:
+            raise RefusedError(400, "this model has placed the classes of the graph that stays on the server")
         graph = replace(
             prepared.graph, labels=None, train_mask=None, val_mask=None, test_mask=None, **changes
         )

@@ -162,7 +162,7 @@ def test_a_package_with_the_default_model_needs_no_network(
     write_tables(tmp_path)
     code, out, err = adar("embed", *TABLES, "--classes", "fields.csv")
     assert (code, err) == (0, "")
-    assert "next: adar-deploy train graph.npz" in out  # there is no bundle
+    assert "next: adar-deploy run graph.npz" in out  # there is no bundle: the pretrained model
 
 
 def test_the_next_command_works(adar, model: Path, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from adar_runtime.bundle.manifest import (
     LEAST_ORDER,
     LEAST_SAME,
     LEVELS,
-    SCHEMA,
-    SMOOTHING_SCHEMA,
+    SCHEMAS,
 )
 from adar_runtime.bundle.signature import expected
 from adar_runtime.evaluation.calibration import calibrate
@@ -45,7 +44,7 @@ def manifest_of(bundle: Path) -> dict:
 def test_the_schema_is_valid_and_complete() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA_FILE)
     properties = SCHEMA_FILE["properties"]
-    assert properties["schema"]["enum"] == [SCHEMA, SMOOTHING_SCHEMA]
+    assert properties["schema"]["enum"] == [*SCHEMAS]
     assert properties["smoothing"]["maximum"] == MAX_ROUNDS
     assert properties["precision"]["enum"] == [*PRECISIONS]
     assert properties["aggregation"]["enum"] == [*AGGREGATIONS]

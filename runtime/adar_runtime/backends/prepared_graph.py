@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.bundle.manifest import EDGES, TABLES, Manifest
+from adar_runtime.bundle.signature import KNOWN
 from adar_runtime.graph import EDGE, GRAPH, NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbour_tables import Tables, Widths
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
+from adar_runtime.in_context.start import start
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -34,11 +36,12 @@ class PreparedGraph:
     outputs: int  # k, the number of predictions
     by_row: bool  # the encoder treats each node alone, so nodes can be encoded in blocks
     smoothing: Smoothing | None  # of the encoder's nodes, before the first step
+    known: Floats | None = None  # [n, c], the known classes of the nodes; None if the cell does not take them
 
     @cached_property
     def structure(self) -> Arrays:
         """The cell's inputs that describe the edges, by name; the same at every step."""
-        return LAYOUTS[self.aggregation](self.neighbours, None)
+        return self._inputs(None)
 
     def for_outputs(self, graph: Graph, manifest: Manifest) -> "PreparedGraph":
         """The same nodes and edges with the targets and pairs of another graph. The edges are kept."""
@@ -48,7 +51,11 @@ class PreparedGraph:
 
     def structure_with(self, widths: Widths) -> Arrays:
         """The same inputs, with neighbour tables of these widths."""
-        return LAYOUTS[self.aggregation](self.neighbours, widths)
+        return self._inputs(widths)
+
+    def _inputs(self, widths: Widths | None) -> Arrays:
+        edges = LAYOUTS[self.aggregation](self.neighbours, widths)
+        return edges if self.known is None else edges | {KNOWN: self.known}
 
     def feature_blocks(self) -> list[tuple[int, int]]:
         """The first and the last row (exclusive) of each block of nodes to encode at once."""
@@ -78,12 +85,17 @@ def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
     The neighbour tables are built when they are first read: a batch of graphs has tables of its own.
     """
     neighbours = _neighbours(graph, weighted=manifest.edge_weights)
+    known = None
+    if manifest.in_context:
+        first = start(graph, manifest.features)
+        graph, known = first.as_graph(graph), first.known
     return PreparedGraph(
         graph=graph,
         neighbours=neighbours,
         aggregation=manifest.aggregation,
         by_row=by_row,
         smoothing=Smoothing(neighbours, manifest.smoothing) if manifest.smoothing else None,
+        known=known,
         **_outputs_of(graph, manifest),
     )
 

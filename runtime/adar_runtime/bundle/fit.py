@@ -4,12 +4,16 @@ from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import GraphError, warn
 from adar_runtime.graph import EDGE, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
+from adar_runtime.in_context.start import check_can_start
 
 
 def check_fits(graph: Graph, manifest: Manifest) -> None:
     """Raise an AdarError if the graph does not have the features, pairs or targets that the bundle takes."""
     if manifest.level == EDGE and graph.pairs is None:
         raise GraphError("the bundle scores pairs of nodes, and the graph has no pairs")
+    if manifest.in_context:
+        check_can_start(graph)
+        return
     if graph.width != manifest.features:
         raise GraphError(f"the graph has {graph.width} features and the bundle takes {manifest.features}")
     check_same_encoding(manifest.feature_encoding, graph.feature_encoding)

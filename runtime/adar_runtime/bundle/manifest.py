@@ -19,6 +19,8 @@ from adar_runtime.loop.solvers import MAX_CALLS
 
 SCHEMA = 2
 SMOOTHING_SCHEMA = 3  # of bundles with smoothing: versions that know schema 2 only would leave it out
+IN_CONTEXT_SCHEMA = 4  # of bundles with in_context: older versions would pass them the features unchanged
+SCHEMAS = (SCHEMA, SMOOTHING_SCHEMA, IN_CONTEXT_SCHEMA)
 FILE_NAME = "manifest.json"
 MAX_BYTES = 16 * 2**20  # enough for 100,000 class names
 ONNX_MODELS = ("encoder", "cell", "head")
@@ -87,6 +89,7 @@ class Manifest:
     training: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     edge_weights: bool = False  # the cell takes the weights of the edges
+    in_context: bool = False  # any features: nodes and targets start at the closed form of `in_context`
     name: str | None = None  # this field and those below are None in bundles of older versions
     version: str | None = None  # of the model, chosen by its author
     created_at: str | None = None  # when the model was trained, in UTC
@@ -97,7 +100,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of manifest.json."""
-        fields = {"schema": SMOOTHING_SCHEMA if self.smoothing else SCHEMA} | asdict(self)
+        fields = {"schema": self._schema} | asdict(self)
         for name in OPTIONAL:
             if fields[name] is None:
                 del fields[name]
@@ -106,9 +109,18 @@ class Manifest:
             del fields["smoothing"]  # so that older versions read the bundle
         if not self.edge_weights:  # absent in bundles of models without weights, as in older bundles
             del fields["edge_weights"]
+        if not self.in_context:
+            del fields["in_context"]
         fields[FILE_KEY] = fields.pop("onnx_models")
         read: dict[str, Any] = json.loads(json.dumps(fields))  # JSON turns numbers that are keys into text
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
+
+    @property
+    def _schema(self) -> int:
+        """The oldest schema that describes this bundle."""
+        if self.in_context:
+            return IN_CONTEXT_SCHEMA
+        return SMOOTHING_SCHEMA if self.smoothing else SCHEMA
 
     def __repr__(self) -> str:
         return summaries.line("Manifest", summaries.manifest_facts(self))
@@ -133,11 +145,11 @@ class Manifest:
         except ValueError as error:
             raise BundleError(f"{FILE_NAME} is not JSON ({reason(error)}): export the run again") from error
         schema = _take(raw, "schema", int)
-        if schema not in (SCHEMA, SMOOTHING_SCHEMA):
+        if schema not in SCHEMAS:
             old = f", or use adar-deploy {LAST_WITH[schema]}" if schema in LAST_WITH else ""
             raise BundleError(
-                f"{FILE_NAME} has schema {short(schema)}, this version reads {SCHEMA} and "
-                f"{SMOOTHING_SCHEMA}: export the run again{old}"
+                f"{FILE_NAME} has schema {short(schema)}, this version reads "
+                f"{', '.join(map(str, SCHEMAS))}: export the run again{old}"
             )
         sealed = CHECKSUM in raw
         if sealed and _take(raw, CHECKSUM, str) != checksum_of(raw):
@@ -173,6 +185,7 @@ class Manifest:
             convergence=_take(raw, "convergence", dict),
             training=_take(raw, "training", dict),
             versions=_take(raw, "versions", dict),
+            in_context=schema == IN_CONTEXT_SCHEMA,
             edge_weights=_take(raw, "edge_weights", bool) if "edge_weights" in raw else False,
             sealed=sealed,
             statistics=None if raw.get("statistics") is None else _take(raw, "statistics", dict),

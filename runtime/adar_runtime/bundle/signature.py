@@ -12,6 +12,7 @@ STATE = ("nodes", "targets", "node_proxies", "target_proxies")
 STEP = ("weight", "previous_weight", "lead")  # the numbers of a Move that a cell takes
 SCALARS = ("alignment", "speed", "turn")  # a cell's outputs about the next state and the motion of the nodes
 COLLECTING = ("targets", "node_proxies")  # the states that collect from all nodes, in the phase absorb
+KNOWN = "known"  # the input of an in-context cell for the known classes of the nodes
 BATCH = ("absent", "present")  # a batched cell's inputs that distinguish nodes from padding
 Side = int | str
 
@@ -36,13 +37,16 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
     before = [_floats(f"previous_{port.name}_velocity", *port.shape) for port in states]
     velocities = [_floats(f"{port.name}_velocity", *port.shape) for port in states]
     structure = structure_ports(manifest.aggregation, edge_weights=manifest.edge_weights)
+    known = [_floats(KNOWN, "n", "c")] if manifest.in_context else []
     step = [_floats("step_code", d), *map(_floats, STEP)]
     pairs = [_integers("pairs", 2, "k")] if manifest.level == EDGE else []
     outputs: dict[str, Side] = {NODE: "n", EDGE: "k", GRAPH: 1}
     alignment = _floats("alignment")
     return {
         "encoder": Ports((_floats("features", "n", f), *described), tuple(states)),
-        "cell": Ports((*states, *before, *structure, *step), (*after, *velocities, *map(_floats, SCALARS))),
+        "cell": Ports(
+            (*states, *before, *structure, *known, *step), (*after, *velocities, *map(_floats, SCALARS))
+        ),
         "head": Ports((*states[:2], *pairs), (_floats("scores", outputs[manifest.level], c), alignment)),
         BATCHED_CELL: Ports(
             (

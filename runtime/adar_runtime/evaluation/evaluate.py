@@ -19,6 +19,7 @@ from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import ALL, GRAPH, NODE, FeatureEncoding, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.labels import align_labels, split_trained_on
+from adar_runtime.in_context.start import of_split
 from adar_runtime.loop.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
@@ -109,6 +110,7 @@ class Subject:
     any_budget: bool = True  # False for a model of fixed depth
     training: Mapping[str, Any] = field(default_factory=dict)  # the manifest's `training`, or a run's
     feature_encoding: FeatureEncoding | None = None
+    in_context: bool = False  # the model uses the labels of train_mask, and takes any features
 
     @classmethod
     def of(cls, bundle: Bundle) -> "Subject":
@@ -124,6 +126,7 @@ class Subject:
             class_names=manifest.class_names,
             training=manifest.training,
             feature_encoding=manifest.feature_encoding,
+            in_context=manifest.in_context,
         )
 
     def split_for(self, graph: Graph, split: int | None = None) -> int:
@@ -132,6 +135,8 @@ class Subject:
 
     def check(self, name: str, graph: Graph) -> Graph:
         """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""
+        if self.in_context:
+            return graph
         if graph.width != self.features:
             raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
         try:
@@ -163,6 +168,8 @@ def evaluate(
 
     A training graph without a test mask is scored on the test part of its training split.
     """
+    if subject.in_context:
+        graphs, split = [of_split(graph, split) for graph in graphs], 0
     chosen = choose_outputs(subject.training, graphs, split)
     graphs, part = chosen.graphs, chosen.part
     if all(graph.labelled(part, split) is None for graph in graphs):

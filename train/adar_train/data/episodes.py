@@ -32,12 +32,12 @@ class EpisodeSource:
         assert mask is not None
         return cls(graph, np.flatnonzero(mask))
 
-    def draw(self, random: np.random.Generator) -> Graph:
-        """A new episode; its classes have the same proportions as in the graph."""
+    def draw(self, random: np.random.Generator, sizes: tuple[int, int] = NODES) -> Graph:
+        """A new episode of `sizes` nodes; its classes have the same proportions as in the graph."""
         classes = self._classes(random)
         labels = self._labels[self.chosen]
         nodes = self.chosen[np.isin(labels, classes)]
-        nodes = self._sample(nodes, int(random.integers(*NODES)), random)
+        nodes = self._sample(nodes, int(random.integers(*sizes)), random)
         number = np.full(self.graph.targets, -1)
         number[classes] = np.arange(len(classes))
         assert self.graph.target_features is not None

@@ -1,0 +1,147 @@
+"""The equivariant model, its export, and the bundle in the package."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import adar_deploy
+from adar_export import pretrained
+from adar_export.validate import compare
+from adar_runtime import Bundle, Graph, load, read_graph, write_graph
+from adar_runtime.bundle import metadata
+from adar_runtime.bundle.reading import read_bundle
+from adar_runtime.in_context.start import start
+from adar_train import pretraining
+from adar_train.equivariant import EquivariantAdaR, PlacedGraph
+from adar_train.pretraining import Pretraining, block_model, draw_episode
+from tests.in_context_graphs import block_graph
+
+PACKAGED = Path(adar_deploy.__file__).parent / "pretrained"
+
+
+def with_random_gates(seed: int = 0) -> EquivariantAdaR:
+    torch.manual_seed(seed)
+    model = EquivariantAdaR(16)
+    for gates in (model.cell.node_gates, model.cell.target_gates):
+        torch.nn.init.normal_(gates.out.weight, std=0.3)
+    return model
+
+
+@torch.no_grad()
+def scores(model: EquivariantAdaR, graph: PlacedGraph, times: tuple[float, ...]) -> torch.Tensor:
+    *_, last = model.trajectory(graph, times)
+    return model.scores(last, graph)
+
+
+def test_untrained_gates_give_the_scores_of_the_start() -> None:
+    graph = block_graph()
+    found = scores(EquivariantAdaR(16), PlacedGraph.of(graph, 16), (0.0, 0.5, 1.0))
+    np.testing.assert_allclose(found, start(graph, 16).scores, atol=1e-5)
+
+
+def test_rotation_equivariance() -> None:
+    model, graph = with_random_gates(), PlacedGraph.of(block_graph(), 16)
+    turn = torch.linalg.qr(torch.randn(16, 16)).Q
+    first = graph.first
+    turned = replace(graph, first=first._replace(nodes=first.nodes @ turn, targets=first.targets @ turn))
+    for times in ((0.0, 1.0), (0.0, 0.3, 0.6, 1.0)):
+        torch.testing.assert_close(
+            scores(model, turned, times), scores(model, graph, times), atol=1e-3, rtol=1e-3
+        )
+
+
+def test_known_classes_are_clamped() -> None:
+    """Neighbours of a labelled node receive its class, whatever its features say."""
+    model = EquivariantAdaR(16)
+    with torch.no_grad():
+        model.cell.node_gates.out.bias[3] = 1.0  # only the targets seen through the neighbours
+    graph = PlacedGraph.of(replace(block_graph(), target_features=None), 16)
+    wrong = graph.known.roll(1, dims=1)
+    nodes = (graph.neighbours @ graph.known.sum(dim=1, keepdim=True))[:, 0] > 0
+    before, after = (
+        scores(model, replace(graph, known=known), (0.0, 1.0))[nodes] for known in (graph.known, wrong)
+    )
+    assert (before - after).abs().max() > 0.1
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[EquivariantAdaR, Bundle]:
+    folder, model = tmp_path_factory.mktemp("bundle"), with_random_gates()
+    pretrained._write(folder, model, {"data": ["generated"]})
+    return model, load(folder, threads=1)
+
+
+def test_the_bundle_agrees_with_pytorch(bundle: tuple[EquivariantAdaR, Bundle]) -> None:
+    model, exported = bundle
+    graph = block_graph()
+    graphs = {
+        "both": graph,
+        "labels": replace(graph, target_features=None),
+        "descriptions": replace(graph, train_mask=None),
+        "no edges": replace(graph, edge_index=np.zeros((2, 0), np.int64)),
+    }
+    report = compare(model, exported, graphs, (1, 10, 40), as_tensors=lambda g: PlacedGraph.of(g, 16))
+    assert not report.problems()
+    assert report.needed < 1e-4
+
+
+def test_the_bundle_takes_any_width(bundle: tuple[EquivariantAdaR, Bundle]) -> None:
+    for width in (3, 16, 90):
+        assert bundle[1].run(block_graph(width=width), 4).scores.shape == (240, 3)
+
+
+def test_evaluation_scores_labels_that_the_model_did_not_see(bundle: tuple[EquivariantAdaR, Bundle]) -> None:
+    found = bundle[1].evaluate(replace(block_graph(), target_features=None), budgets=[4])
+    assert found.part == "test"
+    assert "228" in found.counted
+
+
+def test_an_interrupted_pretraining_continues_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "SAVE_EVERY", 2)
+
+    def stop(done: int, _gain: float) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    def weights(training: Pretraining) -> torch.Tensor:
+        training.run([])
+        return torch.cat([value.flatten() for value in training.model.state_dict().values()])
+
+    whole = weights(Pretraining(tmp_path / "whole", 4, 0))
+    with pytest.raises(KeyboardInterrupt):
+        Pretraining(tmp_path / "parts", 4, 0).run([], stop)
+    again = Pretraining(tmp_path / "parts", 4, 0)
+    assert again.done == 2
+    torch.testing.assert_close(weights(again), whole)
+
+
+def test_episodes_have_descriptions_or_labels() -> None:
+    for seed in range(20):
+        graph = draw_episode([], np.random.default_rng(seed))
+        assert graph.target_features is not None or graph.train_mask is not None
+
+
+def test_the_packaged_bundle_is_known_and_small() -> None:
+    manifest, models = read_bundle(PACKAGED)  # refuses models that the exporter does not write
+    assert manifest.in_context
+    assert sum(file.stat().st_size for file in PACKAGED.iterdir()) < 1_000_000
+    assert set(models) == {"encoder", "cell", "head"}
+    assert "MIT" in (PACKAGED / metadata.CARD).read_text(encoding="utf-8")
+
+
+def test_the_packaged_model_answers(tmp_path: Path) -> None:
+    graph = block_graph()
+    write_graph(tmp_path / "graph.npz", graph)
+    result = adar_deploy.pretrained(threads=1).predict(read_graph(tmp_path / "graph.npz"))
+    hidden = ~graph.train_mask[0]  # type: ignore[index]
+    assert (result.predictions == graph.labels)[hidden].mean() > 0.8
+
+
+def test_generated_graphs_have_the_requested_size() -> None:
+    graph: Graph = block_model(np.random.default_rng(0), nodes=50)
+    assert graph.nodes == 50

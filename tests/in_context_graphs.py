@@ -1,0 +1,23 @@
+"""A small graph for the tests of the pretrained model: block structure, descriptions and a few labels."""
+
+import numpy as np
+
+from adar_runtime.graph import Graph
+
+
+def block_graph(nodes: int = 240, classes: int = 3, width: int = 24, seed: int = 0) -> Graph:
+    random = np.random.default_rng(seed)
+    labels = np.arange(nodes) % classes
+    centres = random.standard_normal((classes, width))
+    source = random.integers(0, nodes, 4 * nodes)
+    jump = classes * random.integers(1, nodes // classes, len(source))
+    target = np.where(random.random(len(source)) < 0.8, source + jump, source + 1) % nodes
+    mask = np.zeros(nodes, np.bool_)
+    mask[: 4 * classes] = True
+    return Graph(
+        (centres[labels] + 2 * random.standard_normal((nodes, width))).astype(np.float32),
+        np.stack([np.concatenate([source, target]), np.concatenate([target, source])]),
+        labels,
+        train_mask=mask,
+        target_features=(centres + 0.5 * random.standard_normal(centres.shape)).astype(np.float32),
+    )

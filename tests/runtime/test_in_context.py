@@ -1,0 +1,116 @@
+"""The closed-form start of the pretrained model."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adar_runtime.errors import GraphError
+from adar_runtime.graph import Graph, SparseRows
+from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph.smoothing import Smoothing
+from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
+from adar_runtime.in_context.start import (
+    _candidates,
+    _joined,
+    _of_rounds,
+    _reduced,
+    known_labels,
+    of_split,
+    start,
+)
+from tests.in_context_graphs import block_graph
+
+
+def accuracy(graph: Graph) -> float:
+    scores, known = start(graph, 16).scores, known_labels(graph) >= 0
+    return float((scores.argmax(axis=1) == graph.labels)[~known].mean())
+
+
+def test_labels_and_descriptions_give_a_good_start() -> None:
+    graph = block_graph()
+    labelled = replace(graph, target_features=None)
+    described = replace(graph, train_mask=None)
+    assert min(map(accuracy, (labelled, described, graph))) > 0.8
+
+
+def test_only_labels_of_the_train_mask_are_used() -> None:
+    graph = replace(block_graph(), target_features=None)
+    hidden = np.where(graph.train_mask[0], graph.labels, (graph.labels + 1) % graph.targets)  # type: ignore
+    np.testing.assert_array_equal(start(graph, 16).nodes, start(replace(graph, labels=hidden), 16).nodes)
+
+
+def test_rotating_the_features_changes_no_score() -> None:
+    graph = block_graph()
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((graph.width, graph.width)))[0]
+    turned = replace(
+        graph, features=graph.rows(0, graph.nodes) @ turn, target_features=graph.target_features @ turn
+    )
+    np.testing.assert_allclose(start(turned, graph.width).scores, start(graph, graph.width).scores, atol=1e-3)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["class means", "ridge 0.1", "ridge 1"])
+def test_leave_one_out_is_what_leaving_out_gives(number: int) -> None:
+    """The closed form against a computation without each label."""
+    graph = replace(block_graph(), target_features=None)
+    labels, unit = known_labels(graph), unit_rows(graph.rows(0, graph.nodes))
+    middle = unit.mean(axis=0)
+
+    def candidate(known: np.ndarray) -> Any:
+        return list(_of_rounds(0, unit - middle, middle, known, graph.targets, None))[number]
+
+    for position, node in enumerate(np.flatnonzero(labels >= 0)[:5]):
+        without = labels.copy()
+        without[node] = -1
+        expected = candidate(without).scores(unit - middle)[node]
+        np.testing.assert_allclose(candidate(labels).left_out[position], expected, atol=1e-4)
+
+
+def test_the_start_has_the_weighted_scores_of_its_candidates() -> None:
+    graph = replace(block_graph(), target_features=None)
+    nodes, candidates = _candidates(graph, graph.width, known_labels(graph))
+    weights = np.linspace(0.01, 0.1, len(candidates))
+    joined = _joined(nodes, candidates, weights, weights)
+    expected = sum(w * each.scores(nodes[each.rounds]) for w, each in zip(weights, candidates, strict=True))
+    for placed, targets in (joined, _reduced(*joined, 16)):
+        np.testing.assert_allclose(placed @ targets.T, expected, atol=1e-4)
+
+
+def test_leading_directions_keep_the_inner_products() -> None:
+    random = np.random.default_rng(0)
+    low = (random.standard_normal((60, 5)) @ random.standard_normal((5, 40))).astype(np.float32)
+    graph = Graph(low, np.zeros((2, 0), np.int64))
+    rows = UnitRows(graph)
+    none = Smoothing(Neighbours.in_graph(graph), 0)
+    basis = leading_directions(rows, none, 8, low[:2])
+    placed = rows.times(basis)
+    np.testing.assert_allclose(placed @ placed.T, unit_rows(low) @ unit_rows(low).T, atol=1e-4)
+    np.testing.assert_allclose(low[:2] @ basis @ basis.T, low[:2], atol=1e-3)
+
+
+def test_sparse_features_are_those_of_dense_ones() -> None:
+    graph = block_graph()
+    dense = np.where(np.abs(graph.rows(0, graph.nodes)) > 0.5, graph.rows(0, graph.nodes), 0)
+    rows, columns = np.nonzero(dense)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.nodes))])
+    sparse = SparseRows(starts, columns, dense[rows, columns], dense.shape)
+    found = [start(replace(graph, features=features), 16).scores for features in (dense, sparse)]
+    np.testing.assert_allclose(*found, atol=1e-4)
+
+
+def test_a_graph_without_descriptions_and_labels_is_refused() -> None:
+    with pytest.raises(GraphError, match="class descriptions"):
+        start(replace(block_graph(), target_features=None, train_mask=None), 16)
+
+
+def test_the_test_part_of_a_split_has_no_known_label() -> None:
+    graph = block_graph()
+    masks = np.stack([graph.train_mask[0], ~graph.train_mask[0]])  # type: ignore[index]
+    split = of_split(replace(graph, train_mask=masks), 1)
+    assert split.train_mask is not None
+    assert split.test_mask is not None
+    np.testing.assert_array_equal(split.train_mask[0], masks[1])
+    assert not (split.train_mask & split.test_mask).any()
+    with pytest.raises(GraphError, match="split 2"):
+        of_split(replace(graph, train_mask=masks), 2)
