@@ -106,7 +106,7 @@ def test_other_budgets(proven: Bundle, budget: int) -> None:
     ours = proven.run(LARGER, budget, Final())
     reference = proven.run(LARGER, budget, Final(), "euler")
     assert ours.cell_calls == expected
-    assert share_of_same(ours, reference) >= 0.998
+    assert share_of_same(ours, reference) >= 0.995
     assert (ours.solver == "euler") == (budget <= calls)
 
 

@@ -113,8 +113,10 @@ def test_edges_changed_for_link_prediction_are_reported(tmp_path: Path) -> None:
     for edges in (np.concatenate([one_way, [[3], [3]]], axis=1), both):
         write_graph(tmp_path / "g.npz", Graph(np.eye(30), edges))
         prepare([str(tmp_path / "g.npz")], "edge", on_note=notes.append)
-    assert len(notes) == 1
-    assert "29 one-way edges now go both ways and 1 self-loops are removed" in notes[0]
+    changed, *drawn = notes
+    assert "29 one-way edges now go both ways and 1 self-loops are removed" in changed
+    assert all("the pairs to classify are 29 edges and 29 random pairs" in note for note in drawn)
+    assert len(drawn) == 2
 
 
 def test_a_bundle_for_links_needs_pairs(tmp_path: Path) -> None:
