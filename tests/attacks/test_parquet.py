@@ -121,7 +121,7 @@ def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
     [
         (long_texts, "would unpack"),
         (prefixes, "DELTA_BYTE_ARRAY"),
-        (different_ids, "with different values"),
+        (different_ids, "with (different )?values"),
     ],
 )
 def test_texts_are_counted_before_they_are_read(

@@ -68,26 +68,30 @@ def read_progress(path: Path) -> dict[str, Any]:
 
 def _check_progress(progress: Mapping[str, Any]) -> None:
     """Check the types of everything that a training uses: a stranger may have written the file."""
-    settings, history, search = progress.get("settings"), progress["history"], progress.get("search", [])
-    if not isinstance(settings, dict | None):
-        raise ValueError("its settings are not an object")
-    rows_are_valid = isinstance(history, list) and all(
-        isinstance(row, dict)
-        and all(map(is_number, row.values()))
-        and row.get("epoch") == number
-        and "loss" in row
-        for number, row in enumerate(history, start=1)
-    )
-    if not rows_are_valid:
-        raise ValueError("its history is not a list of epochs")
-    if not is_number(progress["seconds"]) or not (
-        progress["best_val"] is None or is_number(progress["best_val"])
-    ):
-        raise ValueError("its time or its best validation is not a number")
+    settings, search = progress.get("settings"), progress.get("search", [])
     if not isinstance(search, list) or not all(
         isinstance(one, dict) and isinstance(one.get("settings"), dict) for one in search
     ):
         raise ValueError("its search is not a list of settings")
+    if settings is None:  # of another version: `check_settings` says so
+        return
+    if not isinstance(settings, dict):
+        raise ValueError("its settings are not an object")
+    history, best = progress["history"], progress["best_val"]
+    if not isinstance(history, list) or not all(map(_is_epoch, history, range(1, len(history) + 1))):
+        raise ValueError("its history is not a list of epochs")
+    if not is_number(progress["seconds"]) or not (best is None or is_number(best)):
+        raise ValueError("its time or its best validation is not a number")
+
+
+def _is_epoch(row: Any, number: int) -> bool:
+    """Whether this is the row of an epoch in the history."""
+    return (
+        isinstance(row, dict)
+        and row.get("epoch") == number
+        and "loss" in row
+        and all(map(is_number, row.values()))
+    )
 
 
 def check_searched(path: Path, settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> None:

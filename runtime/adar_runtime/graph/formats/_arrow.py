@@ -14,6 +14,7 @@ from adar_runtime.graph.limits import ByteBudget
 
 MAX_COLUMNS = 10_000  # of a text table that pyarrow reads: every column has a cost per block
 BLOCK_BYTES = 2**24  # of a text table that is parsed at once
+ENCODED_BYTES = 48  # a value while pyarrow looks for the different ones
 WORD_BYTES = 200  # a different value as a Python string, in lists and a dictionary
 TEXT_BYTES = 24  # per byte of a text table: its cells, their positions, and the different words
 
@@ -59,6 +60,8 @@ class ArrowColumn:
         if pyarrow.types.is_dictionary(values.type):
             whole = values.unify_dictionaries().combine_chunks()
         else:
+            if self._budget is not None:
+                self._budget.reserve("values", len(values), ENCODED_BYTES)
             whole = values.dictionary_encode().unify_dictionaries().combine_chunks()
         if isinstance(whole, pyarrow.ChunkedArray):  # a table without rows has no chunks
             return Codes(np.zeros(0, np.int64), [])
