@@ -14,6 +14,7 @@ may not set the options in NOT_FROM_WORKING_FOLDER. A file that the user names m
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,10 @@ from typer.core import TyperGroup
 PREFIX = "ADAR"
 MAX_BYTES = 2**20  # of a file with options
 MAX_DEPTH = 20  # of tables and lists in it
+LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){50}""")
+"""A key of 50 parts (a.b.c…): tomllib takes minutes for one of some 100,000."""
+
+MAX_MESSAGE = 500  # characters of an error
 FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one wins
 NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature", "triton"),
@@ -170,6 +175,8 @@ def _content(path: Path) -> dict[str, Any]:
             text = file.read(MAX_BYTES + 1).decode()
         if len(text) > MAX_BYTES:
             raise _error(path, f"larger than {MAX_BYTES:,} bytes, which is too large for options")
+        if LONG_KEY.search(text):
+            raise _error(path, f"nested more than {MAX_DEPTH} levels deep")
         content: Any = tomllib.loads(text)
     except OSError as error:
         raise _error(path, f"cannot be read: {error.strerror or error}") from error
@@ -225,6 +232,8 @@ def _raise_for_file(error: typer.BadParameter, files: list[Path]) -> None:
 
 
 def _error(path: Path, message: str) -> Exception:
-    from adar_runtime.errors import UsageError
+    from adar_runtime.errors import UsageError, short
 
-    return UsageError(f"{path}: {message}")
+    return UsageError(
+        f"{path}: {short(message, MAX_MESSAGE)}"
+    )  # a file may have keys and values of any length

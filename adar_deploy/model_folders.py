@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import is_installed, require
 from adar_deploy.paths import run_folders
-from adar_runtime.bundle.run_files import CONFIG, WEIGHTS, find_weights, has_weights
+from adar_runtime.bundle.run_files import CONFIG, WEIGHTS, find_weights, has_weights, read_json
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
@@ -47,12 +47,11 @@ class ModelFolders:
     def read(self, name: str) -> Any:
         """A JSON file of the run; None without a run or without this file."""
         from adar_runtime.errors import RunFolderError, reason
-        from adar_runtime.json_files import parse_json
 
         if self.run is None or not (self.run / name).is_file():
             return None
         try:
-            return parse_json((self.run / name).read_text(encoding="utf-8"))
+            return read_json(self.run / name)
         except (OSError, ValueError) as error:
             raise RunFolderError(
                 f"{self.run} holds a run that cannot be read: {name}: {reason(error)}"
@@ -109,7 +108,8 @@ def _same_weights(run: Path, bundle: Path) -> bool:
         exported_from = read_manifest(bundle).training.get("weights")
     except AdarError:  # `bundle` is a default: the folder may hold anything
         return False
-    return bool(exported_from == hashlib.sha256(weights.read_bytes()).hexdigest())
+    with weights.open("rb") as file:
+        return bool(exported_from == hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def find_run(bundle: Path, manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:

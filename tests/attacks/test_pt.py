@@ -1,6 +1,8 @@
 """Hostile `.pt` files and the error of each, and unusual `.pt` files that are read."""
 
+import io
 import pickle
+import struct
 import subprocess
 import warnings
 import zipfile
@@ -16,6 +18,7 @@ from torch_geometric.loader import ClusterData
 
 from adar_runtime import read_graph
 from adar_runtime.errors import GraphError
+from adar_runtime.graph.formats import pt
 from tests.attacks.payload import MARK, TOUCH, Touch, assert_no_code_ran, evil
 
 X, EDGES = torch.ones(4, 10), torch.tensor([[0, 1], [1, 2]])
@@ -129,6 +132,78 @@ def uppercase_pickle(path: Path) -> None:
         archive.writestr(name.upper(), call("builtins.bytearray", 2**29))
 
 
+HIDDEN = call("builtins.bytearray", 2**20)  # which PyTorch allows, and the check of pickles refuses
+
+
+def pickle_in_capitals(path: Path) -> None:
+    """Python finds the one `data.pkl` in a folder, PyTorch `DATA.PKL` in the folder of the first member."""
+    save(path)
+    with zipfile.ZipFile(path, "r") as old:
+        kept = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(path, "w") as new:
+        new.writestr("g/DATA.PKL", HIDDEN)
+        for name, content in kept.items():
+            new.writestr(name.replace("g/data.pkl", "g/folder/data.pkl"), content)
+
+
+def archive_parts(pickled: bytes | None = None, inside: bytes = b"") -> tuple[bytes, bytes]:
+    """The members of a valid file, or of one with another pickle and one more member, and their list."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("g/data.pkl", pickled or call("torch.Size", (1, 2)))
+        archive.writestr("g/version", "3")
+        archive.writestr("g/inside", inside)
+    content = buffer.getvalue()
+    start = struct.unpack_from("<I", content, len(content) - 6)[0]
+    return content[:start], content[start:-22]
+
+
+def moved(members: bytes, distance: int, comment: bytes = b"") -> bytes:
+    """A list of members that lie further behind; the last one gets a comment."""
+    moved, start = bytearray(members), 0
+    while start < len(members):
+        last = start
+        (offset,) = struct.unpack_from("<I", members, start + 42)
+        struct.pack_into("<I", moved, start + 42, offset + distance)
+        start += 46 + sum(struct.unpack_from("<HHH", members, start + 28))
+    struct.pack_into("<H", moved, last + 32, len(comment))
+    return bytes(moved) + comment
+
+
+def end_of_archive(length: int, start: int, comment: bytes = b"") -> bytes:
+    return struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 3, 3, length, start, len(comment)) + comment
+
+
+def two_lists_by_a_locator(path: Path) -> None:
+    """A locator in a comment: PyTorch follows it to another list of members, Python ignores it."""
+    start = len(archive_parts()[0])  # of the content of the last member
+    hidden, hidden_list = archive_parts(HIDDEN)
+    hidden_list = moved(hidden_list, start)
+    list_start = start + len(hidden)
+    large_end = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 3, 3, len(hidden_list), list_start)
+    members, listed = archive_parts(inside=hidden + hidden_list + large_end)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, list_start + len(hidden_list), 1)
+    listed = moved(listed, 0, locator)
+    path.write_bytes(members + listed + end_of_archive(len(listed), len(members)))
+
+
+def two_lists_by_a_comment(path: Path) -> None:
+    """A list of members in the comment of the archive: Python takes the one before the end instead."""
+    hidden, hidden_list = archive_parts(HIDDEN)
+    members, listed = archive_parts(inside=hidden)
+    hidden_list = moved(hidden_list, len(archive_parts()[0]))
+    hidden_start = len(members) + len(listed) + 22
+    listed = moved(listed, hidden_start - len(members))
+    end = end_of_archive(len(listed), hidden_start, hidden_list)
+    path.write_bytes(members + listed + end)
+
+
+def name_with_a_null(path: Path) -> None:
+    """Python ends a name at a null character."""
+    save(path)
+    path.write_bytes(path.read_bytes().replace(b"g/version", b"g/ver\0ion"))
+
+
 def zeros(path: Path) -> None:
     """A zip bomb: PyTorch writes no compressed members, but reads them."""
     save(path)
@@ -200,6 +275,10 @@ FILES = {
     "two pickles": (two_pickles, "refused"),
     "two pickles, to PyTorch": (uppercase_pickle, "refused"),
     "two archives": (second_archive, "refused"),
+    "a pickle that only PyTorch finds": (pickle_in_capitals, "refused: not a readable"),
+    "two lists of members, by a locator": (two_lists_by_a_locator, "refused: not a readable"),
+    "two lists of members, by a comment": (two_lists_by_a_comment, "refused: not a readable"),
+    "a member with two names": (name_with_a_null, "refused: not a readable"),
     "a zip bomb": (zeros, "would unpack"),
     "a program": (compiled, "not a readable PyTorch file"),
     "a tensor beyond its storage": (beyond_its_storage, "not a readable PyTorch file"),
@@ -220,6 +299,20 @@ def test_a_hostile_file_is_one_graph_error(
     assert message in str(error.value)
     assert len(str(error.value)) < 500
     assert_no_code_ran(tmp_path)
+
+
+def test_pytorch_itself_loads_only_the_classes_of_a_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second line, behind the check of the pickle."""
+    monkeypatch.chdir(tmp_path)
+    another_file(tmp_path / "g.pt")
+    before = torch.serialization.get_safe_globals()
+    monkeypatch.setattr(pt, "check_archive", lambda _path: None)
+    with pytest.raises(GraphError, match="could run code"):
+        read_graph(tmp_path / "g.pt")
+    assert_no_code_ran(tmp_path)
+    assert set(torch.serialization.get_safe_globals()) == set(before)
 
 
 def test_the_attacks_work_on_an_unrestricted_unpickler(

@@ -31,6 +31,10 @@ CASES = [
     ("config.json", lambda c: c | {"model": []}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": "x"}}, "cannot be read"),
     ("config.json", lambda c: c | {"model": c["model"] | {"hidden": -1}}, "cannot be read"),
+    ("config.json", lambda c: c | {"model": c["model"] | {"proxies": 0}}, "not a positive integer"),
+    ("config.json", lambda c: c | {"model": c["model"] | {"dropout": float("nan")}}, "between 0 and 1"),
+    ("config.json", lambda c: c | {"model": c["model"] | {"level": 3}}, "unknown level"),
+    ("config.json", lambda c: c | {"model": c["model"] | {"alignment": "x"}}, "unknown alignment"),
     ("config.json", lambda c: c | {"format": 1, "model": {"isotropic": True}}, "train it again"),
 ]
 

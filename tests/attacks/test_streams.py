@@ -47,6 +47,7 @@ OPTIONS = {
     f"a = {'[' * 30}{']' * 30}": ("adar.toml", "levels deep"),
     f"{'a.' * 3000}a = 1": ("adar.toml", "levels deep"),
     f"# {'x' * 2**20}": ("adar.toml", "too large"),
+    f"{'a.' * 30_000}a = 1": ("adar.toml", "levels deep"),
     f"[run]\nmax-steps = {'9' * 5000}": ("adar.toml", "is not TOML"),
 }
 

@@ -170,3 +170,12 @@ def test_a_file_in_the_working_folder_does_not_make_a_run_write(
     assert target.read_text() == "mine"
     assert adar("--config", "adar.toml", *words)[0] == 0
     assert target.read_text() != "mine"
+
+
+@pytest.mark.parametrize("line", [f"{'k' * 10**5} = 1", f"hops = '{'x' * 10**5}'"])
+def test_a_long_key_or_value_is_not_repeated(adar, tmp_path: Path, line: str) -> None:
+    (tmp_path / "adar.toml").write_text(line)
+    code, _, err = adar(*MAKE)
+    assert code == 2
+    assert err.startswith("error: adar.toml: ")
+    assert len(err) < 1000

@@ -18,7 +18,22 @@ from adar_runtime.errors import RunFolderError, reason
 from adar_runtime.files import write_file
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.json_files import parse_json
+from adar_runtime.loop.registry import is_number
 from adar_train.cell import current_settings
+from adar_train.weight_average import WeightAverage
+
+ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
+UNREADABLE = (
+    SafetensorError,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    MemoryError,
+    RuntimeError,
+)
+"""The exceptions of reading a damaged checkpoint."""
 
 
 def save_checkpoint(
@@ -43,9 +58,49 @@ def save_checkpoint(
 
 
 def read_progress(path: Path) -> dict[str, Any]:
-    """The JSON metadata of a checkpoint; the tensors are not loaded."""
-    with _reading(path), safe_open(path, framework="pt") as file:
-        return dict(parse_json(file.metadata()["progress"]))
+    """The JSON metadata of a checkpoint, checked; the tensors are not loaded."""
+    with reading(path):
+        with safe_open(path, framework="pt") as file:
+            progress = dict(parse_json(file.metadata()["progress"]))
+        _check_progress(progress)
+        return progress
+
+
+def _check_progress(progress: Mapping[str, Any]) -> None:
+    """Check the types of everything that a training uses: a stranger may have written the file."""
+    settings, search = progress.get("settings"), progress.get("search", [])
+    if not isinstance(search, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("settings"), dict) for one in search
+    ):
+        raise ValueError("its search is not a list of settings")
+    if settings is None:  # of another version: `check_settings` says so
+        return
+    if not isinstance(settings, dict):
+        raise ValueError("its settings are not an object")
+    history, best = progress["history"], progress["best_val"]
+    if not isinstance(history, list) or not all(map(_is_epoch, history, range(1, len(history) + 1))):
+        raise ValueError("its history is not a list of epochs")
+    if not is_number(progress["seconds"]) or not (best is None or is_number(best)):
+        raise ValueError("its time or its best validation is not a number")
+
+
+def _is_epoch(row: Any, number: int) -> bool:
+    """Whether this is the row of an epoch in the history."""
+    return (
+        isinstance(row, dict)
+        and row.get("epoch") == number
+        and "loss" in row
+        and all(map(is_number, row.values()))
+    )
+
+
+def check_searched(path: Path, settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse settings that no search gives: a checkpoint could ask for a model of any size."""
+    values = [item for candidate in known for item in candidate.items()]
+    if not all(item in values for item in settings.items()):
+        raise RunFolderError(
+            f"the checkpoint {path} has settings that a search does not give: train again without --resume"
+        )
 
 
 def check_settings(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
@@ -64,21 +119,50 @@ def check_settings(path: Path, saved: Mapping[str, Any] | None, current: Mapping
 
 
 def load_checkpoint(
-    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, random: np.random.Generator
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Restore model, optimiser and random states in place; return the best and the averaged weights."""
-    with _reading(path):
+    path: Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    random: np.random.Generator,
+    average: WeightAverage | None = None,
+) -> dict[str, Tensor]:
+    """Restore model, optimiser, random states and averaged weights in place; return the best weights."""
+    with reading(path):
         with safe_open(path, framework="pt") as file:
             meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        best = _part(tensors, "best")
         model.load_state_dict(_part(tensors, "model"))
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in _part(tensors, "optimizer").items():
-            index, key = name.split(".", 1)
-            state.setdefault(int(index), {})[key] = tensor
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        _check_weights(model, best)
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": _optimizer_state(tensors, optimizer)})
         torch.set_rng_state(tensors["random.torch"])
         random.bit_generator.state = parse_json(meta["random.numpy"])
-        return _part(tensors, "best"), _part(tensors, "average")
+        if average is not None:
+            average.load(_part(tensors, "average"))
+        return best
+
+
+def _check_weights(model: torch.nn.Module, best: Mapping[str, Tensor]) -> None:
+    """Check the best weights now: they are used at the end of the training."""
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    if {name: tensor.shape for name, tensor in best.items()} != shapes:
+        raise ValueError("its best weights are not those of the model")
+
+
+def _optimizer_state(
+    tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> dict[int, dict[str, Tensor]]:
+    """The state of each parameter by its number. Parameters without a gradient have none."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in _part(tensors, "optimizer").items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for index, values in state.items():
+        if set(values) != ADAM_STATE or any(
+            tensor.shape != (parameters[index].shape if key != "step" else ())
+            for key, tensor in values.items()
+        ):
+            raise ValueError("its optimiser is not that of the model")
+    return state
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:
@@ -102,10 +186,11 @@ def _add(digest: Any, value: Graph | SparseRows) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
+    """Turn every error of a damaged checkpoint into a RunFolderError."""
     try:
         yield
-    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError, TypeError) as error:
+    except UNREADABLE as error:
         raise RunFolderError(
             f"{path} cannot be resumed ({reason(error)}): train again without --resume"
         ) from error

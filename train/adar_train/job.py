@@ -22,6 +22,7 @@ from adar_train.model import Model
 from adar_train.runs import check_free, finished_metrics, public_name, save_run
 from adar_train.search import (
     ROUND,
+    SEARCHED,
     OnDrop,
     OnEpoch,
     Settings,
@@ -120,6 +121,10 @@ class Job:
         """The job with its final settings, and its trainer: resumed, chosen by a search, or new."""
         if checkpoint is not None:
             searched = checkpoints.read_progress(checkpoint).get("search")
+            if searched:
+                checkpoints.check_searched(
+                    checkpoint, searched[0]["settings"], [*SEARCHED, *choices, challenger]
+                )
             job = self._with(searched[0]["settings"] if searched else dict(*choices[:1]))
             trainer = job._trainer(device)
             trainer.resume(checkpoint)

@@ -18,9 +18,10 @@ from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import Marker, check_replaceable, check_writable, write_file, writing
-from adar_runtime.graph import FeatureEncoding, Graph
+from adar_runtime.graph import LEVELS, FeatureEncoding, Graph
 from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, write_graph
-from adar_runtime.json_files import parse_json
+from adar_runtime.loop.registry import is_count, is_number
+from adar_train.alignments import ALIGNMENTS
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
 from adar_train.config import TrainConfig
@@ -38,6 +39,7 @@ MARKERS = (
 )
 """A folder with one of these is a run, and may be replaced by another run."""
 
+HEADER_BYTES = 4096  # of a weights file: the description of one tensor, and the file's own
 UNREADABLE = (OSError, ValueError, TypeError, ArithmeticError, MemoryError, RuntimeError, SafetensorError)
 """The exceptions of reading a damaged folder, JSON file or weights file."""
 
@@ -87,7 +89,8 @@ class Run:
 
     def fingerprint(self) -> str:
         """The sha256 of the weights file. A bundle keeps it, so that its run can be found."""
-        return hashlib.sha256((self.path / run_files.WEIGHTS).read_bytes()).hexdigest()
+        with (self.path / run_files.WEIGHTS).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_run(path: str | Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
@@ -168,13 +171,14 @@ def _read_model(file: Path, config: dict[str, Any]) -> Model:
         raise ValueError(f"{run_files.CONFIG} names an unknown model {short(config['kind'])!r}")
     if config.get("format") != FORMAT and dict(config["model"]).get("isotropic"):
         raise ValueError("it is a zero-shot model of an older version: train it again")
-    content = file.read_bytes()
+    _check_model(dict(config["model"]))
+    with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
+        model = MODELS[config["kind"]](ModelConfig(**current_settings(config["model"])))
+    content = run_files.read_file(file, _most_bytes(model))
     if config.get("weights") not in (None, hashlib.sha256(content).hexdigest()):
         raise ValueError(
             f"{file.name} was changed after training (sha256 differs from {run_files.CONFIG}): train again"
         )
-    with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
-        model = MODELS[config["kind"]](ModelConfig(**current_settings(config["model"])))
     weights = load(content)
     if model.config.regression:  # older runs have no label scale: their scores are the inner products
         shape = model.label_offset.shape
@@ -182,6 +186,25 @@ def _read_model(file: Path, config: dict[str, Any]) -> Model:
         weights = none | weights
     model.load_state_dict(weights, assign=True)
     return model
+
+
+def _check_model(settings: dict[str, Any]) -> None:
+    """Check the sizes and names of a model, which a stranger may have written. Its weights check the rest."""
+    sizes = [settings[name] for name in ("features", "hidden", "proxies", "targets") if name in settings]
+    if not all(size is None or is_count(size, 1) for size in sizes):
+        raise ValueError(f"{run_files.CONFIG} has a size of the model that is not a positive integer")
+    rates = [settings[name] for name in ("dropout", "input_dropout") if name in settings]
+    if not all(is_number(rate) and 0 <= rate <= 1 for rate in rates):
+        raise ValueError(f"{run_files.CONFIG} has a dropout that is not between 0 and 1")
+    for name, known in (("level", LEVELS), ("alignment", tuple(ALIGNMENTS))):
+        if settings.get(name, known[0]) not in known:
+            raise ValueError(f"{run_files.CONFIG} has an unknown {name}")
+
+
+def _most_bytes(model: Model) -> int:
+    """The size of the largest weights file of a model: numbers of 64 bits, and a header."""
+    tensors = model.state_dict().values()
+    return sum(8 * tensor.numel() + HEADER_BYTES for tensor in tensors) + HEADER_BYTES
 
 
 def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
@@ -195,7 +218,7 @@ def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
 
 def _read_object(file: Path, *keys: str) -> dict[str, Any]:
     """The JSON object in a file; it must have these keys."""
-    content = parse_json(file.read_text(encoding="utf-8"))
+    content = run_files.read_json(file)
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} contains no JSON object")
     for key in keys:

@@ -234,9 +234,7 @@ class Trainer:
         path = Path(path)
         progress = checkpoints.read_progress(path)
         checkpoints.check_settings(path, progress.get("settings"), self._settings)
-        self.best, average = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random)
-        if self.average:
-            self.average.load(average)
+        self.best = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random, self.average)
         self.search, self._torch_random = progress.get("search", []), torch.get_rng_state()
         self.history, self.best_val = progress["history"], progress["best_val"]
         self.seconds = progress["seconds"]

@@ -5,8 +5,12 @@ They are in this package because reports read run folders without PyTorch.
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+from adar_runtime.json_files import parse_json
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"  # data, kind of model, settings; a folder with this file is a finished run
@@ -18,6 +22,27 @@ TENSORBOARD = "tensorboard"  # a folder
 CHECKPOINT = "checkpoint.safetensors"  # of an unfinished run
 NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, LEARNING_CURVE, CHECKPOINT)
 MAX_CONFIG_BYTES = 2**20
+MAX_JSON_BYTES = 8 * 2**20  # enough for the history of 100,000 epochs; parsed, JSON takes many times its size
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Read a file of a run.
+
+    Raises:
+        OSError: The file is missing or cannot be read.
+        ValueError: It is a pipe or a device, which may never end, or larger than `max_bytes`.
+    """
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError(f"{path.name} is not a regular file")
+    if facts.st_size > max_bytes:
+        raise ValueError(f"{path.name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
+    return path.read_bytes()
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file of a run. Raises what `read_file` and `parse_json` raise."""
+    return parse_json(read_file(path, MAX_JSON_BYTES).decode("utf-8"))
 
 
 def find_weights(folders: Iterable[Path], sha256: str | None) -> Path | None:

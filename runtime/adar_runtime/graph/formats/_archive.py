@@ -1,6 +1,8 @@
 """Open zip archives safely. `.npz` and `.pt` are both zip archives, whose headers may lie about sizes."""
 
 import io
+import os
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,12 @@ from adar_runtime.graph.limits import ByteBudget
 MAX_DEFLATE_RATIO = 1032  # deflate cannot compress further
 COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 LOCAL_HEADER = b"PK\x03\x04"
+END, LARGE_LOCATOR, LARGE_END = (
+    b"PK\x05\x06",
+    b"PK\x06\x07",
+    b"PK\x06\x06",
+)  # the records after the list of members
+END_BYTES, LARGE_LOCATOR_BYTES, LARGE_END_BYTES = 22, 20, 56
 MAX_DIRECTORY_BYTES = 2**20  # enough for ten thousand members
 
 
@@ -29,11 +37,32 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         # PyTorch ignores case in member names: it could read a member that was not checked.
         if len({member.filename.casefold() for member in members}) < len(members):
             raise ValueError("two of its members have the same name")
+        # Python shortens a name at a null character, and newer versions take the name from another field.
+        if any(member.filename != member.orig_filename for member in members):
+            raise ValueError("a member has two names")
         # Python skips bytes before the archive and PyTorch does not: the two would read different archives.
         file.seek(0)
         if file.read(4) != LOCAL_HEADER or min((member.header_offset for member in members), default=1) != 0:
             raise ValueError("it does not begin with its first member")
+        if _list_offset(file) != archive.start_dir:
+            raise ValueError("its list of members can be read in two ways")
         yield archive
+
+
+def _list_offset(file: io.BufferedReader) -> int:
+    """Where the list of members begins by the records at the end. Python guesses it from their position."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - END_BYTES - LARGE_LOCATOR_BYTES - LARGE_END_BYTES))
+    tail = file.read()
+    end, rest = tail[-END_BYTES:], tail[:-END_BYTES]
+    locator, large_end = rest[-LARGE_LOCATOR_BYTES:], rest[:-LARGE_LOCATOR_BYTES]
+    if not end.startswith(END) or end[-2:] != b"\0\0":
+        raise ValueError("it has a comment, or data after its end")
+    if not locator.startswith(LARGE_LOCATOR):
+        return int(struct.unpack_from("<I", end, 16)[0])
+    if not large_end.startswith(LARGE_END) or struct.unpack_from("<Q", locator, 8)[0] != size - len(tail):
+        raise ValueError("its list of members can be read in two ways")
+    return int(struct.unpack_from("<Q", large_end, 48)[0])
 
 
 def check_members(path: Path, members: Iterable[zipfile.ZipInfo], most: int | None = None) -> None:

@@ -14,14 +14,19 @@ from adar_runtime.graph.limits import ByteBudget
 
 MAX_COLUMNS = 10_000  # of a text table that pyarrow reads: every column has a cost per block
 BLOCK_BYTES = 2**24  # of a text table that is parsed at once
+ENCODED_BYTES = 48  # a value while pyarrow looks for the different ones
+WORD_BYTES = 200  # a different value as a Python string, in lists and a dictionary
 TEXT_BYTES = 24  # per byte of a text table: its cells, their positions, and the different words
 
 
 class ArrowColumn:
-    """A column of pyarrow. The different values are converted once, whatever the number of rows."""
+    """A column of pyarrow. The different values are converted once, whatever the number of rows.
 
-    def __init__(self, values: Any) -> None:
-        self._values = values
+    `budget` counts the different values as words; None if they were counted before.
+    """
+
+    def __init__(self, values: Any, budget: ByteBudget | None = None) -> None:
+        self._values, self._budget = values, budget
 
     def words(self) -> list[str]:
         """The values as text."""
@@ -55,9 +60,13 @@ class ArrowColumn:
         if pyarrow.types.is_dictionary(values.type):
             whole = values.unify_dictionaries().combine_chunks()
         else:
+            if self._budget is not None:
+                self._budget.reserve("values", len(values), ENCODED_BYTES)
             whole = values.dictionary_encode().unify_dictionaries().combine_chunks()
         if isinstance(whole, pyarrow.ChunkedArray):  # a table without rows has no chunks
             return Codes(np.zeros(0, np.int64), [])
+        if self._budget is not None:
+            self._budget.reserve("different values", len(whole.dictionary), WORD_BYTES)
         different = codes_of(
             [as_word(None if value != value else value) for value in whole.dictionary.to_pylist()]
         )
@@ -72,7 +81,8 @@ def read_parquet(path: Path) -> tuple[dict[str, Column], int, list[str]]:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("reading .parquet", "parquet") from error
-    check_parquet(path, ByteBudget(path.stat().st_size))
+    budget = ByteBudget(path.stat().st_size)
+    check_parquet(path, budget)
     try:
         metadata = pyarrow.parquet.read_metadata(path)
         # Kept as codes: a file can repeat one long text any number of times.
@@ -87,7 +97,7 @@ def read_parquet(path: Path) -> tuple[dict[str, Column], int, list[str]]:
             table = file.read(columns=plain)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise GraphError(f"not a readable .parquet file ({reason(error)})") from error
-    return {name: ArrowColumn(table.column(name)) for name in plain}, table.num_rows, others
+    return {name: ArrowColumn(table.column(name), budget) for name in plain}, table.num_rows, others
 
 
 def _is_plain(types: Any, kind: Any) -> bool:

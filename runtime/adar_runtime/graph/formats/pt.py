@@ -19,6 +19,7 @@ from adar_runtime.graph.formats._pickles import MAX_BYTES, check_pickle
 from adar_runtime.graph.limits import CELL_BYTES, SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
 TEXT_KEYS = ("class_names", "level", "feature_encoding")
+PICKLE = "data.pkl"
 UNREADABLE = "not a readable PyTorch file; save a PyG Data with torch.save"
 
 
@@ -79,23 +80,37 @@ def check_archive(path: Path) -> None:
 
 
 def _read_pickle(archive: zipfile.ZipFile) -> bytes:
-    """The one member that is not plain numbers."""
-    (member,) = (each for each in archive.infolist() if PurePosixPath(each.filename).name == "data.pkl")
+    """The one member that is not plain numbers. PyTorch looks for it in the folder of the first member."""
+    folder = archive.namelist()[0].partition("/")[0]
+    (name,) = (each for each in archive.namelist() if PurePosixPath(each).name.casefold() == PICKLE)
+    if name != f"{folder}/{PICKLE}":
+        raise ValueError("PyTorch would look for the pickle elsewhere")
+    member = archive.getinfo(name)
     if member.file_size > MAX_BYTES:
         raise GraphError("refused: its pickle is far larger than that of a graph; use .npz")
     return archive.read(member)
 
 
-def _load(torch: Any, path: Path) -> Any:
-    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+@contextmanager
+def _only_graphs(torch: Any) -> Iterator[None]:
+    """Let PyTorch load the four classes of a Data, and no other class that PyG declares safe."""
+    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
-    # PyG declares Data safe, but not the three plain containers that every Data consists of.
-    parts = [DataEdgeAttr, DataTensorAttr, GlobalStorage]
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    try:
+        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+            yield
+    finally:
+        torch.serialization.add_safe_globals(before)
+
+
+def _load(torch: Any, path: Path) -> Any:
     try:
         # Without this check, PyTorch reads beyond the memory of a sparse tensor with wrong indices.
         checked = torch.sparse.check_sparse_tensor_invariants(enable=True)
-        with warnings.catch_warnings(), torch.serialization.safe_globals(parts), checked:
+        with warnings.catch_warnings(), _only_graphs(torch), checked:
             warnings.simplefilter("ignore")  # warnings about pickle protocols; real problems are errors
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
