@@ -84,7 +84,9 @@ def test_export_does_not_replace_the_bundle_of_another_model(
         "--overwrite\n"
     )
     assert digest(tmp_path / "bundle") == before
-    (tmp_path / "bundle/manifest.json").write_text('{"schema": 1}')  # damaged: whose bundle it was is unknown
+    (tmp_path / "bundle/manifest.json").write_text(
+        '{"graphs": {}}'
+    )  # damaged: whose bundle it was is unknown
     assert adar("export", other_run)[0] == 2
     assert adar("export", run_folder, "--overwrite")[0] == 0
     assert adar("validate", "bundle", "--run", run_folder, "--steps", 1)[0] == 0

@@ -98,6 +98,11 @@ def test_stop_rules_give_the_answers_of_eulers_method(proven: Bundle, rule: str)
     assert ours.best_time == pytest.approx(reference.best_time, abs=allowed)
 
 
+def test_a_budget_of_any_size_has_a_solver(proven: Bundle) -> None:
+    """A budget that no float can hold gets the most calls that there are."""
+    assert auto_solver(proven.manifest, 10**400) == AdamsBashforth2(calls=1_000_000)
+
+
 @pytest.mark.parametrize("budget", [5, 120, 300, 500])
 def test_other_budgets(proven: Bundle, budget: int) -> None:
     """As many calls as were proven, more in proportion above 300 steps, and never more than steps."""

@@ -156,9 +156,9 @@ def _optimizer_state(
         index, key = name.split(".", 1)
         state.setdefault(int(index), {})[key] = tensor
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    for index, values in state.items():
+    for number, values in state.items():
         if set(values) != ADAM_STATE or any(
-            tensor.shape != (parameters[index].shape if key != "step" else ())
+            tensor.shape != (parameters[number].shape if key != "step" else ())
             for key, tensor in values.items()
         ):
             raise ValueError("its optimiser is not that of the model")

@@ -18,7 +18,8 @@ def auto_solver(manifest: Manifest, budget: int) -> Solver:
     proof = manifest.proof
     if proof is None or proof["solver"] not in SOLVERS or not SOLVERS[proof["solver"]].fixed_calls:
         return Euler()
-    calls = min(MAX_CALLS, math.ceil(proof["calls"] * max(1.0, budget / REFERENCE_STEPS)))
+    in_proportion = -(-proof["calls"] * budget // REFERENCE_STEPS)  # rounded up
+    calls = min(MAX_CALLS, max(proof["calls"], in_proportion))
     return Euler() if calls >= budget else make_solver(proof["solver"], calls=calls)
 
 
