@@ -36,7 +36,8 @@ DOCUMENTS = [
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 # `train` prints these for a graph without a split, and for few epochs.
-DRAWN = r"note: (.+: drew the missing .+ at random|.+: the pairs to classify are .+|no search of the regularisation): .+"
+DREW = r".+: drew the missing .+ at random|.+: the pairs to classify are .+"
+DRAWN = rf"note: ({DREW}|no search of the regularisation): .+"
 GUESSED = r"note: .+\.csv: .+"  # and this for tables
 NOT_HERE = re.compile(
     r"make |\. \.venv|pip install|torchrun |adar-deploy train pyg:|.*--backend tensorrt|"  # no network or GPU
