@@ -13,7 +13,7 @@ from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import LARGEST_CHANGE, LEAST_SAME, Manifest
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
-from adar_runtime.loop.loop import Loop
+from adar_runtime.loop.loop import Loop, Step
 from adar_runtime.loop.registry import settings_of
 from adar_runtime.loop.solvers import REFERENCE_STEPS as REFERENCE
 from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler
@@ -153,9 +153,14 @@ def run_attempt(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> En
     """Run an attempt to t = 1."""
     loop = loop_of(bundle, prepared, attempt, Final())
     start = next(loop).state()["nodes"]
-    *_, step = loop
-    end = step.state()["nodes"]
-    return End(end, max(_norm(end - start), 1e-12), step.scores(), step.index)
+    *_, last = loop
+    return end_of(start, last)
+
+
+def end_of(start: Floats, last: Step) -> End:
+    """The end of a run whose nodes were at `start`."""
+    nodes = last.state()["nodes"]
+    return End(nodes, max(_norm(nodes - start), 1e-12), last.scores(), last.index)
 
 
 def loop_of(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt, rule: StopRule) -> Loop:

@@ -1,12 +1,14 @@
 """The proof behind `--solver auto`: the fewest cell calls that give the predictions of 300 Euler steps."""
 
+from collections.abc import Callable
 from typing import Any
 
-from adar_export.convergence import compared, loop_of, run_attempt, share_of_same, try_attempt
+from adar_export.convergence import End, Trial, compared, end_of, loop_of, run_attempt, share_of_same
 from adar_export.samples import part_of, with_outputs
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import LEAST_OUTPUTS, LEAST_SAME
+from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.solvers import REFERENCE_STEPS as REFERENCE
 from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler
@@ -15,7 +17,9 @@ NODES = 10_000  # of the graph of the proof: ten predictions are then 0.1 %
 LARGEST_DISTANCE = 0.01  # from the reference, relative to the nodes' movement: probabilities stay close, too
 
 
-def prove(bundle: Bundle, graph: Graph) -> dict[str, Any] | None:
+def prove(
+    bundle: Bundle, graph: Graph, on_trial: Callable[[Trial], None] = lambda _: None
+) -> dict[str, Any] | None:
     """Find the cheapest solver with a fixed number of calls that gives the reference's predictions.
 
     The predictions are compared at t = 1 and at the exit of the bundle's stop rule.
@@ -23,6 +27,7 @@ def prove(bundle: Bundle, graph: Graph) -> dict[str, Any] | None:
     Args:
         bundle: A bundle whose cell behaves like an ODE.
         graph: The graph that the model was trained on.
+        on_trial: Receives each trial as soon as it is done.
 
     Returns:
         The manifest's field `convergence.proof`; None if there is no such solver, or too few predictions.
@@ -35,16 +40,16 @@ def prove(bundle: Bundle, graph: Graph) -> dict[str, Any] | None:
     named = named if like is part else f"a graph like {named}, drawn from its nodes"
     prepared = bundle.prepare(like)
     reference = Attempt(REFERENCE, Euler())
-    end, at_exit = run_attempt(bundle, prepared, reference), _scores_at_exit(bundle, prepared, reference)
+    end, at_exit = _end_and_exit(bundle, prepared, reference)
     for solver, attempt in _attempts():
-        found = try_attempt(bundle, prepared, attempt)
-        if found is None:
+        try:
+            found, found_at_exit = _end_and_exit(bundle, prepared, attempt)
+        except DivergedError:
             continue
         trial = compared(bundle.manifest, solver, attempt, found, end)
-        if trial.change > LARGEST_DISTANCE or trial.same < LEAST_SAME:
-            continue
-        same_at_exit = share_of_same(bundle.manifest, _scores_at_exit(bundle, prepared, attempt), at_exit)
-        if same_at_exit >= LEAST_SAME:
+        on_trial(trial)
+        same_at_exit = share_of_same(bundle.manifest, found_at_exit, at_exit)
+        if trial.change <= LARGEST_DISTANCE and min(trial.same, same_at_exit) >= LEAST_SAME:
             shares = {"same": trial.same, "same_at_exit": same_at_exit}
             return {"solver": solver, "calls": trial.calls, "graph": named, "outputs": like.outputs} | shares
     return None
@@ -61,8 +66,16 @@ def _attempts() -> list[tuple[str, Attempt]]:
     return sorted(fixed, key=lambda one: one[1].solver.calls)  # type: ignore[attr-defined]
 
 
-def _scores_at_exit(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> Floats:
+def _end_and_exit(bundle: Bundle, prepared: PreparedGraph, attempt: Attempt) -> tuple[End, Floats]:
+    """The end of an attempt at t = 1, and the scores at the exit of the bundle's stop rule.
+
+    A rule that does not stop before t = 1 has both in one run.
+    """
     loop = loop_of(bundle, prepared, attempt, bundle.stop_rule())
-    for _ in loop:
-        pass
-    return loop.result().scores
+    first = next(loop)
+    start = first.state()["nodes"]
+    *_, last = first, *loop
+    at_exit = loop.result().scores
+    if last.time < 1 - 1e-9:
+        return run_attempt(bundle, prepared, attempt), at_exit
+    return end_of(start, last), at_exit

@@ -133,7 +133,7 @@ def export_bundle(
                 named = own if like is part else f"a graph like {own}, drawn from its nodes"
                 found = convergence.measure(bundle, named, like, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
-                if manifest.behaves_like_ode and (proof := prove(bundle, graph)):
+                if manifest.behaves_like_ode and (proof := prove(bundle, graph, on_progress)):
                     manifest.convergence["proof"] = proof
             manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
