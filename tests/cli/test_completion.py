@@ -23,7 +23,7 @@ def asked(*words: str) -> list[str]:
 
 def test_commands_options_and_values_are_completed() -> None:
     assert asked("ex") == ["export"]
-    assert asked("data", "") == ["list", "make", "convert", "show"]
+    assert asked("data", "") == ["list", "make", "convert", "shard", "show"]
     assert asked("run", "--max") == ["--max-steps"]
     assert asked("run", "--solver", "a") == ["auto", "ab2", "adaptive"]
 

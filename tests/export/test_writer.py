@@ -124,7 +124,7 @@ def test_the_error_for_an_old_bundle_names_the_version_that_reads_it(
     with pytest.raises(BundleError, match=r"schema 1, this version reads 2.*or use adar-deploy 0\.1\.0"):
         load(old)
     edit(old, lambda m: m.update(schema=99))
-    with pytest.raises(BundleError, match="schema 99, this version reads 2 and 3: export the run again"):
+    with pytest.raises(BundleError, match="schema 99, this version reads 2, 3, 4: export the run again"):
         load(old)
 
 
