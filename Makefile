@@ -40,10 +40,12 @@ demo: $(VENV)/demo-installed  ## train, export and run on the built-in graph, in
 	cd build/demo && ../../$(BIN)/adar-deploy run runs/minesweeper/graph.pt --max-steps 300
 	@echo "next: pip install 'adar-deploy[serve]', then in build/demo: adar-deploy serve bundle"
 
-# One OpenMP thread per test process: more threads would wait for each other.
+# One OpenMP thread per test process: more threads would wait for each other. Ray keeps processes and signal handlers, so its
+# tests have a process of their own.
 test: install  ## run all default tests and print the line coverage; installs everything
 	@mkdir -p build  # for the data of the coverage
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=html
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not torture and not ray' --cov --cov-report=
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m 'not torture and ray' --cov --cov-append --cov-report=html tests/distributed
 	@echo "line coverage: $$($(BIN)/coverage report --format=total) % (details in build/coverage/index.html)"
 
 torture: install  ## run the long tests: every attack, 100 kills per command, 100,000 steps (about an hour)

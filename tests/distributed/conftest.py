@@ -14,10 +14,9 @@ IGNORED = ("pytest.PytestUnraisableExceptionWarning", "ResourceWarning", "Future
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests that use the cluster run in one process of xdist."""
+    """Ignore warnings that Ray causes."""
     for item in items:
         if item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
             for kind in IGNORED:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
 
