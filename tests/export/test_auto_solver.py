@@ -61,12 +61,13 @@ def test_export_proves_a_solver_on_a_thousand_predictions(proven: Bundle) -> Non
     assert proof["graph"] == "a graph like the run's graph, drawn from its nodes"
 
 
-def test_one_attempt_fewer_is_not_proven(proven: Bundle) -> None:
-    """The calls of the proof are the fewest: the attempts before are too far from 300 Euler steps."""
+def test_a_number_of_calls_that_succeeds_by_chance_is_not_proven(proven: Bundle) -> None:
+    """Of two attempts in a row, the first is proven. Here 12 calls succeed, but 14 do not."""
     trials = [trial for trial in proven.manifest.convergence["trials"] if trial["solver"] == "ab2"]
-    fewer = [trial for trial in trials if trial["calls"] < proven.manifest.proof["calls"]]
-    assert fewer
-    assert all(trial["change"] > 0.01 or trial["same"] < 0.999 for trial in fewer)
+    right = {trial["calls"]: trial["same"] >= 0.999 for trial in trials}
+    assert right[12]
+    assert not right[14]
+    assert proven.manifest.proof["calls"] == 16
 
 
 def test_the_default_is_the_proven_solver_and_says_so(proven: Bundle) -> None:
@@ -74,7 +75,7 @@ def test_the_default_is_the_proven_solver_and_says_so(proven: Bundle) -> None:
     calls = proven.manifest.proof["calls"]
     ours, reference = proven.run(LARGER, 300, Final()), proven.run(LARGER, 300, Final(), "euler")
     assert (ours.cell_calls, reference.cell_calls) == (calls, 300)
-    assert share_of_same(ours, reference) >= 0.995  # another graph than that of the proof, random weights
+    assert share_of_same(ours, reference) >= 0.998  # another graph than that of the proof
     assert ours.solver == f"ab2, {calls} calls"
     assert (
         f"{calls} calls gave 100 % of the predictions (at the bundle's own exit 100 %) of 300 Euler steps"
@@ -111,7 +112,7 @@ def test_other_budgets(proven: Bundle, budget: int) -> None:
     ours = proven.run(LARGER, budget, Final())
     reference = proven.run(LARGER, budget, Final(), "euler")
     assert ours.cell_calls == expected
-    assert share_of_same(ours, reference) >= 0.995
+    assert share_of_same(ours, reference) >= 0.998
     assert (ours.solver == "euler") == (budget <= calls)
 
 
