@@ -1,8 +1,6 @@
 """Runs in child processes with limits: a graph that breaks one costs its own request only."""
 
 import select
-import subprocess
-import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -11,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from adar_runtime import Graph, Result, Step, StopReason
-from adar_runtime.backends.isolated.messages import BadMessageError, Channel
+from adar_runtime.backends.isolated.child_process import end_child, start_child
+from adar_runtime.backends.isolated.messages import BadMessageError
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import EDGE, NODE
 from adar_serve.limits import MIB, Limits
@@ -20,7 +19,6 @@ from adar_serve.models import Model
 from adar_serve.refusals import RefusedError
 from adar_serve.runs import Control
 
-START = "import sys; sys.path[:] = sys.argv[1:]; from adar_serve.isolated_run import main; main()"
 POLL = 0.05  # seconds between two looks at the client and the clock
 MOST_STEPS = 20_000  # the alignments of a run are one message
 
@@ -68,19 +66,10 @@ class _Child:
 
     def __init__(self, model: Model, limits: Limits, options: dict[str, Any]) -> None:
         self._model = weakref.ref(model)
-        folders = [folder for folder in sys.path if folder]
-        self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", "-c", START, *folders],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        assert self._process.stdin is not None
+        self._process, self._channel = start_child("adar_serve.isolated_run")
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
-        self._channel = Channel(self._output, self._process.stdin.fileno())
-        self.end = weakref.finalize(self, _end, self._process)
+        self.end = weakref.finalize(self, end_child, self._process)
         settings = {"path": str(model.bundle.path), "memory": limits.memory * MIB, "options": options}
         self._first: dict[str, Any] | None = settings
 
@@ -133,14 +122,6 @@ def arrays_of(graph: Graph) -> Arrays:
         "pairs": graph.pairs,
     }
     return {name: array for name, array in found.items() if array is not None}
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
 
 
 def described(result: Result) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.backends import CPU, Settings
-from adar_runtime.backends.isolated.messages import Arrays, BadMessageError, Channel, WrongShapeError
+from adar_runtime.backends.isolated.child_process import end_child, start_child
+from adar_runtime.backends.isolated.messages import Arrays, BadMessageError, WrongShapeError
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import ONNX_MODELS, Manifest, Port
@@ -25,10 +26,6 @@ from adar_runtime.bundle.signature import SCALARS, STATE, Ports
 from adar_runtime.errors import BackendError, short
 from adar_runtime.graph import Floats
 from adar_runtime.loop.solvers import Motion, Move
-
-START = (
-    "import sys; sys.path[:] = sys.argv[1:]; from adar_runtime.backends.isolated.worker import main; main()"
-)
 
 
 @dataclass(frozen=True)
@@ -85,18 +82,8 @@ class Child:
         self.allowed = limits.memory
         self._lock = threading.Lock()
         self._forgotten: list[str] = []
-        folders = [folder for folder in sys.path if folder]
-        self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", "-c", START, *folders],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
-        self._close = weakref.finalize(self, _end, self._process)
+        self._process, self._channel = start_child("adar_runtime.backends.isolated.worker")
+        self._close = weakref.finalize(self, end_child, self._process)
 
     def call(
         self, request: Mapping[str, Any], arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]
@@ -142,15 +129,6 @@ class Child:
         self._close()
         how = f"with {signal.Signals(-code).name}" if code < 0 else "without an answer"
         return BackendError(f"the unknown model ended its process {how}: it cannot be run")
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the child and close its pipes."""
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
 
 
 def _ports(raw: Any) -> dict[str, Ports]:
