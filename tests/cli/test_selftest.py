@@ -129,12 +129,16 @@ def test_a_step_is_one_cell_call_whatever_was_proven(bundle_folder: Path) -> Non
     assert len(measured.times) == 3
 
 
-@pytest.mark.parametrize(("step", "passes"), [(100, True), (103, True), (104, False)])
-def test_rounding_may_move_a_stop_by_a_few_steps(step: int, passes: bool) -> None:
+@pytest.mark.parametrize(
+    ("curvature", "step", "passes"), [(1e-3, 100, True), (1e-7, 103, True), (1e-3, 103, False)]
+)
+def test_rounding_may_move_the_stop_of_a_flat_peak_only(curvature: float, step: int, passes: bool) -> None:
     findings = Findings()
-    result = Result(np.zeros((1, 2)), [0.0] * 301, [], 300, step, StopReason.PEAK, "gpu", {})
-    accuracy._compare_stops("stop", result, 100, StopReason.PEAK, findings, near=accuracy.NEAR)
-    accuracy._compare_stops("stop", result, 100, StopReason.RISING, findings, near=accuracy.NEAR)
+    curve = 1.0 - curvature * (np.arange(301) - 100.0) ** 2
+    theirs = Result(np.zeros((1, 2)), curve.tolist(), [], 300, 100, StopReason.PEAK, "cpu", {})
+    ours = Result(np.zeros((1, 2)), (curve + 1e-6).tolist(), [], 300, step, StopReason.PEAK, "gpu", {})
+    accuracy._compare_stops("stop", ours, theirs, 100, StopReason.PEAK, findings)
+    accuracy._compare_stops("stop", ours, theirs, 100, StopReason.RISING, findings)
     assert [one.status is Status.PASS for one in findings.found] == [passes, False]
 
 
