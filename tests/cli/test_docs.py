@@ -23,6 +23,7 @@ from adar_deploy.cli import app
 from adar_deploy.report import measure
 from adar_runtime import Graph, write_graph
 from adar_runtime.graph.synthetic import minesweeper
+from adar_runtime.selftest import accuracy
 from adar_train import Trainer
 from adar_train.data.splits import with_split
 from docs.site.commands import command_pages
@@ -67,6 +68,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     export = partial(adar_export.export_bundle, steps=(1, 2))
     monkeypatch.setattr(adar_export, "export_bundle", export)
     monkeypatch.setattr(measure, "REPEATS", 1)
+    monkeypatch.setattr(accuracy, "STEPS", (1, 16))
     # The default model of `embed`, as if it had been downloaded before.
     cached = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
     tiny_model(cached / "snapshots" / "0")
