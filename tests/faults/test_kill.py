@@ -12,7 +12,7 @@ import adar_runtime
 from adar_runtime import read_graph
 from adar_runtime.backends.tensorrt.engines.sidecar import read_engine, sidecars
 from adar_runtime.bundle.reading import read_manifest
-from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG
+from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, HISTORY
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
 from tests.faults.conftest import KILLS, Server, left_behind
@@ -38,7 +38,7 @@ def moments(times: int, whole: dict, seed: int) -> Iterator[dict]:
 def test_train(times: int, commands: Server, home: Path) -> None:
     whole = commands.run(home, *TRAIN[:-1], "whole", *CHECKPOINTS)
     assert whole["code"] == 0, whole["stderr"]
-    expected, killed, seed = load_run(home / "whole").fingerprint(), 0, 0
+    expected, killed, seed = weights_and_history(home / "whole"), 0, 0
     while killed < times:
         resumed = (home / "r" / CHECKPOINT).exists()
         for moment in moments(times, whole, seed := seed + 1):
@@ -48,14 +48,18 @@ def test_train(times: int, commands: Server, home: Path) -> None:
             assert_run_is_whole_or_absent(home / "r")
             resumed = (home / "r" / CHECKPOINT).exists()
             if got["code"] == 0:  # what was killed on its way is what was never killed
-                assert load_run(home / "r").fingerprint() == expected
+                assert weights_and_history(home / "r") == expected
                 assert left_behind(home) == []
             if killed == times:
                 break
     end = commands.run(home, *TRAIN, *CHECKPOINTS, *(["--resume"] if resumed else []))
     assert end["code"] == 0, end["stderr"]
-    assert load_run(home / "r").fingerprint() == expected
+    assert weights_and_history(home / "r") == expected
     assert left_behind(home) == []
+
+
+def weights_and_history(run: Path) -> tuple[str, str]:
+    return load_run(run).fingerprint(), (run / HISTORY).read_text()
 
 
 def assert_run_is_whole_or_absent(run: Path) -> None:

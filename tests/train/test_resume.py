@@ -1,19 +1,13 @@
 """A resumed training gives the same losses and weights as an uninterrupted one."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from adar_runtime import Graph, write_graph
+from adar_runtime import Graph
 from adar_runtime.errors import RunFolderError
 from adar_train import ModelConfig, TrainConfig, Trainer
 from adar_train.baselines import BASELINES
@@ -116,28 +110,3 @@ def test_checkpoints_of_other_versions_and_damaged_files_are_refused(board: Grap
     (tmp_path / "checkpoint").write_bytes(b"nonsense")
     with pytest.raises(RunFolderError, match="cannot be resumed"):
         trainer(board).resume(tmp_path / "checkpoint")
-
-
-def test_a_killed_process_can_be_resumed(board: Graph, tmp_path: Path) -> None:
-    """After kill -9, --resume gives the losses and weights of an uninterrupted run."""
-    write_graph(tmp_path / "board.npz", board)
-    command = [sys.executable, "-m", "adar_deploy", "train", "board.npz", "--epochs", "60", "--hidden", "8"]
-    command += ["--proxies", "4", "--train-steps", "2", "--checkpoint-every", "1", "--json"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    killed = subprocess.Popen([*command, "--out", "killed"], cwd=tmp_path, env=environment)
-    checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    assert checkpoint.exists()
-    assert not (tmp_path / "killed" / "config.json").exists()
-    for name in ("killed", "whole"):
-        resume = ["--resume"] if name == "killed" else []
-        subprocess.run([*command, "--out", name, *resume], cwd=tmp_path, check=True, env=environment)
-    history = [json.loads((tmp_path / name / "history.json").read_text()) for name in ("killed", "whole")]
-    assert history[0] == history[1]
-    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole")]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not checkpoint.exists()
