@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test torture fuzz audit lock sbom check format docs pictures fingerprints pretrain selftest-bundle tritonclient triton contract clean
+.PHONY: help install demo test coverage torture fuzz audit lock sbom check format docs pictures fingerprints pretrain selftest-bundle tritonclient triton contract clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -42,14 +42,19 @@ demo: $(VENV)/demo-installed  ## train, export and run on the built-in graph, in
 
 # One OpenMP thread per test process: more threads would wait for each other. Ray keeps processes and signal handlers, so its
 # tests have a process of their own.
-test: install  ## run all default tests and print the line coverage; installs everything
-	@mkdir -p build  # for the data of the coverage
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not torture and not ray' --cov --cov-report=
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m 'not torture and ray' --cov --cov-append --cov-report=html tests/distributed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+test: install  ## run all default tests (about ten minutes on two cores); installs everything
+	$(PYTEST) -n 2 -m 'not torture and not ray'
+	$(PYTEST) -n 0 -m 'not torture and ray' tests/distributed
+
+coverage: install  ## run the default tests and print the line coverage; takes a quarter longer than the tests alone
+	@mkdir -p build
+	$(PYTEST) -n 2 -m 'not torture and not ray' --cov --cov-report=
+	$(PYTEST) -n 0 -m 'not torture and ray' --cov --cov-append --cov-report=html tests/distributed
 	@echo "line coverage: $$($(BIN)/coverage report --format=total) % (details in build/coverage/index.html)"
 
 torture: install  ## run the long tests: every attack, 100 kills per command, 100,000 steps (about an hour)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m torture --durations=20
+	$(PYTEST) -n 0 -m torture --durations=20
 	OMP_NUM_THREADS=1 ADAR_EXAMPLES=1000 $(BIN)/pytest -n 0 tests/properties
 
 FUZZ_SECONDS ?= 600
@@ -106,7 +111,7 @@ build/tritonclient/installed: Makefile
 	@touch $@
 
 tritonclient: install build/tritonclient/installed  ## test the server with NVIDIA's client; needs a network
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 tests/serve/test_triton_client.py
+	$(PYTEST) -n 0 tests/serve/test_triton_client.py
 
 # The wheel contains the server itself, Triton 2.51. Only its files are used, so it needs none of its dependencies.
 build/triton/installed: Makefile
@@ -115,7 +120,7 @@ build/triton/installed: Makefile
 	@touch $@
 
 triton: install build/triton/installed  ## test the model repository with NVIDIA's Triton server (Linux, x86-64); needs a network
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 tests/serve/test_triton_server.py
+	$(PYTEST) -n 0 tests/serve/test_triton_server.py
 
 # An environment of its own, like that of tritonclient.
 contract: install  ## send requests made from the OpenAPI document to a server, with schemathesis; needs a network
