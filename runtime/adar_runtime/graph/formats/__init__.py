@@ -4,8 +4,8 @@ Public: `read_graph`, `read_graphs`, `write_graph`, `read_tables`, `import_graph
 underscore.
 
 - `.npz` is read without pickle.
-- `.pt` is read by PyTorch's restricted unpickler with the classes that PyG declares safe. A file that needs
-  other classes is refused. There is no fallback.
+- `.pt` is read by an interpreter of our own (`_pickles.py`), which knows the names that PyTorch and PyG write
+  for tensors and a `Data`, and imports nothing. A file with other names is refused. PyTorch is not needed.
 - Only the keys of a graph are read, and only after their sizes were checked against the limits.
 
 To add a graph format, write a module with `read` and `encode`, and add one line to `FORMATS`.
@@ -53,6 +53,9 @@ FORMATS = {
 }
 """Suffix -> format."""
 
+MANY = {".npz": npz.read_many, ".pt": pt.read_many}
+"""Suffix -> how all graphs of a file are read."""
+
 NETWORKX = (".graphml", ".gml")
 
 
@@ -63,14 +66,13 @@ def read_graph(path: str | Path) -> Graph:
         path: The file. Its keys are `x` (required), `edge_index` (required), `y`, `train_mask`, `val_mask`,
             `test_mask`, `target_x`, `class_names`, `pairs`, `level`, `ids` and `edge_weight`. Sparse features
             in `.npz` are `x_indptr`, `x_indices`, `x_data` and `x_shape` instead of `x`. A `.pt` file holds a
-            PyG `Data`.
+            PyG `Data`; PyTorch is not needed to read it.
 
     Returns:
         The checked graph.
 
     Raises:
         GraphError: The file cannot be read, is too large, or does not contain a valid graph.
-        MissingExtraError: A `.pt` file needs PyTorch and PyG, which are not installed.
 
     Examples:
         >>> graph = read_graph("graph.npz")  # doctest: +SKIP
@@ -100,27 +102,28 @@ def read_npz(path: Path, max_bytes: int) -> Graph:
 
 
 def read_graphs(path: str | Path) -> list[Graph]:
-    """Read all graphs of a file: one, or many small ones in one `.npz` (see `formats.many_graphs`).
+    """Read all graphs of a file: one, or many small ones.
 
     Args:
-        path: As for `read_graph`. A file of many graphs has `node_ptr` and `edge_ptr`.
+        path: As for `read_graph`. A `.npz` file of many graphs has `node_ptr` and `edge_ptr` (see
+            `formats.many_graphs`). A `.pt` file of many graphs holds a list of PyG `Data`, or what PyG's
+            `InMemoryDataset.save` writes.
 
     Returns:
         The checked graphs.
 
     Raises:
         GraphError: As for `read_graph`.
-        MissingExtraError: As for `read_graph`.
 
     Examples:
         >>> len(read_graphs("threads.npz"))  # doctest: +SKIP
         10000
     """
     path = Path(path)
-    if path.suffix != ".npz":
+    if path.suffix not in MANY:
         return [read_graph(path)]
     with reading(path):
-        return npz.read_many(path)
+        return MANY[path.suffix](path)
 
 
 def import_graph(

@@ -8,45 +8,59 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from adar_runtime.errors import GraphError, short
 from adar_runtime.graph.limits import ByteBudget
 
 MAX_DEFLATE_RATIO = 1032  # deflate cannot compress further
 COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 LOCAL_HEADER = b"PK\x03\x04"
+LOCAL_HEADER_BYTES = 30  # without the name
 END, LARGE_LOCATOR, LARGE_END = (
     b"PK\x05\x06",
     b"PK\x06\x07",
     b"PK\x06\x06",
 )  # the records after the list of members
 END_BYTES, LARGE_LOCATOR_BYTES, LARGE_END_BYTES = 22, 20, 56
+PART_BYTES = 2**22
 MAX_DIRECTORY_BYTES = 2**20  # enough for ten thousand members
 
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive that Python and PyTorch read alike.
+    """Open an archive that can be read in one way only.
 
     Raises:
-        ValueError: Python and PyTorch could read different members.
+        ValueError: Another program could read different members.
         zipfile.BadZipFile: The file is not a zip archive.
     """
     with _LimitedReader(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
         file.opened = True
         members = archive.infolist()
-        # PyTorch ignores case in member names: it could read a member that was not checked.
+        # PyTorch ignores case in member names.
         if len({member.filename.casefold() for member in members}) < len(members):
             raise ValueError("two of its members have the same name")
         # Python shortens a name at a null character, and newer versions take the name from another field.
         if any(member.filename != member.orig_filename for member in members):
             raise ValueError("a member has two names")
-        # Python skips bytes before the archive and PyTorch does not: the two would read different archives.
+        # Python skips bytes before the archive, and PyTorch does not.
         file.seek(0)
         if file.read(4) != LOCAL_HEADER or min((member.header_offset for member in members), default=1) != 0:
             raise ValueError("it does not begin with its first member")
         if _list_offset(file) != archive.start_dir:
             raise ValueError("its list of members can be read in two ways")
+        _check_places(members, archive.start_dir)
         yield archive
+
+
+def _check_places(members: list[zipfile.ZipInfo], end: int) -> None:
+    """Reject members that share bytes: a small file could repeat its content any number of times."""
+    for member in sorted(members, key=lambda each: each.header_offset, reverse=True):
+        if member.header_offset + LOCAL_HEADER_BYTES + member.compress_size > end:
+            raise ValueError("its members overlap")
+        end = member.header_offset
 
 
 def _list_offset(file: io.BufferedReader) -> int:
@@ -83,6 +97,19 @@ def _check_member(member: zipfile.ZipInfo, size: int) -> None:
     ratio = MAX_DEFLATE_RATIO if member.compress_type == zipfile.ZIP_DEFLATED else 1
     if member.file_size > ratio * min(member.compress_size, size):
         raise GraphError(f"member {member.filename!r} is smaller than its header says: the file is damaged")
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> NDArray[np.uint8]:
+    """The bytes of a member, whose checksum must fit. The caller has counted them."""
+    content = np.empty(archive.getinfo(name).file_size, np.uint8)
+    filled = 0
+    with archive.open(name) as file:
+        while part := file.read(PART_BYTES):  # the last, empty one checks the checksum
+            content[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+            filled += len(part)
+    if filled != len(content):
+        raise ValueError("a member is shorter than its header says")
+    return content
 
 
 class _LimitedReader(io.BufferedReader):

@@ -83,13 +83,21 @@ def graph_from_arrays(
         also_read: Keys that the format has read, besides KEYS.
         source: What the arrays come from, for messages.
     """
+    graph = graph_without_warnings(arrays, found, source)
+    warn_unused(found, also_read, source)
+    _warn_gaps(graph)
+    return graph
+
+
+def graph_without_warnings(arrays: Mapping[str, Any], found: Collection[str], source: str = "file") -> Graph:
+    """The same, for one of many graphs, whose warnings are given together."""
     for key in ("x", "edge_index"):
         require_key(key, arrays, found, source)
     level = arrays.get("level", NODE)
     level = level.item() if isinstance(level, np.ndarray) and level.size == 1 else level
     if not isinstance(level, str):  # not converted: the text of nested lists can have any length
         raise GraphError(f"level is a {type(level).__name__}, not a text")
-    graph = Graph(
+    return Graph(
         features=arrays["x"],
         edge_index=arrays["edge_index"],
         labels=arrays.get("y"),
@@ -102,9 +110,6 @@ def graph_from_arrays(
         feature_encoding=_encoding(arrays.get("feature_encoding")),
         edge_weight=arrays.get("edge_weight"),
     )
-    _warn_unused([key for key in found if key not in (*KEYS, *SILENT_KEYS, *also_read)], found, source)
-    _warn_gaps(graph)
-    return graph
 
 
 def _encoding(value: Any) -> FeatureEncoding | None:
@@ -131,7 +136,9 @@ def _warn_gaps(graph: Graph) -> None:
         )
 
 
-def _warn_unused(unused: Collection[str], found: Collection[str], source: str) -> None:
+def warn_unused(found: Collection[str], also_read: Iterable[str] = (), source: str = "file") -> None:
+    """Warn about keys that are not used. The arguments are those of `graph_from_arrays`."""
+    unused = {*found}.difference(KEYS, SILENT_KEYS, also_read)
     if unused:
         hints = [f"{short(key, 40)}{_hint(key, found)}" for key in sorted(unused)]
         rest = f" and {len(hints) - MAX_LISTED:,} more" if len(hints) > MAX_LISTED else ""

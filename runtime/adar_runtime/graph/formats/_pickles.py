@@ -1,212 +1,213 @@
-"""Check the pickle in a `.pt` file without running it, before PyTorch reads it.
+"""Read the pickle in a `.pt` file with a small interpreter of our own, which imports nothing.
 
-PyTorch's restricted unpickler calls only functions that it knows to be safe, but these include
-`bytearray(10**12)`. The check here allows only the classes and functions that tensors and PyG's containers
-need. It also runs before PyTorch is imported, which takes seconds.
+Python's and PyTorch's unpicklers are not used. The interpreter has the operations that `torch.save` writes,
+and no others. A class or function is a name in `_tensors.py`, which says what the name means here; every
+other name is refused. Tensors become descriptions, whose sizes are checked before arrays are made.
 
-Classes are listed one by one: PyG also declares classes safe whose constructor reads another file, without
-restrictions (`ClusterData`).
-
-The check follows the stack of the unpickler without building objects. A few bytes can nest a tuple in itself
-60 times, twice each time. Its hash then takes 2^60 steps, and Python computes it for the key of a dict. So
-keys are texts and numbers only, and the size of a value counts repeated parts as often as they appear.
-A tensor can repeat one number any number of times. PyTorch reads all numbers of a sparse tensor to check
-them, so these count as well.
+The cost is bounded by the number of operations. Nothing here walks through nested values, so it does not
+matter how deep they are or whether a list contains itself. Keys of dicts are texts and small numbers: the
+hash of nested tuples can take 2^60 steps, and any number of large integers can have the same hash.
 """
 
-import pickletools
-import re
+import struct
+from collections.abc import Callable
 from typing import Any
 
 from adar_runtime.errors import GraphError, short
-from adar_runtime.graph.limits import ByteBudget
+from adar_runtime.graph.formats._tensors import CLASSES, FUNCTIONS, NUMBER_TYPES, Name, Object, Storage
 
-MAX_OPERATIONS = 500_000  # 100,000 class names take 200,000
+MAX_OPERATIONS = 600_000  # 100,000 class names take 200,000; a list of 5,000 graphs takes all
 MAX_BYTES = 64 * 2**20
-TOO_MANY = "refused: it holds far more objects than a graph; use .npz"
-
-OPERATIONS = """
-    APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPERSID BINPUT BINUNICODE BUILD EMPTY_DICT
-    EMPTY_LIST EMPTY_SET EMPTY_TUPLE GLOBAL LONG1 LONG_BINGET LONG_BINPUT MARK NEWFALSE NEWOBJ NEWTRUE NONE
-    PROTO REDUCE SETITEM SETITEMS SHORT_BINSTRING STOP TUPLE TUPLE1 TUPLE2 TUPLE3
-"""
-ALLOWED_OPERATIONS = frozenset(OPERATIONS.split())
-"""The operations that PyTorch's restricted unpickler implements."""
-
-INTEGER_OPERATIONS = ("BININT", "BININT1", "BININT2", "LONG1")
-PLAIN_OPERATIONS = ("BINFLOAT", "BINUNICODE", "SHORT_BINSTRING", "NEWFALSE", "NEWTRUE", "NONE")
-NEW_OPERATIONS = ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET")
-# The number of values that become one; None: all after the last mark.
-TUPLE_OPERATIONS = {"EMPTY_TUPLE": 0, "TUPLE": None, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "BINPERSID": 1}
-
-TENSORS = tuple(f"torch._utils _rebuild_tensor{version}" for version in ("", "_v2", "_v3"))
-SIZES = 2  # the argument of these functions that has the sizes of the tensor
-SPARSE = "torch._utils _rebuild_sparse_tensor"
-NUMBER_BYTES = 8  # of an index of a sparse tensor
-
-FUNCTIONS = frozenset(
-    {
-        *TENSORS,
-        "collections OrderedDict",
-        "torch Size",
-        "torch device",
-        "torch.serialization _get_layout",
-        SPARSE,
-        "torch._utils _rebuild_parameter",
-        "torch._utils _rebuild_meta_tensor_no_storage",
-    }
-)
-"""What a pickle may call."""
-
-CONTAINERS = frozenset(
-    {
-        "torch_geometric.data.data Data",
-        "torch_geometric.data.data DataEdgeAttr",
-        "torch_geometric.data.data DataTensorAttr",
-        "torch_geometric.data.storage GlobalStorage",
-    }
-)
-"""The classes that a PyG `Data` consists of. A pickle may make objects of them and set their attributes."""
-
-NAMED = re.compile(
-    r"torch (\w+Storage|b?float\w*|u?int\d*|complex\d+|bool|half|double|long|short)"
-    r"|torch\.storage UntypedStorage"
-)
-"""Types of numbers, which a pickle may name, but not call: `UntypedStorage(10**12)` allocates memory."""
+LARGEST_KEY = 2**63
+DAMAGED = "refused: its pickle is incomplete or damaged"
+STOP = ord(".")
 
 
-def check_pickle(content: bytes, budget: ByteBudget) -> None:
-    """Raise a GraphError unless the pickle holds only tensors, PyG's containers and plain values.
+def read_pickle(content: bytes, find_storage: Callable[[Any], Storage]) -> Any:
+    """The value in a pickle: plain values, and the objects of `_tensors.py`.
 
     Args:
         content: The pickle.
-        budget: The memory for the parts of sparse tensors, which can be larger than the file.
+        find_storage: Makes a storage from its description in the pickle.
+
+    Raises:
+        GraphError: The pickle is damaged, is too large, or names something that is not part of a graph.
     """
-    stack = _Stack(budget)
     try:
-        for count, (operation, argument, _) in enumerate(pickletools.genops(content), start=1):
-            if operation.name not in ALLOWED_OPERATIONS:
-                _refuse(f"pickle operation {operation.name}")
-            if operation.name == "GLOBAL" and not _is_allowed(str(argument)):
-                _refuse(str(argument))
-            if count > MAX_OPERATIONS:
-                raise GraphError(TOO_MANY)
-            stack.follow(operation.name, argument)
+        return _Machine(content, find_storage).run()
     except GraphError:
         raise
-    except Exception as error:  # pickletools raises many types of error on invalid pickles
-        raise GraphError("refused: its pickle is incomplete or damaged") from error
+    except Exception as error:  # an invalid pickle causes errors of many types
+        raise GraphError(DAMAGED) from error
 
 
-class _Value:
-    """A value on the stack: whether it may be a key, its size with all repetitions, and what is known of it.
+class _Machine:
+    """The stack and the memo of an unpickler. Every method that changes the stack is one operation."""
 
-    `known` is an integer, the parts of a tuple, or the name of a function, a class, or an object's class.
-    `numbers` counts the numbers of the tensors in it.
-    """
-
-    __slots__ = ("is_key", "known", "numbers", "size")
-
-    def __init__(self, known: "int | str | list[_Value] | None" = None, *, is_key: bool = False) -> None:
-        self.known, self.is_key, self.size, self.numbers = known, is_key, 1, 0
-
-    def add(self, parts: list["_Value"]) -> "_Value":
-        self.size += sum(part.size for part in parts)
-        self.numbers += sum(part.numbers for part in parts)
-        if self.size > MAX_OPERATIONS:
-            raise GraphError(TOO_MANY)
-        return self
-
-
-PLAIN = _Value(is_key=True)  # a text or a number; never changed
-
-
-class _Stack:
-    """The stack and the memo of an unpickler."""
-
-    def __init__(self, budget: ByteBudget) -> None:
-        self._budget = budget
-        self._values: list[_Value] = []
+    def __init__(self, content: bytes, find_storage: Callable[[Any], Storage]) -> None:
+        self._content, self._view = content, memoryview(content)
+        self._at, self._find_storage = 0, find_storage
+        self._stack: list[Any] = []
         self._marks: list[int] = []
-        self._memo: dict[int, _Value] = {}
+        self._memo: dict[int, Any] = {}
 
-    def follow(self, name: str, argument: Any) -> None:
-        """Do to the stack what an operation does."""
-        if name in PLAIN_OPERATIONS:
-            self._values.append(PLAIN)
-        elif name in INTEGER_OPERATIONS:
-            self._values.append(_Value(argument, is_key=True))
-        elif name in NEW_OPERATIONS:
-            self._values.append(_Value())
-        elif name == "GLOBAL":
-            self._values.append(_Value(argument))
-        elif name == "MARK":
-            self._marks.append(len(self._values))
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            self._memo[argument] = self._values[-1]
-        elif name in ("BINGET", "LONG_BINGET"):
-            self._values.append(self._memo[argument])
-        elif name in TUPLE_OPERATIONS:
-            parts = self._pop(TUPLE_OPERATIONS[name])
-            self._values.append(_Value(parts).add(parts))
-        elif name in ("REDUCE", "NEWOBJ"):
-            function, arguments = self._pop(2)
-            self._call(function, arguments, FUNCTIONS if name == "REDUCE" else CONTAINERS)
-        elif name in ("SETITEM", "SETITEMS"):
-            parts = self._pop(2 if name == "SETITEM" else None)
-            if not all(key.is_key for key in parts[::2]):
-                raise GraphError("refused: a key of a dict is neither a text nor a number; use .npz")
-            self._add(parts)
-        elif name in ("APPEND", "APPENDS", "BUILD"):
-            parts = self._pop(None if name == "APPENDS" else 1)
-            if name == "BUILD" and self._values[-1].known not in CONTAINERS:
-                raise ValueError(
-                    "attributes of something else than PyG's containers"
-                )  # of a tensor: its size
-            self._add(parts)
+    def run(self) -> Any:
+        for _ in range(MAX_OPERATIONS):
+            code = self._content[self._at]
+            self._at += 1
+            if code == STOP:
+                return self._result()
+            operation = OPERATIONS.get(code)
+            if operation is None:
+                _refuse(f"pickle operation 0x{code:02x}")
+            else:
+                operation(self)
+        raise GraphError("refused: it holds far more objects than a graph; use .npz")
 
-    def _call(self, function: _Value, arguments: _Value, allowed: frozenset[str]) -> None:
-        """Call a function, or make an object of a class."""
-        name, parts = function.known, arguments.known
-        if not isinstance(name, str) or not isinstance(parts, list):
-            raise ValueError("a call of something else than a function")
-        if name not in allowed:
-            _refuse(name)
-        result = _Value(name if name in CONTAINERS else None).add([function, arguments])
-        if name in TENSORS:
-            result.numbers += _numbers(parts[SIZES])
-        elif name == SPARSE:
-            self._budget.reserve("a sparse tensor", result.numbers, NUMBER_BYTES)
-        self._values.append(result)
+    def _result(self) -> Any:
+        (value,) = self._stack
+        if self._marks or self._at != len(self._content):
+            raise ValueError("something follows the value")
+        return value
 
-    def _add(self, parts: list[_Value]) -> None:
-        """Put parts into the last value."""
-        if self._values[-1].is_key:
-            raise ValueError("a text or a number has no parts")
-        self._values[-1].add(parts)
+    def _take(self, count: int) -> memoryview:
+        taken = self._view[self._at : self._at + count]
+        if len(taken) != count:
+            raise ValueError("the pickle ends too early")
+        self._at += count
+        return taken
 
-    def _pop(self, count: int | None) -> list[_Value]:
-        """The last values; all after the last mark if no number is given."""
-        start = self._marks.pop() if count is None else len(self._values) - count
-        if start < 0:
+    def _number(self, count: int) -> int:
+        return int.from_bytes(self._take(count), "little")
+
+    def _line(self) -> str:
+        end = self._content.index(b"\n", self._at)
+        line = self._content[self._at : end].decode()
+        self._at = end + 1
+        return line
+
+    def _pop(self, count: int) -> list[Any]:
+        """The last values, which must be above the last mark."""
+        start = len(self._stack) - count
+        if start < (self._marks[-1] if self._marks else 0):
             raise IndexError("the stack is empty")
-        parts = self._values[start:]
-        del self._values[start:]
-        return parts
+        return self._cut(start)
+
+    def _pop_mark(self) -> list[Any]:
+        """All values above the last mark."""
+        return self._cut(self._marks.pop())
+
+    def _cut(self, start: int) -> list[Any]:
+        values = self._stack[start:]
+        del self._stack[start:]
+        return values
+
+    def protocol(self) -> None:
+        self._take(1)
+
+    def mark(self) -> None:
+        self._marks.append(len(self._stack))
+
+    def constant(self, value: bool | None) -> None:
+        self._stack.append(value)
+
+    def unsigned(self, count: int) -> None:
+        self._stack.append(self._number(count))
+
+    def signed(self, count: int) -> None:
+        self._stack.append(int.from_bytes(self._take(count), "little", signed=True))
+
+    def long(self) -> None:
+        self.signed(self._number(1))
+
+    def float(self) -> None:
+        self._stack.append(struct.unpack(">d", self._take(8))[0])
+
+    def text(self) -> None:
+        self._stack.append(str(self._take(self._number(4)), "utf-8", "surrogatepass"))
+
+    def new_list(self) -> None:
+        self._stack.append([])
+
+    def new_dict(self) -> None:
+        self._stack.append({})
+
+    def make_tuple(self, count: int) -> None:
+        self._stack.append(tuple(self._pop(count)))
+
+    def make_long_tuple(self) -> None:
+        self._stack.append(tuple(self._pop_mark()))
+
+    def remember(self, count: int) -> None:
+        self._memo[self._number(count)] = self._stack[-1]
+
+    def recall(self, count: int) -> None:
+        self._stack.append(self._memo[self._number(count)])
+
+    def append(self) -> None:
+        self._extend(self._pop(1))
+
+    def append_all(self) -> None:
+        self._extend(self._pop_mark())
+
+    def set_item(self) -> None:
+        self._update(self._pop(2))
+
+    def set_items(self) -> None:
+        self._update(self._pop_mark())
+
+    def name(self) -> None:
+        name = f"{self._line()} {self._line()}"
+        if name not in FUNCTIONS and name not in CLASSES and name not in NUMBER_TYPES:
+            _refuse(name)
+        self._stack.append(Name(name))
+
+    def call(self) -> None:
+        function, arguments = self._pop(2)
+        if not isinstance(function, Name) or not isinstance(arguments, tuple):
+            raise TypeError("a call of something else than a function")
+        if function.text not in FUNCTIONS:
+            _refuse(function.text)
+        self._stack.append(FUNCTIONS[function.text](*arguments))
+
+    def new_object(self) -> None:
+        kind, arguments = self._pop(2)
+        if not isinstance(kind, Name) or not isinstance(arguments, tuple) or arguments:
+            raise TypeError("an object of something else than a class")
+        if kind.text not in CLASSES:
+            _refuse(kind.text)
+        self._stack.append(Object(kind.text))
+
+    def set_state(self) -> None:
+        (state,) = self._pop(1)
+        target = self._stack[-1]
+        if not isinstance(target, Object) or target.kind not in CLASSES or not isinstance(state, dict):
+            raise TypeError("attributes of something else than PyG's containers")
+        if target.state is not None:  # copying the attributes again and again would take any time
+            raise ValueError("attributes that are set twice")
+        target.state = state
+
+    def storage(self) -> None:
+        self._stack.append(self._find_storage(*self._pop(1)))
+
+    def _extend(self, values: list[Any]) -> None:
+        if not isinstance(self._stack[-1], list):
+            raise TypeError("only a list has items")
+        self._stack[-1].extend(values)
+
+    def _update(self, values: list[Any]) -> None:
+        keys = values[::2]
+        if not isinstance(self._stack[-1], dict) or len(values) % 2:
+            raise TypeError("only a dict has keys")
+        if not all(map(_is_key, keys)):
+            raise GraphError("refused: a key of a dict is neither a text nor a small number; use .npz")
+        self._stack[-1].update(zip(keys, values[1::2], strict=True))
 
 
-def _numbers(sizes: _Value) -> int:
-    """The numbers of a tensor with these sizes."""
-    product = 1
-    for side in sizes.known if isinstance(sizes.known, list) else [sizes]:
-        if not isinstance(side.known, int) or side.known < 0:
-            raise ValueError("sizes that are not a tuple of integers")
-        product *= side.known
-    return product
-
-
-def _is_allowed(name: str) -> bool:
-    return name in FUNCTIONS or name in CONTAINERS or NAMED.fullmatch(name) is not None
+def _is_key(value: Any) -> bool:
+    if isinstance(value, int):
+        return abs(value) <= LARGEST_KEY
+    return value is None or isinstance(value, str | float)
 
 
 def _refuse(found: str) -> None:
@@ -214,3 +215,39 @@ def _refuse(found: str) -> None:
         f"refused: it holds objects that could run code when loaded ({short(found)}); "
         "save a PyG Data of tensors, or use .npz"
     )
+
+
+OPERATIONS: dict[int, Callable[[_Machine], None]] = {
+    0x80: _Machine.protocol,
+    ord("("): _Machine.mark,
+    ord("N"): lambda machine: machine.constant(None),
+    0x88: lambda machine: machine.constant(True),
+    0x89: lambda machine: machine.constant(False),
+    ord("K"): lambda machine: machine.unsigned(1),
+    ord("M"): lambda machine: machine.unsigned(2),
+    ord("J"): lambda machine: machine.signed(4),
+    0x8A: _Machine.long,
+    ord("G"): _Machine.float,
+    ord("X"): _Machine.text,
+    ord("]"): _Machine.new_list,
+    ord("}"): _Machine.new_dict,
+    ord(")"): lambda machine: machine.make_tuple(0),
+    0x85: lambda machine: machine.make_tuple(1),
+    0x86: lambda machine: machine.make_tuple(2),
+    0x87: lambda machine: machine.make_tuple(3),
+    ord("t"): _Machine.make_long_tuple,
+    ord("q"): lambda machine: machine.remember(1),
+    ord("r"): lambda machine: machine.remember(4),
+    ord("h"): lambda machine: machine.recall(1),
+    ord("j"): lambda machine: machine.recall(4),
+    ord("a"): _Machine.append,
+    ord("e"): _Machine.append_all,
+    ord("s"): _Machine.set_item,
+    ord("u"): _Machine.set_items,
+    ord("c"): _Machine.name,
+    ord("R"): _Machine.call,
+    0x81: _Machine.new_object,
+    ord("b"): _Machine.set_state,
+    ord("Q"): _Machine.storage,
+}
+"""Code -> operation: what Python's pickler writes for protocol 2, which `torch.save` uses."""

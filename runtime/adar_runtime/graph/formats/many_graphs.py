@@ -1,4 +1,4 @@
-"""Many graphs in one `.npz`: the arrays of all graphs one after the other, and where each graph begins.
+"""Many graphs in one file. `.npz` has the arrays of all graphs in a row, and where each graph begins.
 
 | key | shape | meaning |
 |---|---|---|
@@ -11,15 +11,17 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from adar_runtime.errors import GraphError, warn
-from adar_runtime.graph import GRAPH, MASKS, Floats, Graph, Integers
+from adar_runtime.graph import GRAPH, MASKS, NODE, Floats, Graph, Integers
 from adar_runtime.graph._checks import names as class_names
 from adar_runtime.graph.limits import GRAPH_BYTES, ByteBudget
 
+ONE_WANTED = "the file holds many graphs: train on it, or run it; other commands take one graph"
 POINTERS = ("node_ptr", "edge_ptr")
 HIGHEST_DEGREE = 16  # degrees from 0 to this one have a column each
 DEGREE_BYTES = 4 * (HIGHEST_DEGREE + 2) + 40  # of a node: its features, and temporary arrays
@@ -28,6 +30,27 @@ DEGREE_BYTES = 4 * (HIGHEST_DEGREE + 2) + 40  # of a node: its features, and tem
 def is_many(arrays: Mapping[str, Any]) -> bool:
     """Whether the arrays are those of many graphs."""
     return any(key in arrays for key in POINTERS)
+
+
+def with_level(arrays: dict[str, Any]) -> dict[str, Any]:
+    """One of many graphs: one label for several nodes is the label of the graph."""
+    rows = getattr(arrays.get("x"), "shape", ())[:1]
+    if "y" not in arrays or "level" in arrays or "pairs" in arrays or not rows > (1,):
+        return arrays
+    labels = np.atleast_1d(arrays["y"])
+    return arrays | {"y": labels, "level": GRAPH} if len(labels) == 1 else arrays
+
+
+def same_level(graphs: list[Graph]) -> list[Graph]:
+    """If some graphs have one label for the whole graph, read a graph of one node in the same way."""
+    if not any(graph.level == GRAPH for graph in graphs):
+        return graphs
+    return [
+        replace(graph, level=GRAPH)
+        if graph.nodes == 1 and graph.level == NODE and graph.labels is not None
+        else graph
+        for graph in graphs
+    ]
 
 
 def split_graphs(arrays: Mapping[str, Any], budget: ByteBudget) -> list[Graph]:

@@ -13,7 +13,7 @@ from adar_runtime.errors import AdarError, GraphError, reason
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.formats._archive import check_members, open_archive
 from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
-from adar_runtime.graph.formats.many_graphs import POINTERS, is_many, split_graphs
+from adar_runtime.graph.formats.many_graphs import ONE_WANTED, POINTERS, is_many, split_graphs
 from adar_runtime.graph.formats.npy import HEADER_READERS
 from adar_runtime.graph.limits import SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
 
@@ -29,7 +29,7 @@ def read(path: Path, max_bytes: int | None = None) -> Graph:
     """
     arrays, found, _ = _read_arrays(path, max_bytes)
     if is_many(arrays):
-        raise GraphError("the file holds many graphs: train on it, or run it; other commands take one graph")
+        raise GraphError(ONE_WANTED)
     return graph_from_arrays(arrays, found, SPARSE_KEYS)
 
 

@@ -1,54 +1,216 @@
-"""Graphs as `.pt`: a PyG `Data` saved by `torch.save`, read by PyTorch's restricted unpickler only."""
+"""Graphs as `.pt`: a PyG `Data` saved by `torch.save`, or several. PyTorch is needed only to write them."""
 
 import io
-import pickle
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
+from adar_runtime.errors import AdarError, AdarWarning, GraphError, MissingExtraError, short
 from adar_runtime.graph import MASKS, Graph, SparseRows
-from adar_runtime.graph.formats._archive import check_members, open_archive
-from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays
-from adar_runtime.graph.formats._pickles import MAX_BYTES, check_pickle
-from adar_runtime.graph.limits import CELL_BYTES, SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
+from adar_runtime.graph.formats._archive import check_members, open_archive, read_member
+from adar_runtime.graph.formats._graph_file import (
+    KEYS,
+    graph_from_arrays,
+    graph_without_warnings,
+    optional_arrays,
+    warn_unused,
+)
+from adar_runtime.graph.formats._pickles import MAX_BYTES, read_pickle
+from adar_runtime.graph.formats._tensor_arrays import TensorArrays
+from adar_runtime.graph.formats._tensors import DATA, STORE, Name, Object, SparseTensor, Tensor, storage_from
+from adar_runtime.graph.formats.many_graphs import ONE_WANTED, POINTERS, same_level, split_graphs, with_level
+from adar_runtime.graph.limits import CELL_BYTES, GRAPH_BYTES, ByteBudget
 
 TEXT_KEYS = ("class_names", "level", "feature_encoding")
-PICKLE = "data.pkl"
+PICKLE, PROGRAM = "data.pkl", "constants.pkl"
 UNREADABLE = "not a readable PyTorch file; save a PyG Data with torch.save"
+TEXT_BYTES = 6  # of a character while it is read: in the pickle, and in a text that grows
+MAX_GRAPHS = 5_000  # in a list: each one is an object of its own
+NODE_COUNTS = "_num_nodes"  # where PyG keeps the nodes of each graph of a data set
 
 
 def read(path: Path) -> Graph:
-    """Read the tensors of a graph after the archive and its pickle were checked."""
-    check_archive(path)
-    torch, data_class = _torch_geometric("reading a .pt graph")
-    data = _load(torch, path)
-    if not isinstance(data, data_class):
-        raise GraphError(f"holds a {type(data).__name__}, not a torch_geometric.data.Data")
-    try:
-        entries = {str(name): value for name, value in data.to_dict().items() if value is not None}
-        budget = ByteBudget(path.stat().st_size)
-        with _no_beta_warning():
-            arrays = {key: _array(torch, key, entries[key], budget) for key in KEYS if key in entries}
-    except AdarError:
-        raise
-    except Exception as error:  # the file decides what the object contains, so any error is possible
-        raise GraphError(f"holds a Data that cannot be read ({reason(error)})") from error
+    """Read a graph.
+
+    Raises:
+        GraphError: The file is damaged or not a graph, or it holds many graphs.
+    """
+    with _opened(path) as file:
+        if isinstance(file.value, list | tuple):
+            raise GraphError(ONE_WANTED)
+        entries = file.entries(file.value)
+        arrays = file.arrays(entries)
     return graph_from_arrays(arrays, entries)
+
+
+def read_many(path: Path) -> list[Graph]:
+    """Read all graphs of a file: a `Data`, a list of them, or what PyG's `InMemoryDataset.save` writes."""
+    with _opened(path) as file:
+        several = isinstance(file.value, list | tuple)
+        if several and _is_data_set(file.value):
+            return _data_set(file, *file.value[:2])
+        if several:
+            return _listed(file, list(file.value))
+    return [read(path)]
+
+
+class _File:
+    """The value in an open file, and how its parts become arrays."""
+
+    def __init__(self, value: Any, tensors: TensorArrays, budget: ByteBudget) -> None:
+        self.value, self.budget, self._tensors = value, budget, tensors
+
+    def entries(self, data: Any) -> dict[str, Any]:
+        """The values of a `Data` by key."""
+        if not isinstance(data, Object) or data.kind != DATA:
+            raise GraphError(f"holds a {_type_name(data)}, not a torch_geometric.data.Data")
+        store = (data.state or {}).get("_store")
+        mapping = (store.state or {}).get("_mapping") if isinstance(store, Object) else None
+        if not isinstance(store, Object) or store.kind != STORE or not isinstance(mapping, dict):
+            raise GraphError("holds a Data that cannot be read: save it again with PyG 2.0 or later")
+        return self.known(mapping)
+
+    def known(self, mapping: Mapping[Any, Any]) -> dict[str, Any]:
+        """The values that are not None, by key."""
+        self.budget.reserve("its keys", len(mapping), CELL_BYTES)  # several graphs may share them
+        return {str(name): value for name, value in mapping.items() if value is not None}
+
+    def arrays(self, entries: Mapping[str, Any]) -> dict[str, Any]:
+        """The arrays of the keys that a graph has."""
+        return {key: self.array(key, entries[key]) for key in KEYS if key in entries}
+
+    def array(self, key: str, value: Any) -> Any:
+        """The array, text or list of texts of one key."""
+        if isinstance(value, Tensor | SparseTensor):
+            return self._tensors.array(key, value)
+        return _from_list(key, value, self.budget)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_File]:
+    """Read the pickle of a file. The file stays open for its arrays."""
+    try:
+        with open_archive(path) as archive:
+            check_members(path, archive.infolist())
+            budget = ByteBudget(path.stat().st_size)
+            folder = _folder(archive)
+            start = f"{folder}/data/"
+            lengths = {
+                member.filename.removeprefix(start): member.file_size
+                for member in archive.infolist()
+                if member.filename.startswith(start)
+            }
+            content = _pickle(archive, folder, budget)
+            value = read_pickle(content, partial(storage_from, lengths=lengths))
+            yield _File(value, TensorArrays(archive, folder, budget), budget)
+    except (AdarError, AdarWarning, OSError):
+        raise
+    except Exception as error:  # zipfile, zlib and numpy raise many types of error
+        # PyTorch before 1.6 wrote a bare pickle, which is not read.
+        raise GraphError(f"refused: {UNREADABLE}") from error
+
+
+def _folder(archive: zipfile.ZipFile) -> str:
+    """The one folder of an archive that `torch.save` wrote."""
+    names = archive.namelist()
+    folder = names[0].partition("/")[0]
+    if not all(name.startswith(f"{folder}/") for name in names):
+        raise ValueError("its members are in several folders")
+    if f"{folder}/{PROGRAM}" in names:
+        raise ValueError("it is a program that torch.jit.save wrote")
+    return folder
+
+
+def _pickle(archive: zipfile.ZipFile, folder: str, budget: ByteBudget) -> bytes:
+    name = f"{folder}/{PICKLE}"
+    size = archive.getinfo(name).file_size
+    if size > MAX_BYTES:
+        raise GraphError("refused: its pickle is far larger than that of a graph; use .npz")
+    budget.reserve("its pickle", size, TEXT_BYTES)
+    return read_member(archive, name).tobytes()
+
+
+def _listed(file: _File, items: list[Any]) -> list[Graph]:
+    """The graphs of a list of `Data`."""
+    if not items or len(items) > MAX_GRAPHS:
+        raise GraphError(
+            f"holds a list of {len(items):,} graphs, and 1 to {MAX_GRAPHS:,} can be read: save larger sets "
+            "with PyG's InMemoryDataset.save, or as .npz with node_ptr and edge_ptr"
+        )
+    file.budget.reserve("the list of graphs", len(items), GRAPH_BYTES)
+    graphs: list[Graph] = []
+    found: set[str] = set()
+    for position, item in enumerate(items, start=1):
+        try:
+            entries = file.entries(item)
+            graphs.append(graph_without_warnings(with_level(file.arrays(entries)), entries))
+        except GraphError as error:
+            raise GraphError(f"graph {position:,} of {len(items):,}: {error}") from error
+        found |= entries.keys()
+    warn_unused(found)
+    return same_level(graphs)
+
+
+def _is_data_set(value: Any) -> bool:
+    """Whether the value is (arrays of all graphs, where each graph begins, …)."""
+    return len(value) in (2, 3) and isinstance(value[1], dict)
+
+
+def _data_set(file: _File, data: Any, slices: dict[Any, Any]) -> list[Graph]:
+    """The graphs of a PyG `InMemoryDataset`: arrays one after the other, and where each graph begins."""
+    entries = file.known(data) if isinstance(data, dict) else file.entries(data)
+    arrays = file.arrays(entries)
+    for pointer, key in zip(POINTERS, ("x", "edge_index"), strict=True):
+        if isinstance(slices.get(key), Tensor):
+            arrays[pointer] = file.array(pointer, slices[key])
+    counts = entries.get(NODE_COUNTS)
+    if "x" not in arrays and isinstance(counts, list) and all(type(each) is int for each in counts):
+        file.budget.reserve(NODE_COUNTS, len(counts), CELL_BYTES)
+        arrays[POINTERS[0]] = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])
+    graphs = split_graphs(arrays, file.budget)
+    warn_unused(entries.keys() - {NODE_COUNTS})
+    return graphs
+
+
+def _from_list(key: str, value: Any, budget: ByteBudget) -> Any:
+    """Texts and flat lists only: nested lists can repeat one list any number of times."""
+    budget.reserve(key, len(value) if isinstance(value, list | tuple | str) else 1, CELL_BYTES)
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        if key in TEXT_KEYS:
+            return value
+        if key == "ids" and isinstance(value, list):
+            budget.reserve(key, len(value), 4 * max(map(len, value), default=0))  # numpy pads to the longest
+            return np.array(value, np.str_)
+    if key in TEXT_KEYS and isinstance(value, str):
+        return value
+    if key in MASKS and isinstance(value, list) and all(isinstance(each, bool) for each in value):
+        return np.array(value, np.bool_)
+    wanted = {"class_names": "a list of strings", "level": "a text", "feature_encoding": "a text"}.get(
+        key, f"{'booleans' if key in MASKS else 'numbers'} in a tensor"
+    )
+    raise GraphError(f"{key} holds {short(_type_name(value))!r}, not {wanted}")
+
+
+def _type_name(value: Any) -> str:
+    """The name that the type of a value has in PyTorch and PyG."""
+    if isinstance(value, Object | Name):
+        return "type" if isinstance(value, Name) else value.kind.rpartition(" ")[2]
+    return "Tensor" if isinstance(value, Tensor | SparseTensor) else type(value).__name__
 
 
 def encode(graph: Graph) -> bytes:
     """The content of a graph's file."""
-    torch, data_class = _torch_geometric("writing a .pt graph")
+    torch, data_class = _torch_geometric()
     x = graph.features
     if isinstance(x, SparseRows):
         parts = map(torch.from_numpy, (x.starts, x.columns, x.values))
-        with _no_beta_warning():
+        with no_beta_warning():
             tensors = {"x": torch.sparse_csr_tensor(*parts, x.shape, check_invariants=True)}
     else:
         tensors = {"x": torch.from_numpy(x)}
@@ -63,141 +225,18 @@ def encode(graph: Graph) -> bytes:
     return buffer.getvalue()
 
 
-def check_archive(path: Path) -> None:
-    """Check sizes, checksums and the pickle of the file. PyTorch checks none of them."""
-    try:
-        with open_archive(path) as archive:
-            members = archive.infolist()
-            check_members(path, members)
-            check_pickle(_read_pickle(archive), ByteBudget(path.stat().st_size))
-            if archive.testzip() is not None:  # PyTorch ignores checksums
-                raise ValueError("damaged")
-    except (AdarError, OSError):
-        raise
-    except Exception as error:  # zipfile and zlib raise many types of error
-        # PyTorch before 1.6 wrote a bare pickle, which can allocate any amount of memory.
-        raise GraphError(f"refused: {UNREADABLE}") from error
-
-
-def _read_pickle(archive: zipfile.ZipFile) -> bytes:
-    """The one member that is not plain numbers. PyTorch looks for it in the folder of the first member."""
-    folder = archive.namelist()[0].partition("/")[0]
-    (name,) = (each for each in archive.namelist() if PurePosixPath(each).name.casefold() == PICKLE)
-    if name != f"{folder}/{PICKLE}":
-        raise ValueError("PyTorch would look for the pickle elsewhere")
-    member = archive.getinfo(name)
-    if member.file_size > MAX_BYTES:
-        raise GraphError("refused: its pickle is far larger than that of a graph; use .npz")
-    return archive.read(member)
-
-
 @contextmanager
-def _only_graphs(torch: Any) -> Iterator[None]:
-    """Let PyTorch load the four classes of a Data, and no other class that PyG declares safe."""
-    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import GlobalStorage
-
-    before = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    try:
-        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
-            yield
-    finally:
-        torch.serialization.add_safe_globals(before)
-
-
-def _load(torch: Any, path: Path) -> Any:
-    try:
-        # Without this check, PyTorch reads beyond the memory of a sparse tensor with wrong indices.
-        checked = torch.sparse.check_sparse_tensor_invariants(enable=True)
-        with warnings.catch_warnings(), _only_graphs(torch), checked:
-            warnings.simplefilter("ignore")  # warnings about pickle protocols; real problems are errors
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        cause = "it is not a PyTorch file, or holds objects that could run code when loaded"
-        raise GraphError(f"refused: {cause}; save a PyG Data of tensors, or use .npz") from error
-    except Exception as error:  # an unpickler raises many types of error on damaged files
-        raise GraphError(UNREADABLE) from error
-
-
-def _array(torch: Any, key: str, value: Any, budget: ByteBudget) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return _from_list(key, value, budget)
-    if value.is_meta:
-        raise GraphError(f"{key} is a tensor without data (device 'meta')")
-    if value.layout != torch.strided:
-        return _sparse_rows(torch, key, value, budget)
-    if _is_narrow(torch, value) or value.is_neg() or value.is_conj():  # then it is copied first
-        budget.reserve(key, value.numel(), max(4, value.element_size()))
-    array = _to_numpy(torch, value)
-    budget.reserve_array(key, value.numel(), array.dtype, copied=not array.flags.c_contiguous)
-    return array.T if key in MASKS and array.ndim == 2 else array  # PyG stores several splits as columns
-
-
-def _from_list(key: str, value: Any, budget: ByteBudget) -> Any:
-    """Accept a flat list only: nested lists can repeat one list any number of times."""
-    budget.reserve(key, len(value) if isinstance(value, list) else 1, CELL_BYTES)
-    if key in TEXT_KEYS:
-        return value
-    if key == "ids" and isinstance(value, list) and all(isinstance(each, str) for each in value):
-        budget.reserve(key, len(value), 4 * max(map(len, value), default=0))  # numpy pads to the longest
-        return np.array(value, np.str_)
-    if key not in MASKS or not isinstance(value, list) or not all(isinstance(each, bool) for each in value):
-        wanted = "booleans" if key in MASKS else "numbers"
-        raise GraphError(f"{key} holds {short(type(value).__name__)!r}, not {wanted} in a tensor")
-    return np.array(value, np.bool_)
-
-
-def _sparse_rows(torch: Any, key: str, value: Any, budget: ByteBudget) -> SparseRows:
-    if key != "x":
-        raise GraphError(f"{key} is a sparse tensor: only x may be sparse")
-    if value.ndim != 2:
-        raise GraphError(f"x has shape {list(value.shape)}, not [rows, columns]")
-    budget.reserve(key, value.shape[0], 8 + SPARSE_ROW_BYTES)
-    # Twice: PyTorch sorts the entries to convert them, and SparseRows checks their order.
-    budget.reserve(key, value._nnz(), 16 + 2 * SPARSE_ENTRY_BYTES)
-    csr = value.detach().to_sparse_csr()
-    starts, columns, values = (
-        _to_numpy(torch, part) for part in (csr.crow_indices(), csr.col_indices(), csr.values())
-    )
-    return SparseRows(starts, columns, values, (csr.shape[0], csr.shape[1]))
-
-
-def tensor_to_array(key: str, tensor: Any) -> Any:
-    """A tensor in memory as a numpy array or, if it is sparse, as sparse rows."""
-    import torch
-
-    tensor = tensor.detach().cpu()
-    if tensor.layout == torch.strided:
-        return _to_numpy(torch, tensor)
-    with _no_beta_warning():
-        return _sparse_rows(torch, key, tensor, ByteBudget(None))
-
-
-def _to_numpy(torch: Any, tensor: Any) -> Any:
-    """A numpy array; float types that numpy does not have become float32."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    return tensor.float().numpy() if _is_narrow(torch, tensor) else tensor.numpy()
-
-
-def _is_narrow(torch: Any, tensor: Any) -> bool:
-    """Whether the tensor has a float type that numpy does not have."""
-    return tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
-
-
-@contextmanager
-def _no_beta_warning() -> Iterator[None]:
+def no_beta_warning() -> Iterator[None]:
     """Ignore PyTorch's warning that CSR tensors are in beta state."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state", UserWarning)
         yield
 
 
-def _torch_geometric(what: str) -> tuple[Any, Any]:
-    """Import PyTorch and PyG's Data. The import of PyG registers its safe classes with PyTorch."""
+def _torch_geometric() -> tuple[Any, Any]:
     try:
         import torch
         from torch_geometric.data import Data
     except ImportError as error:
-        raise MissingExtraError(what, "train") from error
+        raise MissingExtraError("writing a .pt graph", "train") from error
     return torch, Data

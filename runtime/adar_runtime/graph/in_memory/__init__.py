@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adar_runtime.errors import GraphError, UsageError, short, warn
-from adar_runtime.graph import GRAPH, NODE, Graph
+from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph
+from adar_runtime.graph.formats.many_graphs import same_level
 from adar_runtime.graph.in_memory import _networkx, _pyg, _scipy
 from adar_runtime.graph.in_memory._arrays import sparse_if_mostly_zero
 
@@ -123,8 +124,7 @@ def as_graphs(data: Any, *, label: str | None = None, on_note: OnNote = warn) ->
     if not items:
         raise UsageError("the list of graphs is empty: give at least one graph")
     graphs = [_nth_graph(item, index, len(items), label, on_note) for index, item in enumerate(items)]
-    if any(graph.level == GRAPH for graph in graphs):
-        graphs = [_whole(graph) for graph in graphs]
+    graphs = same_level(graphs)
     names = [_name(item) for item in items]
     numbered = [f"{name} {index}" for index, name in enumerate(names, 1)]
     return Graphs(names if len({*names}) == len(names) else numbered, graphs, several=True)
@@ -145,12 +145,6 @@ def _nth_graph(item: Any, index: int, count: int, label: str | None, on_note: On
         if count == 1 or isinstance(item, str | Path):  # the message names the file
             raise
         raise type(error)(f"graph {index + 1} of {count}: {error}") from error
-
-
-def _whole(graph: Graph) -> Graph:
-    """A graph of one node and one label, read as the label of the graph."""
-    one = graph.nodes == 1 and graph.level == NODE and graph.labels is not None
-    return replace(graph, level=GRAPH) if one else graph
 
 
 def _is_adjacency(data: tuple[Any, ...]) -> bool:

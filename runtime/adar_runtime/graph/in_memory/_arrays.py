@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.graph import GRAPH, MASKS, Floats, Graph, SparseRows
+from adar_runtime.graph import MASKS, Floats, Graph, SparseRows
 from adar_runtime.graph._checks import array
 from adar_runtime.graph.formats._graph_file import graph_from_arrays
+from adar_runtime.graph.formats.many_graphs import with_level
 from adar_runtime.graph.labels import listed
 
 KEY_OF_FIELD = {"features": "x", "labels": "y", "target_features": "target_x"}
@@ -26,12 +27,9 @@ def build(arrays: dict[str, Any], source: str, on_note: Callable[[str], None]) -
 
     One label for several nodes is the label of the graph. `source` names the object in messages.
     """
-    nodes = _count(arrays.get("x"))
     if "y" in arrays:
         arrays |= _labels(arrays["y"], arrays.get("class_names"), on_note)
-        alone = "level" not in arrays and "pairs" not in arrays
-        if alone and len(arrays["y"]) == 1 and nodes is not None and nodes > 1:
-            arrays["level"] = GRAPH
+    arrays = with_level(arrays)
     arrays |= _masks({name: arrays[name] for name in MASKS if name in arrays})
     if isinstance(arrays.get("x"), np.ndarray):
         arrays["x"] = sparse_if_mostly_zero(arrays["x"])
@@ -47,12 +45,6 @@ def sparse_if_mostly_zero(x: Floats) -> Floats | SparseRows:
         return x
     starts = np.searchsorted(rows, np.arange(len(x) + 1))
     return SparseRows(starts, columns, x[rows, columns], (x.shape[0], x.shape[1]))
-
-
-def _count(x: Any) -> int | None:
-    if isinstance(x, SparseRows):
-        return x.shape[0]
-    return len(x) if isinstance(x, np.ndarray) and x.ndim else None
 
 
 def _labels(y: Any, names: Any, on_note: Callable[[str], None]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import MASKS, Graph
+from adar_runtime.graph import MASKS, Graph, SparseRows
 from adar_runtime.graph.formats._graph_file import MEANT
-from adar_runtime.graph.formats.pt import tensor_to_array
+from adar_runtime.graph.formats.pt import no_beta_warning
 from adar_runtime.graph.in_memory._arrays import as_rows, build, by_key
 
 
@@ -49,7 +49,31 @@ def _array(key: str, value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return tensor_to_array(key, value)
+        return _tensor(torch, key, value)
     if isinstance(value, list) and key == "x":
         return np.asarray(value)
     return value
+
+
+def _tensor(torch: Any, key: str, tensor: Any) -> Any:
+    """A tensor as a numpy array or, if it is sparse, as sparse rows."""
+    tensor = tensor.detach().cpu()
+    if tensor.layout == torch.strided:
+        return _to_numpy(torch, tensor)
+    if key != "x":
+        raise GraphError(f"{key} is a sparse tensor: only x may be sparse")
+    if tensor.ndim != 2:
+        raise GraphError(f"x has shape {list(tensor.shape)}, not [rows, columns]")
+    with no_beta_warning():
+        csr = tensor.to_sparse_csr()
+    starts, columns, values = (
+        _to_numpy(torch, part) for part in (csr.crow_indices(), csr.col_indices(), csr.values())
+    )
+    return SparseRows(starts, columns, values, (csr.shape[0], csr.shape[1]))
+
+
+def _to_numpy(torch: Any, tensor: Any) -> Any:
+    """A numpy array; float types that numpy does not have become float32."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
+    return tensor.float().numpy() if narrow else tensor.numpy()
