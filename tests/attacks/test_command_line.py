@@ -88,16 +88,11 @@ def on_text(text: bytes) -> Attack:
     return on_file("manifest.json", lambda file: file.write_bytes(text))
 
 
-READ_BY_PYTORCH = ("a program", "a tensor beyond its storage")  # all others are refused before its import
 ATTACKS: dict[str, Attack] = {
     **{f"npz, {name}": on_graph(make, "h.npz") for name, (make, _) in test_npz.ATTACKS.items()},
+    **{f"pt, {name}": on_graph(make, "h.pt") for name, (make, _) in test_pt.FILES.items()},
     **{
-        f"pt, {name}": on_graph(make, "h.pt", "torch" if name in READ_BY_PYTORCH else "")
-        for name, (make, _) in test_pt.FILES.items()
-    },
-    **{
-        f"pt, {name}": on_graph(on_entries(entries), "h.pt", "torch")
-        for name, (entries, _) in test_pt.ATTACKS.items()
+        f"pt, {name}": on_graph(on_entries(entries), "h.pt") for name, (entries, _) in test_pt.ATTACKS.items()
     },
     **{
         f"manifest, {name}": on_manifest(change, seal=test_manifest.sealed(name))

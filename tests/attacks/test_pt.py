@@ -4,6 +4,7 @@ import io
 import pickle
 import struct
 import subprocess
+import time
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -18,13 +19,17 @@ from torch_geometric.loader import ClusterData
 
 from adar_runtime import read_graph
 from adar_runtime.errors import GraphError
-from adar_runtime.graph.formats import pt
+from adar_runtime.graph.formats import read_graphs
 from tests.attacks.payload import MARK, TOUCH, Touch, assert_no_code_ran, evil
 
+SECONDS = 2
 X, EDGES = torch.ones(4, 10), torch.tensor([[0, 1], [1, 2]])
 
 
 def save(path: Path, **entries: object) -> Path:
+    if any(isinstance(entry, Forged | Sparse) for entry in entries.values()):
+        forge(path, entries)
+        return path
     torch.save(Data(**{"x": X, "edge_index": EDGES} | entries), path)
     return path
 
@@ -88,6 +93,216 @@ def with_state(path: Path) -> None:
 class Resized:
     def __reduce__(self) -> tuple:
         return torch._utils._rebuild_parameter, (X, False, OrderedDict()), {"a": 1}
+
+
+def quiet(make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """A tensor without PyTorch's warnings about its kind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make()
+
+
+def outside() -> torch.Tensor:
+    """A sparse matrix of four rows with an entry in row 9."""
+    return torch.sparse_coo_tensor(torch.tensor([[9], [0]]), torch.ones(1), (4, 10), check_invariants=False)
+
+
+def quantised() -> torch.Tensor:
+    return quiet(lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8))
+
+
+class Mine(torch.Tensor):
+    pass
+
+
+class FakeStorage:
+    """The description of a storage, which need not exist."""
+
+    def __init__(self, key: object, count: object) -> None:
+        self.description = ("storage", torch.FloatStorage, key, "cpu", count)
+
+
+class Forged:
+    """A tensor with any place in any storage. The file has two storages, "0" of 160 bytes and "1" of 32."""
+
+    def __init__(
+        self,
+        key: object = "0",
+        count: object = 40,
+        offset: int = 0,
+        size: object = (4, 10),
+        stride: object = (10, 1),
+    ) -> None:
+        self._arguments = (FakeStorage(key, count), offset, size, stride, False, OrderedDict())
+
+    def __reduce__(self) -> tuple:
+        return torch._utils._rebuild_tensor_v2, self._arguments
+
+
+class Sparse:
+    """A sparse matrix with indices of a shape that may be wrong."""
+
+    def __init__(self, indices: tuple[int, int]) -> None:
+        self._indices, self._values = (
+            Forged(size=indices, stride=(indices[1], 1)),
+            Forged(size=(3,), stride=(1,)),
+        )
+
+    def __reduce__(self) -> tuple:
+        layout = torch.sparse_coo
+        return torch._utils._rebuild_sparse_tensor, (layout, (self._indices, self._values, (4, 10), False))
+
+
+BEYOND = "larger than its storage"
+FORGERIES: dict[str, tuple[dict, str]] = {
+    "a negative size": ({"size": (-4, 10)}, "damaged"),
+    "a negative stride": ({"stride": (-10, 1)}, "damaged"),
+    "a negative offset": ({"offset": -1}, "damaged"),
+    "a size that is True": ({"size": (True, 10)}, "damaged"),
+    "a size that is a fraction": ({"size": (4.0, 10)}, "damaged"),
+    "a size of 65 bits": ({"size": (2**65, 10), "stride": (0, 0)}, "damaged"),
+    "sizes in a list": ({"size": [4, 10]}, "damaged"),
+    "65 dimensions": ({"size": (1,) * 65, "stride": (1,) * 65}, "damaged"),
+    "more sizes than strides": ({"stride": (1,)}, "damaged"),
+    "an offset beyond the end": ({"offset": 1}, BEYOND),
+    "a stride beyond the end": ({"stride": (11, 1)}, BEYOND),
+    "10^9 rows": ({"size": (10**9, 10)}, BEYOND),
+    "2^124 numbers that are one": ({"size": (2**62, 2**62), "stride": (0, 0)}, "ADAR_MAX_BYTES"),
+    "a storage that claims more than it has": ({"count": 41}, BEYOND),
+    "a storage of 2^62 numbers": ({"count": 2**62}, BEYOND),
+    "a storage of -1 numbers": ({"count": -1}, "damaged"),
+    "a storage that is not there": ({"key": "9"}, BEYOND),
+    "a storage in another folder": ({"key": "../data/0"}, BEYOND),
+    "a storage by its absolute path": ({"key": "/etc/passwd"}, BEYOND),
+    "a storage by a number": ({"key": 0}, "damaged"),
+}
+
+
+class Pickler(pickle.Pickler):
+    """PyTorch's pickler, with forged storages."""
+
+    def persistent_id(self, value: object) -> tuple | None:
+        if isinstance(value, FakeStorage):
+            return value.description
+        if isinstance(value, torch.storage.TypedStorage):
+            key = "0" if value._nbytes() == 160 else "1"
+            return "storage", getattr(torch, value._pickle_storage_type()), key, "cpu", value._size()
+        return None
+
+    def reducer_override(self, value: object) -> object:
+        """PyTorch names a layout by a function."""
+        if isinstance(value, torch.layout):
+            return torch.serialization._get_layout, (str(value),)
+        return NotImplemented
+
+
+def forge(path: Path, entries: dict) -> None:
+    """A file with forged tensors."""
+    buffer = io.BytesIO()
+    Pickler(buffer, 2).dump(Data(**{"x": X, "edge_index": EDGES} | entries))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("g/data.pkl", buffer.getvalue())
+        archive.writestr("g/data/0", X.numpy().tobytes())
+        archive.writestr("g/data/1", EDGES.numpy().tobytes())
+
+
+def text(value: str) -> bytes:
+    """The operation of a text."""
+    return b"X" + len(value.encode()).to_bytes(4, "little") + value.encode()
+
+
+def many_memos(count: int) -> bytes:
+    memos = b"".join(b"}r" + number.to_bytes(4, "little") for number in range(count))
+    return b"\x80\x02](" + memos + b"e."
+
+
+def equal_hashes(count: int) -> bytes:
+    """A dict whose keys all have the hash 0, so that it takes count^2 / 2 comparisons to make."""
+    keys = (pickle.dumps(step * (2**61 - 1), 2)[2:-1] for step in range(10, count + 10))
+    return b"\x80\x02}(" + b"".join(key + b"N" for key in keys) + b"u."
+
+
+def numbered(count: int) -> bytes:
+    """The operations of a dict with many keys, between its mark and its end."""
+    return b"".join(text(str(number)) + b"K\x01" for number in range(count))
+
+
+STORE = b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81"
+DATA = b"ctorch_geometric.data.data\nData\n)\x81"
+
+
+def set_again(count: int) -> bytes:
+    """An object whose attributes, as many as this, are set as often."""
+    return b"\x80\x02" + DATA + b"}(" + numbered(count) + b"uq\x00b" + b"h\x00b" * count + b"."
+
+
+def long_sizes(count: int) -> bytes:
+    """A tuple of many sizes, for as many calls."""
+    call_again = b"h\x01h\x00\x85R"
+    sizes = b"(" + b"K\x01" * count + b"tq\x00"
+    return b"\x80\x02](" + sizes + b"ctorch\nSize\nq\x01" + call_again * count + b"e."
+
+
+def data_of(mapping: bytes) -> bytes:
+    """The operations of a Data with these keys."""
+    return DATA + b"}" + text("_store") + STORE + b"}" + text("_mapping") + mapping + b"sbsb"
+
+
+def tensor_of(kind: str, key: str, rows: int, columns: int) -> bytes:
+    """The operations of a tensor that fills its storage."""
+    count, size = bytes([rows * columns]), b"K%cK%c\x86K%cK\x01\x86" % (rows, columns, columns)
+    storage = (
+        b"(" + text("storage") + b"ctorch\n" + kind.encode() + b"\n" + text(key) + text("cpu") + b"K" + count
+    )
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"tQK\x00" + size + b"\x89NtR"
+
+
+XY = (
+    text("x")
+    + tensor_of("FloatStorage", "0", 4, 10)
+    + text("edge_index")
+    + tensor_of("LongStorage", "1", 2, 2)
+)
+
+
+def shared(graphs: int, more: bytes, *, names: bool) -> bytes:
+    """Many graphs with the same class names, or the same keys."""
+    if names:
+        first = b"}(" + XY + text("class_names") + b"](" + more + b"eq\x00u"
+        again = b"}(" + XY + text("class_names") + b"h\x00u"
+    else:
+        first, again = b"}(" + XY + more + b"uq\x00", b"h\x00"
+    return b"\x80\x02](" + data_of(first) + data_of(again) * (graphs - 1) + b"e."
+
+
+def zipped(pickled: bytes) -> Callable[[Path], None]:
+    """A compressed file."""
+
+    def make(path: Path) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("g/data.pkl", pickled)
+
+    return make
+
+
+def with_member(name: str, content: bytes) -> Callable[[Path], None]:
+    """A valid file with another content of one member."""
+
+    def make(path: Path) -> None:
+        save(path)
+        with zipfile.ZipFile(path) as old:
+            kept = {member: old.read(member) for member in old.namelist()}
+        with zipfile.ZipFile(path, "w") as new:
+            for member, found in kept.items():
+                new.writestr(member, content if member == f"{path.stem}/{name}" else found)
+
+    return make
+
+
+def in_itself() -> list:
+    found: list = []
+    found.append(found)
+    return found
 
 
 def inside_a_graph(path: Path) -> None:
@@ -174,6 +389,15 @@ def end_of_archive(length: int, start: int, comment: bytes = b"") -> bytes:
     return struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 3, 3, length, start, len(comment)) + comment
 
 
+def overlapping(path: Path) -> None:
+    """Two entries of the list of members for the same bytes."""
+    members, listed = archive_parts()
+    second = 46 + sum(struct.unpack_from("<HHH", listed, 28))
+    listed = bytearray(listed)
+    struct.pack_into("<I", listed, second + 42, 0)
+    path.write_bytes(members + listed + end_of_archive(len(listed), len(members)))
+
+
 def two_lists_by_a_locator(path: Path) -> None:
     """A locator in a comment: PyTorch follows it to another list of members, Python ignores it."""
     start = len(archive_parts()[0])  # of the content of the last member
@@ -238,13 +462,13 @@ def npz(path: Path) -> None:
 
 RUNS_CODE = "could run code"
 FILES = {
-    "a key of nested tuples": (with_pickle(b"\x80\x02}" + doubled(60) + b"K\x01s."), "far more objects"),
+    "a key of nested tuples": (with_pickle(b"\x80\x02}" + doubled(60) + b"K\x01s."), "neither a text nor"),
     "a key of a few tuples": (with_pickle(b"\x80\x02}" + doubled(3) + b"K\x01s."), "neither a text nor"),
     "several keys, one a tuple": (
         with_pickle(b"\x80\x02}(X\x01\x00\x00\x00aK\x01)K\x01u."),
-        "neither a text nor a number",
+        "neither a text nor a small number",
     ),
-    "a storage with nested tuples": (with_pickle(b"\x80\x02" + doubled(60) + b"Q."), "far more objects"),
+    "a storage with nested tuples": (with_pickle(b"\x80\x02" + doubled(60) + b"Q."), "damaged"),
     "a list in a number": (with_pickle(b"\x80\x02K\x01]a."), "damaged"),
     "more values than there are": (with_pickle(b"\x80\x02K\x01\x86."), "damaged"),
     "os.system": (with_pickle(evil()), RUNS_CODE),
@@ -270,7 +494,32 @@ FILES = {
     "code by another opcode": (disguised, RUNS_CODE),
     "a pickle of an extension": (with_pickle(b"\x80\x02\x82\x01."), RUNS_CODE),
     "a list of 600,000": (with_pickle(b"\x80\x02](" + b"N" * 600_000 + b"e."), "far more objects"),
-    "no pickle": (with_pickle(b"\xff\xfe"), "incomplete or damaged"),
+    "nested in 300,000 tuples": (with_pickle(b"\x80\x02)" + b"\x85" * 300_000 + b"."), "holds a tuple"),
+    "nested in 150,000 lists": (
+        with_pickle(b"\x80\x02" + b"]" * 150_000 + b"a" * 149_999 + b"."),
+        "holds a list",
+    ),
+    "a list in itself": (with_pickle(b"\x80\x02]q\x00h\x00a."), "holds a list"),
+    "a memo of 300,000": (with_pickle(many_memos(300_000)), "far more objects"),
+    "keys with one hash": (with_pickle(equal_hashes(60_000)), "neither a text nor a small number"),
+    "attributes that are set again and again": (with_pickle(set_again(50_000)), "damaged"),
+    "sizes of 50,000 dimensions, again and again": (with_pickle(long_sizes(50_000)), "damaged"),
+    "a text of 60 MB": (zipped(b"\x80\x02" + text("a" * 60 * 10**6) + b"."), "would unpack"),
+    "1,000 graphs with the same 50,000 names": (
+        with_pickle(shared(1000, text("a") * 50_000, names=True)),
+        "would unpack",
+    ),
+    "1,000 graphs with the same 50,000 keys": (
+        with_pickle(shared(1000, numbered(50_000), names=False)),
+        "would unpack",
+    ),
+    "10,000 times the same graph": (with_pickle(b"\x80\x02](Nq\x00" + b"h\x00" * 9999 + b"e."), "1 to 5,000"),
+    "a list of numbers": (with_pickle(b"\x80\x02]K\x01a."), "graph 1 of 1: holds a int"),
+    "two values": (with_pickle(b"\x80\x02K\x01K\x02."), "damaged"),
+    "values below a mark": (with_pickle(b"\x80\x02K\x01(\x85."), "damaged"),
+    "an unknown byte order": (with_member("byteorder", b"middle"), "refused: not a readable"),
+    "members that share their bytes": (overlapping, "refused: not a readable"),
+    "no pickle": (with_pickle(b"\xff\xfe"), "could run code"),
     "half a pickle": (with_pickle(call("torch.Size", (1, 2))[:-3]), "incomplete or damaged"),
     "two pickles": (two_pickles, "refused"),
     "two pickles, to PyTorch": (uppercase_pickle, "refused"),
@@ -281,7 +530,7 @@ FILES = {
     "a member with two names": (name_with_a_null, "refused: not a readable"),
     "a zip bomb": (zeros, "would unpack"),
     "a program": (compiled, "not a readable PyTorch file"),
-    "a tensor beyond its storage": (beyond_its_storage, "not a readable PyTorch file"),
+    "a tensor beyond its storage": (beyond_its_storage, "larger than its storage"),
     "an .npz with this name": (npz, "refused"),
     "a bare pickle": (lambda path: path.write_bytes(evil()), "refused"),
 }
@@ -294,25 +543,13 @@ def test_a_hostile_file_is_one_graph_error(
     monkeypatch.chdir(tmp_path)
     make, message = FILES[name]
     make(tmp_path / "g.pt")
+    started = time.process_time()
     with pytest.raises(GraphError) as error:
-        read_graph(tmp_path / "g.pt")
+        read_graphs(tmp_path / "g.pt")
+    assert time.process_time() - started < SECONDS
     assert message in str(error.value)
     assert len(str(error.value)) < 500
     assert_no_code_ran(tmp_path)
-
-
-def test_pytorch_itself_loads_only_the_classes_of_a_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second line, behind the check of the pickle."""
-    monkeypatch.chdir(tmp_path)
-    another_file(tmp_path / "g.pt")
-    before = torch.serialization.get_safe_globals()
-    monkeypatch.setattr(pt, "check_archive", lambda _path: None)
-    with pytest.raises(GraphError, match="could run code"):
-        read_graph(tmp_path / "g.pt")
-    assert_no_code_ran(tmp_path)
-    assert set(torch.serialization.get_safe_globals()) == set(before)
 
 
 def test_the_attacks_work_on_an_unrestricted_unpickler(
@@ -326,9 +563,9 @@ def test_the_attacks_work_on_an_unrestricted_unpickler(
 
 
 ATTACKS = {
-    "10^12 numbers, by lists of the same lists": ({"x": laughs()}, "far more objects"),
-    "a mask of lists of the same lists": ({"val_mask": laughs()}, "far more objects"),
-    "a level of lists of the same lists": ({"level": laughs()}, "far more objects"),
+    "10^12 numbers, by lists of the same lists": ({"x": laughs()}, "not numbers in a tensor"),
+    "a mask of lists of the same lists": ({"val_mask": laughs()}, "not booleans in a tensor"),
+    "a level of lists of the same lists": ({"level": laughs()}, "level holds 'list', not a text"),
     "a level that is a list": ({"level": ["node"]}, "level is a list"),
     "a view of one byte, 2 GB after conversion": (
         {"edge_index": torch.zeros(1, dtype=torch.uint8).expand(2, 10**8)},
@@ -339,16 +576,28 @@ ATTACKS = {
     "labels that are one number": ({"y": torch.ones(1, dtype=torch.long).expand(10**11)}, "ADAR_MAX_BYTES"),
     "a negative view of one number, 4 GB": (
         {"x": torch._neg_view(torch.ones(1, 1).expand(10**9, 1))},
-        "would unpack",
+        "ADAR_MAX_BYTES",
     ),
     "a conjugate view of one number, 8 GB": (
         {"x": torch.ones(1, 1, dtype=torch.complex64).expand(10**9, 1).conj()},
-        "would unpack",
+        "ADAR_MAX_BYTES",
     ),
     "sparse, with one entry 3 * 10^9 times": ({"x": repeated(3 * 10**9)}, "ADAR_MAX_BYTES"),
-    "an unknown key, sparse, with one entry 3 * 10^9 times": ({"a": repeated(3 * 10**9)}, "ADAR_MAX_BYTES"),
     "sparse, with 10^13 rows": ({"x": tall(10**13)}, "ADAR_MAX_BYTES"),
     "sparse, of three dimensions": ({"x": torch.ones(2, 2, 2).to_sparse()}, "not [rows, columns]"),
+    "sparse, with a row that does not exist": ({"x": outside()}, "outside its 4 rows"),
+    "sparse in blocks": ({"x": quiet(lambda: X.to_sparse_bsr((2, 2)))}, "in blocks"),
+    "sparse in one dimension": ({"x": X.to_sparse(1)}, "do not fit together"),
+    "sparse, with indices that are floats": ({"x": Sparse(indices=(2, 3))}, "not integers"),
+    "sparse, with indices of another length": ({"x": Sparse(indices=(2, 4))}, "do not fit together"),
+    "quantised": ({"x": quantised()}, "_rebuild_qtensor"),
+    "of a subclass": ({"x": X.as_subclass(Mine)}, "could run code"),
+    "nested": ({"x": quiet(lambda: torch.nested.nested_tensor([X, X]))}, "could run code"),
+    "in half complex numbers": (
+        {"x": quiet(lambda: X.to(torch.complex32))},
+        "torch.complex32, which numpy does not have",
+    ),
+    **{f"with {name}": ({"x": Forged(**given)}, message) for name, (given, message) in FORGERIES.items()},
     "sparse target_x": ({"target_x": torch.eye(10).to_sparse()}, "only x may be sparse"),
     "without content": ({"x": torch.ones(3, 2, device="meta")}, "without data"),
     "complex": ({"x": torch.ones(4, 10, dtype=torch.complex64)}, "not numbers"),
@@ -369,20 +618,17 @@ def test_an_attack_is_one_graph_error(name: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 500
 
 
-def beta(make) -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return make()
-
-
 UNUSUAL = {
-    "PyG's adj_t": {"adj_t": beta(torch.eye(4).to_sparse_csr)},
+    "PyG's adj_t": {"adj_t": quiet(torch.eye(4).to_sparse_csr)},
     "bfloat16 with a gradient": {"x": X.bfloat16().requires_grad_()},
     "float8": {"x": X.to(torch.float8_e4m3fn)},
     "a negative view": {"x": torch.complex(X, -X).conj().imag},
     "a mask as a list": {"train_mask": [True] * 4},
     "unknown keys of any size": {"a": torch.ones(1).expand(10**13), "b": torch.ones(3, device="meta")},
-    "sparse in columns, bfloat16": {"x": beta(X.bfloat16().to_sparse_csc)},
+    "an unknown key, sparse, with one entry 3 * 10^9 times": {"a": repeated(3 * 10**9)},
+    "an unknown key of lists of the same lists": {"a": laughs(), "b": in_itself()},
+    "rows that share their numbers": {"x": torch.ones(13).as_strided((4, 10), (1, 1))},
+    "sparse in columns, bfloat16": {"x": quiet(X.bfloat16().to_sparse_csc)},
 }
 
 
@@ -413,3 +659,46 @@ def test_a_bare_pickle_is_refused(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"x": 1}))
     with pytest.raises(GraphError, match="refused"):
         read_graph(path)
+
+
+def test_forged_descriptions_can_be_valid(tmp_path: Path) -> None:
+    """Otherwise none of the forgeries could fail for its own reason."""
+    assert np.array_equal(read_graph(save(tmp_path / "g.pt", x=Forged())).features, X)
+
+
+def test_the_last_of_two_equal_keys_is_read(tmp_path: Path) -> None:
+    save(tmp_path / "g.pt", y=torch.tensor([0, 1, 2, 3]), w=torch.tensor([3, 2, 1, 0]))
+    with zipfile.ZipFile(tmp_path / "g.pt") as archive:
+        pickled = archive.read("g/data.pkl")
+    with_pickle(pickled.replace(text("w"), text("y")))(tmp_path / "h.pt")
+    with zipfile.ZipFile(tmp_path / "h.pt", "a") as archive, zipfile.ZipFile(tmp_path / "g.pt") as old:
+        for key in "23":
+            archive.writestr(f"h/data/{key}", old.read(f"g/data/{key}"))
+    assert read_graph(tmp_path / "h.pt").labels.tolist() == [3, 2, 1, 0]
+
+
+def test_numbers_in_another_byte_order_are_read(tmp_path: Path) -> None:
+    """A file from a computer that stores the highest byte first."""
+    x = torch.arange(40.0).reshape(4, 10)
+    save(tmp_path / "g.pt", x=x, y=torch.arange(4), train_mask=torch.tensor([True, False, True, False]))
+    with zipfile.ZipFile(tmp_path / "g.pt") as old, zipfile.ZipFile(tmp_path / "h.pt", "w") as new:
+        sizes = {"g/data/0": "4", "g/data/1": "8", "g/data/2": "8"}
+        for name in old.namelist():
+            content = b"big" if name == "g/byteorder" else old.read(name)
+            if name in sizes:
+                content = np.frombuffer(content, f"<u{sizes[name]}").astype(f">u{sizes[name]}").tobytes()
+            new.writestr(name, content)
+    graph = read_graph(tmp_path / "h.pt")
+    assert np.array_equal(graph.features, x)
+    assert graph.labels.tolist() == [0, 1, 2, 3]
+    assert graph.train_mask.tolist() == [[True, False, True, False]]
+
+
+def test_a_boolean_is_true_or_false(tmp_path: Path) -> None:
+    """Any byte but 0 is true: a boolean of another byte would be neither."""
+    save(tmp_path / "g.pt", y=torch.arange(4), train_mask=torch.tensor([True, False, True, False]))
+    with zipfile.ZipFile(tmp_path / "g.pt") as old, zipfile.ZipFile(tmp_path / "h.pt", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, bytes([2, 0, 255, 0]) if name == "g/data/3" else old.read(name))
+    mask = read_graph(tmp_path / "h.pt").train_mask
+    assert (mask.view(np.uint8).tolist(), mask.sum()) == ([[1, 0, 1, 0]], 2)

@@ -17,6 +17,7 @@ from adar_runtime.graph.formats._tensors import (
     CSR,
     FLOAT8,
     ITEM_BYTES,
+    WITHOUT_NUMPY_TYPE,
     SparseTensor,
     Storage,
     Tensor,
@@ -111,12 +112,11 @@ def _numpy_type(key: str, tensor: Tensor) -> np.dtype[Any]:
     """The type of the array; float types that numpy does not have become float32."""
     if tensor.storage is None:
         raise GraphError(f"{key} is a tensor without data (device 'meta')")
-    try:
-        return np.dtype(np.float32 if _is_narrow(tensor) else tensor.type)
-    except TypeError as error:
+    if tensor.type in WITHOUT_NUMPY_TYPE:
         raise GraphError(
             f"{key} has the type torch.{tensor.type}, which numpy does not have: convert it to float32"
-        ) from error
+        )
+    return np.dtype(np.float32 if _is_narrow(tensor) else tensor.type)
 
 
 def _is_narrow(tensor: Tensor) -> bool:

@@ -24,13 +24,20 @@ CLASSES = frozenset(
 """The classes that a PyG `Data` consists of. A pickle may make objects of them and set their attributes."""
 
 BFLOAT16 = "bfloat16"
-FLOAT8 = {  # exponent bits, fraction bits, bias, and whether the type is finite without a negative zero
+FLOAT8 = {  # exponent bits, fraction bits, bias, and whether the code of -0 is the only NaN
     "float8_e4m3fn": (4, 3, 7, False),
     "float8_e5m2": (5, 2, 15, False),
     "float8_e4m3fnuz": (4, 3, 8, True),
     "float8_e5m2fnuz": (5, 2, 16, True),
     "float8_e8m0fnu": (8, 0, 127, False),
 }
+WITHOUT_NUMPY_TYPE = {
+    "complex32": 4,
+    "float4_e2m1fn_x2": 1,
+    **{f"{sign}int{bits}": 1 for sign in ("", "u") for bits in range(1, 8)},
+}
+"""Bytes of a number of the types that cannot be converted. Keys that are not read may have them."""
+
 ITEM_BYTES = {
     **{f"{sign}int{8 * size}": size for sign in ("", "u") for size in (1, 2, 4, 8)},
     "bool": 1,
