@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from adar_runtime import Graph, write_graph
+
 HEAVY = (
     "torch",
     "torch_geometric",
@@ -63,15 +65,40 @@ def test_help_loads_nothing_that_takes_time() -> None:
         assert not after_command(*words) & {*HEAVY, "onnxruntime", "numpy"} - {"typer"}
 
 
-def test_running_an_npz_loads_what_it_needs_and_no_more(bundle_folder: Path, board, tmp_path: Path) -> None:
-    from adar_runtime import write_graph
-
-    write_graph(tmp_path / "board.npz", board)
-    run = ["run", tmp_path / "board.npz", "--bundle", bundle_folder, "--max-steps", 2]
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_running_a_graph_loads_what_it_needs_and_no_more(
+    suffix: str, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / f"board{suffix}", board)
+    run = ["run", tmp_path / f"board{suffix}", "--bundle", bundle_folder, "--max-steps", 2]
     loaded = after_command(*run)
     assert {"numpy", "onnxruntime"} <= loaded
     assert not loaded & (set(HEAVY) - {"typer"})
-    assert after_command(*run, "--plot", tmp_path / "curve.svg") & set(HEAVY) == {"typer", "matplotlib"}
+    if suffix == ".npz":
+        assert after_command(*run, "--plot", tmp_path / "curve.svg") & set(HEAVY) == {"typer", "matplotlib"}
+
+
+def test_a_pt_file_is_run_where_pytorch_is_not_installed(
+    bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    """The predictions are those of the same graph in an .npz file."""
+    for name in ("a.npz", "b.pt"):
+        write_graph(tmp_path / name, board)
+        words = [
+            "adar-deploy",
+            "run",
+            name,
+            "--bundle",
+            str(bundle_folder),
+            "--max-steps",
+            "2",
+            "-o",
+            f"{name}.csv",
+        ]
+        code = "import sys\nsys.modules |= dict.fromkeys(('torch', 'torch_geometric'))\n"
+        code += f"from adar_deploy.cli import main\nsys.argv = {words!r}\nmain()"
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
+    assert (tmp_path / "a.npz.csv").read_bytes() == (tmp_path / "b.pt.csv").read_bytes()
 
 
 @pytest.mark.parametrize(("command", "extra"), [("train", "train"), ("export", "export")])
