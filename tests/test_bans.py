@@ -1,4 +1,4 @@
-"""`make check` rejects calls that can run code from a file, except in the folder that reads graph files."""
+"""`make check` rejects calls that can run code from a file, also in the folder that reads graph files."""
 
 import subprocess
 import sys
@@ -11,6 +11,7 @@ CALLS = {
     "import pickle": "TID251",
     "from pickle import loads": "TID251",
     "import torch\ntorch.load('f')": "TID251",
+    "import _pickle": "TID251",
     "import torch\ntorch.jit.load('f')": "TID251",
     "import numpy as np\nnp.load('f', allow_pickle=True)": "TID251",
     "import zipfile\nzipfile.ZipFile('f')": "TID251",
@@ -40,13 +41,13 @@ def violated_rules(code: str, file: str) -> str:
 @pytest.mark.parametrize("code", CALLS)
 @pytest.mark.parametrize(
     "file",
-    ["adar_deploy/x.py", "train/adar_train/x.py", "runtime/adar_runtime/x.py", "serve/adar_serve/x.py"],
+    [
+        "adar_deploy/x.py",
+        "train/adar_train/x.py",
+        "runtime/adar_runtime/x.py",
+        "runtime/adar_runtime/graph/formats/x.py",
+        "serve/adar_serve/x.py",
+    ],
 )
 def test_a_dangerous_call_is_banned(code: str, file: str) -> None:
     assert f" {CALLS[code]} " in violated_rules(code, file)
-
-
-def test_the_folder_of_graph_formats_may_read_files() -> None:
-    assert "TID251" not in violated_rules(
-        "import torch\ntorch.load('f')", "runtime/adar_runtime/graph/formats/x.py"
-    )

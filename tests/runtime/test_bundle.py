@@ -323,3 +323,9 @@ def test_a_link_in_place_of_a_graph_is_refused(copy: Path, bundle_folder: Path) 
     (copy / "cell.onnx").symlink_to(bundle_folder / "cell.onnx")
     with pytest.raises(BundleError, match="is a link"):
         adar_runtime.load(copy)
+
+
+@pytest.mark.parametrize("given", [5, None, ["bundle"], b"bundle"])
+def test_load_takes_a_path(given: object) -> None:
+    with pytest.raises(UsageError, match=r"named by a path, not by \w+: give its folder"):
+        adar_runtime.load(given)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph, write_graph
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import AdarWarning, GraphError, UsageError
 from adar_train import TrainConfig, fit
 from adar_train.data.checks import check_trainable
 from adar_train.data.classes import match_classes
@@ -168,3 +168,19 @@ def test_two_countries_train_a_model_that_is_validated_on_a_third() -> None:
         ["test", "train"],
         ["val"],
     ]
+
+
+def test_labels_that_begin_at_1_get_a_warning() -> None:
+    graph = replace(random_graph(20, 40), target_features=None)
+    from_one = replace(graph, labels=np.arange(20) % 3 + 1)
+    with pytest.warns(AdarWarning, match=r"labels begin at 1, .* subtract 1 from y .* class_names") as warned:
+        prepare(["a"], read=lambda _: [from_one])
+    assert len(warned) == 1
+    for quiet in (
+        replace(from_one, class_names=("none", "a", "b", "c")),
+        replace(graph, labels=np.arange(20) % 3 - 1),
+    ):
+        prepare(["a"], read=lambda _, graph=quiet: [graph])  # a warning would be an error
+    prepare(
+        ["a", "b"], read=lambda name: [from_one if name == "a" else replace(graph, labels=np.arange(20) % 4)]
+    )

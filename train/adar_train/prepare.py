@@ -8,7 +8,7 @@ from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
 from adar_train.cell import ModelConfig
 from adar_train.data import load_all
-from adar_train.data.checks import check_together
+from adar_train.data.checks import check_together, warn_first_class
 from adar_train.data.classes import match_classes
 from adar_train.data.splits import leave_out, link_graph, node_splits, split_graphs
 
@@ -44,6 +44,7 @@ def prepare(
         if wrong is not None:
             raise GraphError(f"{wrong}: the graph has no labels for each {task}; choose another --task")
     check_together(names, graphs)
+    warn_first_class(graphs)
     graphs = match_classes(names, graphs)
     if validate_on:
         return leave_out(graphs, validate_on)

@@ -67,13 +67,13 @@ def load(
     Raises:
         BundleError: The folder is not a bundle, its files were changed or are unsafe, or a model is unknown.
         BackendError: The backend does not work on this machine or with this bundle.
-        UsageError: `threads` or `device` is out of range.
+        UsageError: `path` is not a path, or `threads` or `device` is out of range.
 
     Examples:
         >>> bundle = load("bundle", backend="onnxruntime-cpu", threads=4)  # doctest: +SKIP
     """
     return Bundle(
-        hub.fetch(path) if hub.is_address(path) else Path(path),
+        hub.local_path(path),
         backend,
         threads,
         rebuild=rebuild,

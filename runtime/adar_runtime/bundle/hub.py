@@ -22,6 +22,18 @@ def is_address(path: str | Path) -> bool:
     return str(path).startswith("hf:/")
 
 
+def local_path(path: str | Path) -> Path:
+    """The path of a bundle, which is downloaded if it is on the hub.
+
+    Raises:
+        UsageError: Neither a path nor an address was given.
+    """
+    if not isinstance(path, str | os.PathLike):
+        found = short(type(path).__name__)
+        raise UsageError(f"a bundle is named by a path, not by {found}: give its folder, such as 'bundle'")
+    return fetch(path) if is_address(path) else Path(path)
+
+
 def fetch(address: str | Path) -> Path:
     """Download a bundle, or find it in the local cache.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from adar_runtime.errors import GraphError
+from adar_runtime.errors import GraphError, warn
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
 
@@ -54,6 +54,20 @@ def check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             )
         if first.target_features is None:
             _check_same_targets((names[0], first), (name, graph))
+
+
+def warn_first_class(graphs: Sequence[Graph]) -> None:
+    """Warn if the labels begin after 0: the model would have classes that no label belongs to."""
+    described = any(graph.class_names or graph.target_features is not None for graph in graphs)
+    labels = [graph.labels[graph.labels >= 0] for graph in graphs if graph.labels is not None]
+    if described or graphs[0].regression or not any(map(len, labels)):
+        return
+    lowest = min(int(each.min()) for each in labels if len(each))
+    if lowest:
+        warn(
+            f"the labels begin at {lowest}, so no label belongs to class 0: subtract {lowest} from y (keep -1 "
+            "for unknown), or name all classes in class_names"
+        )
 
 
 def _check_same_targets(first: tuple[str, Graph], second: tuple[str, Graph]) -> None:

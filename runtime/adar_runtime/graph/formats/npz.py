@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 
 from adar_runtime.errors import AdarError, GraphError, reason
 from adar_runtime.graph import Graph, SparseRows
-from adar_runtime.graph.formats._archive import check_members, open_archive
+from adar_runtime.graph.formats._archive import Archive, check_members, open_archive
 from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
 from adar_runtime.graph.formats.many_graphs import ONE_WANTED, POINTERS, is_many, split_graphs
 from adar_runtime.graph.formats.npy import HEADER_READERS
@@ -83,7 +83,7 @@ def encode(graph: Graph) -> bytes:
     return buffer.getvalue()
 
 
-def _check_header(archive: zipfile.ZipFile, key: str, member: zipfile.ZipInfo, budget: ByteBudget) -> None:
+def _check_header(archive: Archive, key: str, member: zipfile.ZipInfo, budget: ByteBudget) -> None:
     with archive.open(member) as stream:
         file = io.BytesIO(stream.read(MAX_HEADER_BYTES))  # a header may claim any length
     version = npy.read_magic(file)
@@ -100,7 +100,7 @@ def _check_header(archive: zipfile.ZipFile, key: str, member: zipfile.ZipInfo, b
     budget.reserve(key, count, {"x_indptr": SPARSE_ROW_BYTES, "x_indices": SPARSE_ENTRY_BYTES}.get(key, 0))
 
 
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+def _read_array(archive: Archive, member: zipfile.ZipInfo) -> Any:
     with archive.open(member) as file:
         return npy.read_array(file, allow_pickle=False)
 

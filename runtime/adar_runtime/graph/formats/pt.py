@@ -2,7 +2,6 @@
 
 import io
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, MissingExtraError, short
 from adar_runtime.graph import MASKS, Graph, SparseRows
-from adar_runtime.graph.formats._archive import check_members, open_archive, read_member
+from adar_runtime.graph.formats._archive import Archive, check_members, open_archive, read_member
 from adar_runtime.graph.formats._graph_file import (
     KEYS,
     graph_from_arrays,
@@ -116,7 +115,7 @@ def _opened(path: Path) -> Iterator[_File]:
         raise GraphError(f"refused: {UNREADABLE}") from error
 
 
-def _folder(archive: zipfile.ZipFile) -> str:
+def _folder(archive: Archive) -> str:
     """The one folder of an archive that `torch.save` wrote."""
     names = archive.namelist()
     folder = names[0].partition("/")[0]
@@ -127,7 +126,7 @@ def _folder(archive: zipfile.ZipFile) -> str:
     return folder
 
 
-def _pickle(archive: zipfile.ZipFile, folder: str, budget: ByteBudget) -> bytes:
+def _pickle(archive: Archive, folder: str, budget: ByteBudget) -> bytes:
     name = f"{folder}/{PICKLE}"
     size = archive.getinfo(name).file_size
     if size > MAX_BYTES:
