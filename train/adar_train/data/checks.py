@@ -65,8 +65,8 @@ def warn_first_class(graphs: Sequence[Graph]) -> None:
     lowest = min(int(each.min()) for each in labels if len(each))
     if lowest:
         warn(
-            f"the labels begin at {lowest}, so no label belongs to class 0: subtract {lowest} from y (keep -1 "
-            "for unknown), or name all classes in class_names"
+            f"the labels begin at {lowest}, so no label belongs to class 0: subtract {lowest} from y (keep "
+            "-1 for unknown), or name all classes in class_names"
         )
 
 
