@@ -20,7 +20,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +45,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--answers", type=int, default=50, help="single nodes that are answered per repeat")
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.01, 0.1])
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.01, 0.1])
+    parser.add_argument("--hops", type=int, nargs="+", default=[0, 1, 2, 3], help="how far kept nodes react")
     options = parser.parse_args()
     graph = read_graph(options.graph)
     print(f"{options.graph.stem}: {graph.nodes:,} nodes, {graph.edges:,} edges, {options.calls} calls")
@@ -55,6 +58,13 @@ def main() -> None:
         if options.repeats:
             _latency(bundle, graph, options)
         is_trained = options.bundle is not None or options.run is not None
+        if is_trained and options.shares:
+            by_hops = [f"hops {hops}" for hops in options.hops]
+            print(
+                f"\n| removed | nodes | {' | '.join(f'same, {each}' for each in by_hops)} | accuracy, full | "
+                f"{' | '.join(f'accuracy, {each}' for each in by_hops)} |"
+            )
+            print("|---" * (3 + 2 * len(by_hops)) + "|")
         for share in options.shares if is_trained else []:
             _agreement(bundle, graph, share, options)
 
@@ -74,28 +84,36 @@ def _unmeasured(graph: Graph, path: Path | None, folder: Path) -> Bundle:
 def _latency(bundle: Bundle, graph: Graph, options: argparse.Namespace) -> None:
     solver, random = AdamsBashforth2(options.calls), np.random.default_rng(0)
     context = bundle.remember(graph, options.budget, solver=solver)
-    print(context)
-    wall, ratios, cpu = [], [], []
+    print(f"{context}\n\n| hops | p50, ms | p95, ms | CPU p50, ms | full / one node | full / one node, CPU |")
+    print("|---|---|---|---|---|---|")
+    wall, cpu, ratios = ({hops: list[Any]() for hops in options.hops} for _ in range(3))
     for _ in range(options.repeats):
         full, full_cpu = _seconds(lambda: bundle.run(graph, options.budget, solver=solver))
-        chosen = random.integers(0, graph.nodes, options.answers)
-        answers = [_seconds(_question(context, graph, int(node))) for node in chosen]
-        wall += [seconds for seconds, _ in answers]
-        cpu += [seconds for _, seconds in answers]
-        ratios.append((full / statistics.median(wall), full_cpu / statistics.median(cpu)))
-    by_wall, by_cpu = ([*map(round, sorted(column))] for column in zip(*ratios, strict=True))
-    print(
-        f"one node: p50 {_ms(wall, 50)} ms, p95 {_ms(wall, 95)} ms; CPU time p50 {_ms(cpu, 50)} ms; "
-        f"a full inference takes {by_wall[len(by_wall) // 2]} × as long [{by_wall[0]}, {by_wall[-1]}], "
-        f"{by_cpu[len(by_cpu) // 2]} × the CPU time [{by_cpu[0]}, {by_cpu[-1]}]"
-    )
+        chosen = [
+            _question(context, graph, int(node)) for node in random.integers(0, graph.nodes, options.answers)
+        ]
+        for hops in options.hops:
+            answers = [_seconds(partial(context.predict, *question, hops=hops)) for question in chosen]
+            wall[hops] += [seconds for seconds, _ in answers]
+            cpu[hops] += [seconds for _, seconds in answers]
+            halves = (statistics.median(column) for column in zip(*answers, strict=True))
+            ratios[hops].append([each / half for each, half in zip((full, full_cpu), halves, strict=True)])
+    for hops in options.hops:
+        by_wall, by_cpu = ([*map(round, sorted(column))] for column in zip(*ratios[hops], strict=True))
+        print(
+            f"| {hops} | {_ms(wall[hops], 50)} | {_ms(wall[hops], 95)} | {_ms(cpu[hops], 50)} | "
+            f"{_spread(by_wall)} | {_spread(by_cpu)} |"
+        )
 
 
-def _question(context: Context, graph: Graph, node: int) -> Callable[[], object]:
-    """Ask for a copy of a node as a new node."""
-    source = graph.edge_index[0, graph.edge_index[1] == node]
-    edges, features = np.stack([source, np.full(len(source), graph.nodes)]), graph.rows(node, node + 1)
-    return lambda: context.predict(features, edges)
+def _question(context: Context, graph: Graph, node: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and edges of a new node that is a copy of a node, with its edges in both directions."""
+    ends = graph.edge_index[:, (graph.edge_index == node).any(axis=0)]
+    return graph.rows(node, node + 1), np.where(ends == node, context.nodes, ends)
+
+
+def _spread(ratios: list[int]) -> str:
+    return f"{ratios[len(ratios) // 2]} × [{ratios[0]}, {ratios[-1]}]"
 
 
 def _agreement(bundle: Bundle, graph: Graph, share: float, options: argparse.Namespace) -> None:
@@ -109,13 +127,12 @@ def _agreement(bundle: Bundle, graph: Graph, share: float, options: argparse.Nam
     rest = Graph(_rows(graph, kept), edges[:, among_kept], target_features=graph.target_features)
     expected = bundle.run(graph, options.budget, solver=solver)
     context = bundle.remember(rest, options.budget, solver=solver)
-    found = context.predict(_rows(graph, removed), edges[:, edges[1] >= len(kept)])
-    same = np.mean(found.predictions == expected.predictions[removed])
-    answers = (np.asarray(each.predictions, np.int64) for each in (expected, found))
-    labelled = "" if graph.labels is None else _accuracy(graph, removed, *answers)
-    print(
-        f"{share:.0%} removed: {same:.2%} of {len(removed):,} predictions are those of the full run{labelled}"
-    )
+    same, right = list[str](), [_accuracy(graph, removed, expected.predictions[removed])]
+    for hops in options.hops:
+        found = context.predict(_rows(graph, removed), edges[:, ~among_kept], hops=hops).predictions
+        same.append(f"{np.mean(found == expected.predictions[removed]):.2%}")
+        right.append(_accuracy(graph, removed, found))
+    print(f"| {share:.0%} | {len(removed):,} | {' | '.join(same)} | {' | '.join(right)} |", flush=True)
 
 
 def _rows(graph: Graph, nodes: Integers) -> np.ndarray | SparseRows:
@@ -124,11 +141,12 @@ def _rows(graph: Graph, nodes: Integers) -> np.ndarray | SparseRows:
     return np.concatenate([graph.rows(node, node + 1) for node in nodes])
 
 
-def _accuracy(graph: Graph, nodes: Integers, full: Integers, kept: Integers) -> str:
-    assert graph.labels is not None
+def _accuracy(graph: Graph, nodes: Integers, predictions: np.ndarray) -> str:
+    """The accuracy of predictions for these nodes, as a cell of the table."""
+    if graph.labels is None:
+        return ""
     known = graph.labels[nodes] >= 0
-    right = (np.mean(each[known] == graph.labels[nodes][known]) for each in (full[nodes], kept))
-    return "; accuracy on them {:.1%} in the full run, {:.1%} from the context".format(*right)
+    return f"{np.mean(predictions[known] == graph.labels[nodes][known]):.1%}"
 
 
 def _ms(seconds: list[float], percent: int) -> str:

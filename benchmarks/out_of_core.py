@@ -2,14 +2,18 @@
 
 The model has random weights: time and memory do not depend on them. Every neighbour is a random node, which
 is the worst case for the exchange between parts. Sharding and running are commands of their own, with their
-own peak memory. CPU time is printed too, because other processes lengthen wall time.
+own peak memory. CPU time is printed too, because other processes lengthen wall time. With --interrupt, the
+run gets SIGTERM after some calls, and the same command continues it. At the end, the predictions are counted.
 
     python -m benchmarks.out_of_core --nodes 1000000 --edges 10000000 --parts 16 --memory 2GB --calls 3
+    python -m benchmarks.out_of_core --nodes 1000000 --edges 10000000 --parts 16 --calls 8 --interrupt 4
 """
 
 import argparse
+import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +25,8 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from adar_runtime.phases.run_record import FILE_NAME
+
 BLOCK = 2**21  # edges that are made at once
 TARGETS = 4
 
@@ -31,6 +37,7 @@ class Cost(NamedTuple):
     seconds: float
     cpu: float
     peak: float  # GB
+    calls: int = 0  # cell calls before it was ended
 
 
 def main() -> None:
@@ -43,6 +50,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--memory", default="2GB")
     parser.add_argument("--calls", type=int, default=3, help="cell calls, of Euler's method")
+    parser.add_argument("--interrupt", type=int, help="end the run after this many calls, and continue it")
     parser.add_argument("--folder", type=Path, help="where the files go; a temporary folder by default")
     options = parser.parse_args()
     print("python -m benchmarks.out_of_core " + " ".join(sys.argv[1:]))
@@ -63,17 +71,39 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     (folder / "edges.parquet").unlink()
     fixed = ["--bundle", folder / "bundle", "--memory", options.memory, "--threads", 1]
     run = ["run", folder / "store", *fixed, "--exit", "final", "--solver", "euler"]
-    costs = {
-        calls: command(*run, "--max-steps", calls, "--output", folder / f"predictions-{calls}")
-        for calls in (1, options.calls)
-    }
-    one, all_calls = costs[1], costs[options.calls]
-    print("| | wall, s | CPU, s | peak memory, GB |\n|---|---|---|---|")
-    print(row("data shard", sharding))
-    print(row(f"run, {options.calls} calls", all_calls))
-    if options.calls > 1:
-        wall, cpu = ((all_calls[i] - one[i]) / (options.calls - 1) for i in (0, 1))
-        print(row("run, each further call", Cost(wall, cpu, 0)))
+    print("| | wall, s | CPU, s | peak memory, GB |\n|---|---|---|---|", flush=True)
+    print(row("data shard", sharding), flush=True)
+
+    def times(calls: int, interrupt: int | None = None) -> Cost:
+        output = folder / f"predictions-{calls}"
+        return command(*run, "--max-steps", calls, "--output", output, record=output, interrupt=interrupt)
+
+    if options.interrupt is None:
+        one, all_calls = times(1), times(options.calls)
+        print(row(f"run, {options.calls} calls", all_calls))
+        if options.calls > 1:
+            wall, cpu = ((all_calls[i] - one[i]) / (options.calls - 1) for i in (0, 1))
+            print(row("run, each further call", Cost(wall, cpu, 0)))
+    else:
+        first = times(options.calls, options.interrupt)
+        print(row(f"run, SIGTERM after {first.calls} of {options.calls} calls", first), flush=True)
+        print(row(f"the same command, {options.calls - first.calls} calls more", times(options.calls)))
+    print(counted(folder / f"predictions-{options.calls}", options.nodes))
+
+
+def counted(predictions: Path, nodes: int) -> str:
+    """Check that each node has one prediction, and that nothing of the run is left; say so."""
+    found = np.zeros(nodes, np.int8)
+    files = sorted(predictions.glob("*.parquet"))
+    for file in files:
+        table = pyarrow.parquet.read_table(file)
+        number, *_, probability = table.columns
+        found[number.to_numpy()] += 1
+        if not np.isfinite(probability.to_numpy()).all():
+            raise SystemExit(f"{file.name} has numbers that are not finite")
+    if not (found == 1).all() or (predictions / "unfinished").exists():
+        raise SystemExit(f"{np.count_nonzero(found != 1):,} nodes do not have exactly one prediction")
+    return f"{len(files)} files of predictions: each of the {nodes:,} nodes once, all finite."
 
 
 def write_inputs(folder: Path, options: argparse.Namespace) -> None:
@@ -102,18 +132,30 @@ def write_inputs(folder: Path, options: argparse.Namespace) -> None:
     open_unmeasured(trial_run(folder / "run", graph, config), folder / "bundle")
 
 
-def command(*words: object) -> Cost:
-    """Run `adar-deploy` in a process of its own."""
-    started = time.perf_counter()
+def command(*words: object, record: Path | None = None, interrupt: int | None = None) -> Cost:
+    """Run `adar-deploy` in a process of its own, and end it after `interrupt` calls in the record."""
+    started, calls = time.perf_counter(), 0
     process = subprocess.Popen(
         [sys.executable, "-m", "adar_deploy", *map(str, words)], stdout=subprocess.DEVNULL
     )
+    if interrupt is not None:
+        assert record is not None
+        while (calls := finished_calls(record)) < interrupt:
+            if process.poll() is not None:
+                raise SystemExit(f"adar-deploy {words[0]} ended after {calls} calls")
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
     _, status, used = os.wait4(process.pid, 0)
-    if status:
+    if os.waitstatus_to_exitcode(status) != (0 if interrupt is None else 128 + signal.SIGTERM):
         raise SystemExit(f"adar-deploy {words[0]} failed")
-    return Cost(
-        time.perf_counter() - started, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20 * 1.073741824
-    )
+    seconds, cpu = time.perf_counter() - started, used.ru_utime + used.ru_stime
+    return Cost(seconds, cpu, used.ru_maxrss / 2**20 * 1.073741824, calls)
+
+
+def finished_calls(output: Path) -> int:
+    """The cell calls in the record of an unfinished run."""
+    path = output / "unfinished" / FILE_NAME
+    return len(json.loads(path.read_text())["calls"]) if path.exists() else 0
 
 
 def row(name: str, cost: Cost) -> str:

@@ -14,8 +14,10 @@ from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Graph,
 from adar_runtime.bundle import memory
 from adar_runtime.errors import BundleError, GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH
+from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.phases.context import check_can_remember
 from adar_runtime.phases.context_files import load_context
+from adar_runtime.phases.kept_edges import KeptEdges
 from adar_train import AdaR, ModelConfig
 from adar_train.runs import Run
 from adar_train.untrained import trial_run
@@ -99,15 +101,20 @@ def test_a_copy_of_a_node_gets_the_answer_of_the_node(
     assert together.best_time == pytest.approx(expected.best_time)
 
 
-def test_nodes_that_nobody_attends_to_get_the_answer_of_the_grown_graph(tmp_path: Path) -> None:
-    """Without values, proxies and targets collect nothing from nodes, so a new node changes no other node."""
-    run = trial(tmp_path, some_graph())
+def deaf(path: Path, **settings: object) -> Bundle:
+    """A model whose proxies and targets collect nothing from nodes."""
+    run = trial(path, some_graph(), **settings)
     assert isinstance(run.model, AdaR)
     with torch.no_grad():
         for part in (run.model.cell.node_abstraction, run.model.cell.target_update):
             part.value.linear.weight.zero_()
             part.value.linear.bias.zero_()
-    bundle, graph, random = opened(tmp_path, run), some_graph(3), np.random.default_rng(5)
+    return opened(path, run)
+
+
+def test_nodes_that_nobody_attends_to_get_the_answer_of_the_grown_graph(tmp_path: Path) -> None:
+    """Without values, proxies and targets collect nothing from nodes, so a new node changes no other node."""
+    bundle, graph, random = deaf(tmp_path), some_graph(3), np.random.default_rng(5)
     features = random.standard_normal((4, F)).astype(np.float32)
     from_kept = np.stack([random.integers(0, N, 12), N + random.integers(0, 4, 12)])
     among = N + np.array([[0, 1, 1, 3, 3], [1, 0, 2, 2, 3]])
@@ -123,8 +130,52 @@ def test_nodes_that_nobody_attends_to_get_the_answer_of_the_grown_graph(tmp_path
         )
     back = np.concatenate([edges, edges[::-1, :12]], axis=1)
     np.testing.assert_array_equal(
-        context.predict(features, back).scores, context.predict(features, edges).scores
+        context.predict(features, back, hops=0).scores, context.predict(features, edges, hops=0).scores
     )
+    grown = Graph(grown.features, np.concatenate([graph.edge_index, back], axis=1))
+    expected = bundle.run(grown, 30, Final(), solver).scores[N:]
+    errors = [
+        np.abs(context.predict(features, back, hops=hops).scores - expected).max() for hops in (0, 1, 9)
+    ]
+    assert errors[0] > 10 * errors[1], "direct neighbours react"
+    assert errors[2] < 1e-4, "all nodes that a new node reaches react"
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_an_update_that_reaches_all_nodes_gives_the_answer_of_the_changed_graph(
+    tmp_path: Path, rounds: int
+) -> None:
+    """Proxies and targets collect nothing, as above; later answers follow the changed edges too."""
+    bundle, graph, random = deaf(tmp_path, smoothing=rounds), some_graph(3), np.random.default_rng(5)
+    context = bundle.remember(graph, 12, Final())
+    features, edge_index = graph.rows(0, N).copy(), graph.edge_index
+    for nodes in ([4, 11], [11, 30], [7]):
+        features[nodes] = random.standard_normal((len(nodes), F))
+        now = np.stack([random.integers(0, N, 6), random.choice(nodes, 6)])
+        edge_index = np.concatenate([edge_index[:, ~np.isin(edge_index[1], nodes)], now], axis=1)
+        found = context.update(nodes, features[nodes], np.concatenate([now, [[1], [2]]], axis=1), hops=N)
+        expected = bundle.run(Graph(features, edge_index), 12, Final()).scores
+        np.testing.assert_allclose(found.scores, expected[nodes], rtol=1e-4, atol=1e-5)
+    new = random.standard_normal((1, F)).astype(np.float32)
+    ends = np.array([[9, 4, N, N], [N, N, 4, 30]])
+    context.save(tmp_path / "context")
+    grown = Graph(np.concatenate([features, new]), np.concatenate([edge_index, ends], axis=1))
+    expected = bundle.run(grown, 12, Final()).scores[N:]
+    for each in (context, load_context(bundle, tmp_path / "context")):
+        np.testing.assert_allclose(each.predict(new, ends, hops=N).scores, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_work_for_a_hub_is_limited() -> None:
+    """Node 0 receives from all others, node 1 from two; a new node sends to both, and one edge is allowed."""
+    star = np.stack([np.arange(1, N), np.zeros(N - 1, np.int64)])
+    edges = KeptEdges.of(Neighbours.of(np.concatenate([star, [[2, 3, 1], [1, 1, 5]]], axis=1), N))
+    both, none = np.array([0, 1]), np.zeros(0, np.int64)
+    assert edges.reacting(both, none, 1, N + 3).tolist() == [1, 0]
+    assert edges.reacting(both, none, 1, N + 2).tolist() == [1]
+    assert edges.reacting(both, none, 2, N + 2).tolist() == [1, 5]
+    assert edges.reacting(both, none, 2, N + 5).tolist() == [1, 0, 5]
+    assert edges.reacting(both, np.array([1]), 2, 10 * N).tolist() == [0]
+    assert edges.reacting(both, none, 0, 10 * N).tolist() == []
 
 
 def test_a_new_node_without_edges_depends_on_its_features_only(bundle: Bundle) -> None:
@@ -155,7 +206,7 @@ def test_later_answers_use_an_updated_node(bundle: Bundle) -> None:
     new = np.ones((1, F), np.float32)
     neighbour, other = [[4], [N]], [[8], [N]]
     before = context.predict(new, neighbour).scores, context.predict(new, other).scores
-    changed = context.update([4], graph.rows(4, 5) + 3, [[8, 9], [4, 4]])
+    changed = context.update([4], graph.rows(4, 5) + 3, [[8, 9], [4, 4]], hops=0)
     assert not np.allclose(changed.scores, context.result.scores[[4]])
     assert not np.allclose(context.predict(new, neighbour).scores, before[0])
     np.testing.assert_array_equal(context.predict(new, other).scores, before[1])
@@ -211,6 +262,8 @@ def test_invalid_arguments(bundle: Bundle) -> None:
         context.update([1, 1], np.ones((2, F)), [[2], [1]])
     with pytest.raises(GraphError, match="2 rows, but there are 1 nodes"):
         context.update([1], np.ones((2, F)), [[2], [1]])
+    with pytest.raises(UsageError, match="hops is -1"):
+        context.predict(new, hops=-1)
     with pytest.raises(GraphError, match="no ids"):
         context.numbers([1])
     assert repr(context).startswith("Context(")

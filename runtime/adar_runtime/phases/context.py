@@ -15,16 +15,22 @@ from adar_runtime.errors import DivergedError, GraphError, UsageError, short
 from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.graph import _checks as checks
 from adar_runtime.loop.result import Result
+from adar_runtime.phases.incoming import Incoming
 from adar_runtime.phases.kept_calls import KeptCalls
+from adar_runtime.phases.kept_edges import EDGES_PER_NODE, KeptEdges
 from adar_runtime.phases.models import PhaseModels
 
 NO_EDGES = np.zeros((2, 0), np.int64)
+HOPS = 2
+"""How far kept nodes react to new nodes by default (benchmarks/scale.md has the agreement for 0 to 3)."""
 
 
 class Kept(NamedTuple):
     """What a `Context` consists of."""
 
     calls: KeptCalls
+    edges: KeptEdges
+    encoded: Floats  # [n, d], the nodes after the encoder
     smoothed: list[Floats]  # scaled nodes before each round of smoothing
     targets: Floats  # [c, d], of the state that the answers come from
     target_features: Floats | None
@@ -32,53 +38,19 @@ class Kept(NamedTuple):
     ids: Ids | None
 
 
-class _Group(NamedTuple):
-    """Rows to sum for each of k nodes: those of `sources[starts[v] : starts[v + 1]]`."""
+class _Asked(NamedTuple):
+    """The nodes that are computed anew: those that were asked for, then those that react to them."""
 
-    sources: Integers
-    starts: Integers
-    filled: Integers  # nodes with at least one row
-
-    @classmethod
-    def of(cls, target: Integers, source: Integers, nodes: int) -> "_Group":
-        """Group edges that are sorted by target."""
-        counts = np.bincount(target, minlength=nodes)
-        return cls(source, np.cumsum(counts) - counts, np.flatnonzero(counts))
-
-    def sums(self, rows: Floats, nodes: int) -> Floats:
-        """The sum of the rows of each node; `rows` has one row for each source."""
-        found = np.zeros((nodes, rows.shape[1]), np.float32)
-        if len(self.filled):
-            found[self.filled] = np.add.reduceat(rows, self.starts[self.filled], axis=0)
-        return found
-
-
-class _Incoming(NamedTuple):
-    """The incoming edges of k nodes that are computed anew."""
-
-    nodes: int  # k
-    kept: _Group  # from nodes of the kept graph
-    anew: _Group  # from nodes that are computed anew too; sources are their rows
-    share: Floats  # [k, 1], 1 / (neighbours + 1)
-
-    @classmethod
-    def of(cls, source: Integers, target: Integers, row: Integers, nodes: int) -> "_Incoming":
-        """Group the edges. `row` has for each node its row if it is computed anew, otherwise -1."""
-        received = row[target] >= 0  # other edges would change nodes that stay as they are
-        pairs = np.unique(row[target[received]] * len(row) + source[received])  # repeated edges count once
-        target, source = pairs // len(row), pairs % len(row)
-        is_kept = row[source] < 0
-        counts = np.bincount(target, minlength=nodes)
-        return cls(
-            nodes,
-            _Group.of(target[is_kept], source[is_kept], nodes),
-            _Group.of(target[~is_kept], row[source[~is_kept]], nodes),
-            (1.0 / (counts + 1.0)).astype(np.float32)[:, None],
-        )
+    features: Graph  # of the nodes that were asked for
+    reacting: Integers  # numbers of nodes of the kept graph
+    incoming: Incoming
 
 
 class _Computed(NamedTuple):
-    scores: Floats
+    """What the nodes of an `_Asked` became."""
+
+    scores: Floats  # of the nodes that were asked for
+    encoded: Floats
     sent: list[Floats]  # of each call
     smoothed: list[Floats]  # of each round
 
@@ -86,8 +58,8 @@ class _Computed(NamedTuple):
 class Context:
     """One kept inference, which answers for nodes that were not in the graph. `Bundle.remember` makes one.
 
-    New nodes receive from the kept graph, and do not act back on it: kept nodes, proxies and targets stay as
-    they were. Threads can share a context, except for `update`, which changes it.
+    New nodes receive from the kept graph, and kept nodes within some hops of them react. Proxies, targets and
+    all other nodes stay as they were. Threads can share a context, except for `update`, which changes it.
 
     Attributes:
         result: The answer for the kept graph.
@@ -124,7 +96,9 @@ class Context:
     @property
     def bytes(self) -> int:
         """The bytes that are kept, in memory or in the file."""
-        return self.kept.calls.bytes + sum(array.nbytes for array in self.kept.smoothed)
+        kept = self.kept
+        rows = kept.encoded.nbytes + sum(array.nbytes for array in kept.smoothed)
+        return kept.calls.bytes + kept.edges.bytes + rows
 
     def __repr__(self) -> str:
         facts = {"nodes": f"{self.nodes:,}", "calls": str(len(self.kept.calls)), "bytes": f"{self.bytes:,}"}
@@ -155,20 +129,25 @@ class Context:
         assert self.kept.ids is not None
         return {one: number for number, one in enumerate(self.kept.ids.tolist())}
 
-    def predict(self, features: Any, edges: Any = NO_EDGES, ids: Any = None) -> Result:
+    def predict(self, features: Any, edges: Any = NO_EDGES, ids: Any = None, *, hops: int = HOPS) -> Result:
         """Answer for nodes that are not in the kept graph. The context does not change.
 
         Args:
             features: [k, f] finite numbers, the features of the new nodes.
             edges: [2, m] numbers of nodes, row 0 the sources, row 1 the targets. The new nodes have the
-                numbers after those of the kept graph: n, n + 1, … Edges to kept nodes have no effect.
+                numbers after those of the kept graph: n, n + 1, …
             ids: [k] ids of the new nodes, for the result.
+            hops: How far kept nodes react: 1 for the nodes that receive from new nodes, 2 for those that
+                receive from these, and so on. 0 leaves all kept nodes as they were; edges that end at kept
+                nodes then have no effect. For each new node, nodes with 1,000 edges in all react, those with
+                few edges first.
 
         Returns:
             The answer for the new nodes, from the same time as that of the kept graph.
 
         Raises:
             GraphError: Features or edges are not valid, or do not fit the bundle and the kept graph.
+            UsageError: `hops` is negative.
             DivergedError: Numbers stopped being finite.
 
         Examples:
@@ -176,30 +155,33 @@ class Context:
         """
         started = time.perf_counter()
         new = self._graph(features, ids)
-        row = np.full(self.nodes + new.nodes, -1)
-        row[self.nodes :] = np.arange(new.nodes)
-        incoming = self._incoming(edges, row, new.nodes)
+        pairs = self._pairs(edges, self.nodes + new.nodes)
+        first = pairs[1][pairs[0] >= self.nodes]
+        numbers = np.arange(self.nodes, self.nodes + new.nodes)
+        asked = self._asked(new, numbers, pairs, first[first < self.nodes], hops)
         with backend_errors():
-            computed = self._compute(new, incoming)
+            computed = self._compute(asked)
         return self._result(computed, new.ids, started)
 
-    def update(self, nodes: Any, features: Any, edges: Any) -> Result:
-        """Answer for nodes of the kept graph that changed, and keep what they send now.
+    def update(self, nodes: Any, features: Any, edges: Any, *, hops: int = HOPS) -> Result:
+        """Answer for nodes of the kept graph that changed, and keep what they and their neighbours send now.
 
-        Later calls of `predict` and `update` use the changed nodes. Other nodes stay as they were, also the
-        neighbours of the changed nodes; `result` stays the answer for the graph as it was.
+        Later calls of `predict` and `update` use the changed nodes. Nodes that do not react stay as they
+        were; `result` stays the answer for the graph as it was.
 
         Args:
             nodes: [k] numbers of the nodes that changed, each one once.
             features: [k, f] finite numbers, their features now.
             edges: [2, m] numbers of nodes, row 0 the sources, row 1 the targets: all edges that end at these
                 nodes now. Edges that end at other nodes have no effect.
+            hops: How far other nodes react, as in `predict`.
 
         Returns:
             The answer for these nodes.
 
         Raises:
             GraphError: Nodes, features or edges are not valid, or do not fit the bundle and the kept graph.
+            UsageError: `hops` is negative.
             DivergedError: Numbers stopped being finite.
 
         Examples:
@@ -214,16 +196,23 @@ class Context:
         changed = self._graph(features, None)
         if changed.nodes != len(chosen):
             raise GraphError(f"features has {changed.nodes} rows, but there are {len(chosen)} nodes")
-        row = np.full(self.nodes, -1)
-        row[chosen] = np.arange(len(chosen))
-        incoming = self._incoming(edges, row, len(chosen))
+        pairs = self._pairs(edges, self.nodes)
+        pairs = pairs[:, np.isin(pairs[1], chosen)]
+        asked = self._asked(changed, chosen, pairs, self.kept.edges.receivers(chosen), hops)
         with backend_errors():
-            computed = self._compute(changed, incoming)
-        self.kept.calls.replace(chosen, computed.sent)
-        for kept, now in zip(self.kept.smoothed, computed.smoothed, strict=True):
-            kept[chosen] = now
+            computed = self._compute(asked)
+        self._replace(chosen, pairs, asked, computed)
         ids = None if self.kept.ids is None else self.kept.ids[chosen]
         return self._result(computed, ids, started)
+
+    def _replace(self, chosen: Integers, pairs: Integers, asked: _Asked, computed: _Computed) -> None:
+        """Keep what changed and reacting nodes send now."""
+        everywhere = np.concatenate([chosen, asked.reacting])
+        self.kept.edges.replace(chosen, pairs)
+        self.kept.encoded[chosen] = computed.encoded[: len(chosen)]
+        self.kept.calls.replace(everywhere, computed.sent)
+        for kept, now in zip(self.kept.smoothed, computed.smoothed, strict=True):
+            kept[everywhere] = now
 
     def _graph(self, features: Any, ids: Any) -> Graph:
         graph = Graph(features, NO_EDGES, ids=ids)
@@ -233,7 +222,7 @@ class Context:
             )
         return graph
 
-    def _incoming(self, edges: Any, row: Integers, nodes: int) -> _Incoming:
+    def _pairs(self, edges: Any, nodes: int) -> Integers:
         given = checks.array("edges", edges)
         hint = "; context.numbers(ids) gives the numbers of nodes" if given.dtype.kind in "UO" else ""
         if hint:
@@ -241,20 +230,31 @@ class Context:
         pairs = NO_EDGES if not given.size else checks.integers("edges", given)
         if pairs.ndim != 2 or len(pairs) != 2:
             raise GraphError(f"edges has shape {list(pairs.shape)}, not [2, edges]")
-        checks.check_range("edges", pairs, len(row), "ids")
-        return _Incoming.of(pairs[0], pairs[1], row, nodes)
+        checks.check_range("edges", pairs, nodes, "ids")
+        return pairs
 
-    def _compute(self, graph: Graph, incoming: _Incoming) -> _Computed:
+    def _asked(self, graph: Graph, numbers: Integers, pairs: Integers, first: Integers, hops: int) -> _Asked:
+        """Add the nodes that react, which `first` are the nearest ones of, and the edges that they have."""
+        if hops < 0:
+            raise UsageError(f"hops is {hops}, but it must be 0 or more")
+        kept = self.kept.edges
+        reacting = kept.reacting(first, numbers, hops, EDGES_PER_NODE * graph.nodes)
+        pairs = np.concatenate([pairs, kept.ending_at(reacting)], axis=1)
+        return _Asked(graph, reacting, Incoming.of(pairs, np.concatenate([numbers, reacting])))
+
+    def _compute(self, asked: _Asked) -> _Computed:
         """Follow the nodes through all kept calls."""
         run, smoothed, sent = self._models.run, list[Floats](), list[Floats]()
-        nodes = self._first(graph, incoming, smoothed)
+        incoming = asked.incoming
+        encoded = self._encoded(asked)
+        nodes = self._smoothed(encoded, incoming, smoothed)
         velocity = np.zeros_like(nodes)
         calls = self.kept.calls
         for call, rows in zip(calls.calls, calls.sent(incoming.kept.sources), strict=True):
             messages = run("message", {"nodes": nodes, **call.for_message})
-            received = incoming.kept.sums(rows, incoming.nodes)
+            received = incoming.kept.sums(rows)
             if len(incoming.anew.sources):
-                received += incoming.anew.sums(messages["sent"][incoming.anew.sources], incoming.nodes)
+                received += incoming.anew.sums(messages["sent"][incoming.anew.sources])
             found = run(
                 "update",
                 {
@@ -268,21 +268,26 @@ class Context:
             )
             nodes, velocity = found["next_nodes"], found["nodes_velocity"]
             sent.append(messages["sent"])
-        scores = run("head", {"nodes": nodes, "targets": self.kept.targets})["scores"]
-        return _Computed(scores, sent, smoothed)
+        feeds = {"nodes": nodes[: asked.features.nodes], "targets": self.kept.targets}
+        return _Computed(run("head", feeds)["scores"], encoded, sent, smoothed)
 
-    def _first(self, graph: Graph, incoming: _Incoming, smoothed: list[Floats]) -> Floats:
-        """The nodes at t = 0, after the smoothing. `smoothed` receives the scaled nodes before each round."""
+    def _encoded(self, asked: _Asked) -> Floats:
+        """The nodes after the encoder: those that were asked for, then those that react."""
+        graph = asked.features
         feeds = {"features": graph.rows(0, graph.nodes)}
         if self.kept.target_features is not None:
             feeds["target_features"] = self.kept.target_features
         nodes: Floats = self._models.run("encoder", feeds)["nodes"]
+        return np.concatenate([nodes, self.kept.encoded[asked.reacting]])
+
+    def _smoothed(self, nodes: Floats, incoming: Incoming, smoothed: list[Floats]) -> Floats:
+        """The nodes at t = 0. `smoothed` receives the scaled nodes before each round of smoothing."""
         root = np.sqrt(incoming.share)
         for kept in self.kept.smoothed:
             scaled = root * nodes
             smoothed.append(scaled)
-            received = incoming.kept.sums(kept[incoming.kept.sources], incoming.nodes)
-            received += incoming.anew.sums(scaled[incoming.anew.sources], incoming.nodes)
+            received = incoming.kept.sums(kept[incoming.kept.sources])
+            received += incoming.anew.sums(scaled[incoming.anew.sources])
             nodes = root * (received + scaled)
         return nodes
 

@@ -15,11 +15,13 @@ from adar_runtime.errors import BundleError, GraphError, short
 from adar_runtime.files import Marker, new_folder
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array, write_array
+from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.stopping import StopReason
 from adar_runtime.phases.context import Context, Kept, check_can_remember
 from adar_runtime.phases.kept_calls import KeptCall, KeptCalls
+from adar_runtime.phases.kept_edges import KeptEdges
 from adar_runtime.phases.models import PhaseModels
 from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE
 
@@ -27,11 +29,23 @@ if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
 
 FILE_NAME = "context.json"
-FORMAT, SCHEMA = "adar context", 1
+FORMAT, SCHEMA = "adar context", 2
 MAX_BYTES = 2**26
 MOVED = ("weight", "previous_weight")
 OF_CALLS = (*FOR_MESSAGE, *FOR_UPDATE, *MOVED)
-NAMES = ("sent", "smoothed", "targets", "target_x", "scores", "ids", *OF_CALLS)
+EDGES = ("starts", "sources"), ("receiver_starts", "receivers")
+NAMES = (
+    "sent",
+    "encoded",
+    "smoothed",
+    "targets",
+    "target_x",
+    "scores",
+    "ids",
+    *EDGES[0],
+    *EDGES[1],
+    *OF_CALLS,
+)
 OF_RESULT = (
     "budget",
     "best_step",
@@ -49,7 +63,15 @@ def save_context(context: Context, path: Path) -> None:
     """Write a context; an older one in the folder is replaced."""
     kept = context.kept
     calls = kept.calls.calls
-    arrays: dict[str, NDArray[Any]] = {"targets": kept.targets, "scores": kept.result.scores}
+    arrays: dict[str, NDArray[Any]] = {
+        "targets": kept.targets,
+        "scores": kept.result.scores,
+        "encoded": kept.encoded,
+    }
+    edges = kept.edges.merged()
+    for names, each in zip(EDGES, (edges.incoming, edges.outgoing), strict=True):
+        if each is edges.incoming or not edges.go_both_ways:
+            arrays |= dict(zip(names, (each.starts, each.sources), strict=True))
     if calls:
         of_each = [call.for_message | call.for_update for call in calls]
         arrays |= {name: np.stack([each[name] for each in of_each]) for name in OF_CALLS}
@@ -127,9 +149,10 @@ def _sha256(path: Path) -> str:
 def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: int) -> Kept:
     """Check the shapes, and build what a context consists of."""
     scores, targets = (checks.matrix(name, arrays[name]) for name in ("scores", "targets"))
+    encoded = checks.matrix("encoded", arrays["encoded"])
     nodes, sent = len(scores), arrays.get("sent", np.zeros((0, len(scores), width), np.float32))
     smoothed = arrays.get("smoothed", np.zeros((0, nodes, width), np.float32))
-    for name, array in (("sent", sent), ("smoothed", smoothed)):
+    for name, array in (("sent", sent), ("smoothed", smoothed), ("encoded", encoded[None])):
         if array.shape[1:] != (nodes, width) or array.dtype.name not in ("float16", "float32"):
             raise ValueError(f"{name} has the shape {array.shape}")
     of_calls = {name: arrays[name] for name in OF_CALLS if len(sent)}
@@ -151,4 +174,26 @@ def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: 
         **{name: result[name] for name in OF_RESULT},
     )
     described = checks.matrix("target_x", arrays["target_x"]) if "target_x" in arrays else None
-    return Kept(KeptCalls.mapped(sent, calls), list(smoothed), targets, described, answer, answer.ids)
+    return Kept(
+        calls=KeptCalls.mapped(sent, calls),
+        edges=_edges(arrays, nodes),
+        encoded=encoded,
+        smoothed=list(smoothed),
+        targets=targets,
+        target_features=described,
+        result=answer,
+        ids=answer.ids,
+    )
+
+
+def _edges(arrays: Mapping[str, NDArray[Any]], nodes: int) -> KeptEdges:
+    """Check the edges: their positions and numbers are indices."""
+    found = []
+    for starts, sources in ((arrays[a], arrays[b]) for a, b in EDGES if a in arrays):
+        if starts.dtype != np.int64 or sources.dtype != np.int64 or (starts.ndim, sources.ndim) != (1, 1):
+            raise ValueError("its edges are not integers")
+        if len(starts) != nodes + 1 or starts[0] or starts[-1] != len(sources) or np.any(np.diff(starts) < 0):
+            raise ValueError("its edges do not fit its nodes")
+        checks.check_range("edges", sources, nodes, "ids")
+        found.append(Neighbours(starts, sources))
+    return KeptEdges(found[0], found[-1])

@@ -16,6 +16,7 @@ from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.loop.solvers import Motion, Move, Solver
+from adar_runtime.phases.kept_edges import KeptEdges
 from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE, Arrays, ShardedState
 
 FACTORS = 4  # small matrices that the messages of a trained model are made with
@@ -61,8 +62,9 @@ class KeptCall:
 class KeptCalls:
     """The calls that lead from the first state to the one that the answers come from."""
 
-    def __init__(self, storage: Storage, nodes: int, width: int) -> None:
-        self._storage, self._shape = storage, (nodes, width)
+    def __init__(self, storage: Storage, nodes: int, width: int, beside: int = 0) -> None:
+        """`beside`: bytes that are kept beside the calls, and count for the limit."""
+        self._storage, self._shape, self._beside = storage, (nodes, width), beside
         self._limit = storage.limit()
         self.rows: list[NDArray[Any]] = []  # of each call, what every node sent: [n, d]
         # Without a name, the file disappears with the process, whatever happens.
@@ -97,7 +99,7 @@ class KeptCalls:
 
     def add(self, state: ShardedState, move: Move) -> None:
         """Keep the call that just moved the state."""
-        check_size(self.bytes + self._call_bytes, self._limit, len(self.calls) + 1)
+        check_size(self.bytes + self._beside + self._call_bytes, self._limit, len(self.calls) + 1)
         numbers = {name: np.array(getattr(move, name), np.float32) for name in ("weight", "previous_weight")}
         for_message, for_update = (
             {name: state.small[name] for name in names} for names in (FOR_MESSAGE, FOR_UPDATE)
@@ -144,14 +146,19 @@ def check_size(needed: int, limit: int | None, calls: int) -> None:
         )
 
 
+def bytes_beside(manifest: Manifest, edges: KeptEdges) -> int:
+    """What is kept beside the calls: edges, and the nodes after the encoder and in the smoothing."""
+    return edges.bytes + (1 + manifest.smoothing) * edges.incoming.nodes * manifest.hidden * memory.FLOAT
+
+
 def estimated_bytes(
-    manifest: Manifest, nodes: int, targets: int, storage: Storage, moves: tuple[Solver, float, float]
+    manifest: Manifest, edges: KeptEdges, targets: int, storage: Storage, moves: tuple[Solver, float, float]
 ) -> int:
     """Refuse an inference that would keep more than allowed, before it starts.
 
     Args:
         manifest: The manifest of the bundle.
-        nodes: Number of nodes.
+        edges: The edges that are kept.
         targets: Number of targets.
         storage: Where and how the rows are kept.
         moves: The solver, the end of its time, and the step size of the budget.
@@ -164,14 +171,15 @@ def estimated_bytes(
     """
     d, p = manifest.hidden, manifest.proxies
     small = 4 * ((p + targets) * d + FACTORS * (p + targets + d) * d + d * d + d + 2)
-    one_call, limit = nodes * d * storage.type.itemsize + small, storage.limit()
+    one_call = edges.incoming.nodes * d * storage.type.itemsize + small
+    beside, limit = bytes_beside(manifest, edges), storage.limit()
     solver, end, h = moves
     calls, following = 1, solver.moves(0.0, end, h)
     next(following, None)
     try:
         while True:
-            check_size(calls * one_call, limit, calls)
+            check_size(beside + calls * one_call, limit, calls)
             following.send(Motion(0.0, 0.0))
             calls += 1
     except StopIteration:
-        return calls * one_call
+        return beside + calls * one_call

@@ -18,6 +18,7 @@ class PhasedRecurrence:
     """The states of one graph; see `adar_runtime.backends.Recurrence`.
 
     Attributes:
+        encoded: The nodes after the encoder, [n, d].
         smoothed: The scaled nodes before each round of smoothing, [n, d] each.
     """
 
@@ -29,6 +30,7 @@ class PhasedRecurrence:
         first = dict(
             zip(STATE, encode(models.sessions["encoder"], prepared.without_smoothing()), strict=True)
         )
+        self.encoded: Floats = first[H]
         if prepared.smoothing is not None:
             first[H] = prepared.smoothing(first[H], self.smoothed.append)
         self._current = ShardedState(models, [Shard.whole(prepared.neighbours)], first)

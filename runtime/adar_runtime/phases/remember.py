@@ -12,7 +12,8 @@ from adar_runtime.loop.schedule import time_at
 from adar_runtime.loop.solvers import Solver
 from adar_runtime.loop.stopping import StopRule
 from adar_runtime.phases.context import Context, Kept, check_can_remember
-from adar_runtime.phases.kept_calls import KeptCalls, Storage, estimated_bytes
+from adar_runtime.phases.kept_calls import KeptCalls, Storage, bytes_beside, estimated_bytes
+from adar_runtime.phases.kept_edges import KeptEdges
 from adar_runtime.phases.models import PhaseModels
 from adar_runtime.phases.phased_recurrence import PhasedRecurrence
 
@@ -36,9 +37,11 @@ def remember(
     check_can_remember(manifest, by_row=bundle.by_row)
     h = time_at(1, budget, unit_step=manifest.unit_step)
     moves = solver, stop.end(budget) * time_at(budget, budget, unit_step=manifest.unit_step), h
-    estimated_bytes(manifest, graph.nodes, manifest.targets or graph.targets, storage, moves)
+    prepared = bundle.prepare(graph)
+    edges = KeptEdges.of(prepared.neighbours)
+    estimated_bytes(manifest, edges, manifest.targets or graph.targets, storage, moves)
     models = PhaseModels(bundle.path, manifest, bundle.threads, known=bundle.is_made_here)
-    kept, prepared = KeptCalls(storage, graph.nodes, manifest.hidden), bundle.prepare(graph)
+    kept = KeptCalls(storage, graph.nodes, manifest.hidden, bytes_beside(manifest, edges))
     recurrence = PhasedRecurrence(models, prepared, kept)
     seconds, names = time.perf_counter() - started, manifest.class_names_for(graph)
     loop = Loop(recurrence, manifest, budget, stop, solver, seconds, names, graph.output_ids)
@@ -49,5 +52,14 @@ def remember(
     return Context(
         models,
         manifest,
-        Kept(kept, recurrence.smoothed, targets, prepared.target_features, result, graph.ids),
+        Kept(
+            calls=kept,
+            edges=edges,
+            encoded=recurrence.encoded,
+            smoothed=recurrence.smoothed,
+            targets=targets,
+            target_features=prepared.target_features,
+            result=result,
+            ids=graph.ids,
+        ),
     )
