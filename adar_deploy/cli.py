@@ -21,6 +21,7 @@ from adar_deploy.commands.evaluate import evaluate
 from adar_deploy.commands.export import export
 from adar_deploy.commands.inspect import inspect
 from adar_deploy.commands.pack import pack, unpack
+from adar_deploy.commands.remember import remember
 from adar_deploy.commands.report import report
 from adar_deploy.commands.run import run
 from adar_deploy.commands.selftest import selftest
@@ -41,7 +42,7 @@ Command = Callable[..., None]
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, evaluate),
     "Make a bundle": (export, build, validate, inspect, pack, unpack, triton, sign, verify),
-    "Use a bundle": (run, serve, drift, bench, report),
+    "Use a bundle": (run, remember, serve, drift, bench, report),
     "This program": (doctor, selftest, completion),
 }
 """The commands by purpose, in the order of the help."""

@@ -107,6 +107,11 @@ def _expand(name: str) -> list[str]:
     return [str(file) for file in graph_files([Path(name)])]
 
 
+def existing_parent(output: Path) -> Path:
+    """The closest folder above the output that exists: temporary files go to the same disk."""
+    return next(folder for folder in output.absolute().parents if folder.is_dir())
+
+
 def check_output(path: Path) -> None:
     """Raise a UsageError if a file cannot be written, or if it would replace a file of a bundle or run."""
     from adar_runtime.bundle import manifest, run_files

@@ -59,14 +59,7 @@ def main() -> None:
             _latency(bundle, graph, options)
         is_trained = options.bundle is not None or options.run is not None
         if is_trained and options.shares:
-            by_hops = [f"hops {hops}" for hops in options.hops]
-            print(
-                f"\n| removed | nodes | {' | '.join(f'same, {each}' for each in by_hops)} | accuracy, full | "
-                f"{' | '.join(f'accuracy, {each}' for each in by_hops)} |"
-            )
-            print("|---" * (3 + 2 * len(by_hops)) + "|")
-        for share in options.shares if is_trained else []:
-            _agreement(bundle, graph, share, options)
+            _agreements(bundle, graph, options)
 
 
 def _unmeasured(graph: Graph, path: Path | None, folder: Path) -> Bundle:
@@ -116,8 +109,20 @@ def _spread(ratios: list[int]) -> str:
     return f"{ratios[len(ratios) // 2]} × [{ratios[0]}, {ratios[-1]}]"
 
 
-def _agreement(bundle: Bundle, graph: Graph, share: float, options: argparse.Namespace) -> None:
-    solver = AdamsBashforth2(options.calls)
+def _agreements(bundle: Bundle, graph: Graph, options: argparse.Namespace) -> None:
+    """A table of agreement and accuracy by the share of removed nodes."""
+    by_hops = [f"hops {hops}" for hops in options.hops]
+    same, right = ([f"{what}, {each}" for each in by_hops] for what in ("same", "accuracy"))
+    print(f"\n| removed | nodes | {' | '.join(same)} | accuracy, full | {' | '.join(right)} |")
+    print("|---" * (3 + 2 * len(by_hops)) + "|")
+    expected = bundle.run(graph, options.budget, solver=AdamsBashforth2(options.calls)).predictions
+    for share in options.shares:
+        _agreement(bundle, graph, share, expected, options)
+
+
+def _agreement(
+    bundle: Bundle, graph: Graph, share: float, expected: np.ndarray, options: argparse.Namespace
+) -> None:
     removed = np.sort(np.random.default_rng(1).permutation(graph.nodes)[: round(share * graph.nodes)])
     kept = np.setdiff1d(np.arange(graph.nodes), removed)
     number = np.empty(graph.nodes, np.int64)
@@ -125,12 +130,11 @@ def _agreement(bundle: Bundle, graph: Graph, share: float, options: argparse.Nam
     edges = number[graph.edge_index]
     among_kept = (edges < len(kept)).all(axis=0)
     rest = Graph(_rows(graph, kept), edges[:, among_kept], target_features=graph.target_features)
-    expected = bundle.run(graph, options.budget, solver=solver)
-    context = bundle.remember(rest, options.budget, solver=solver)
-    same, right = list[str](), [_accuracy(graph, removed, expected.predictions[removed])]
+    context = bundle.remember(rest, options.budget, solver=AdamsBashforth2(options.calls))
+    same, right = list[str](), [_accuracy(graph, removed, expected[removed])]
     for hops in options.hops:
         found = context.predict(_rows(graph, removed), edges[:, ~among_kept], hops=hops).predictions
-        same.append(f"{np.mean(found == expected.predictions[removed]):.2%}")
+        same.append(f"{np.mean(found == expected[removed]):.2%}")
         right.append(_accuracy(graph, removed, found))
     print(f"| {share:.0%} | {len(removed):,} | {' | '.join(same)} | {' | '.join(right)} |", flush=True)
 

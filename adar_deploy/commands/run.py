@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adar_deploy.console import Bar, err, print_error, print_note, printable
+from adar_deploy.context_inference import NewNodes, run_context
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.live_status import LiveStatus
 from adar_deploy.options import (
@@ -31,7 +32,7 @@ from adar_deploy.store_inference import StoreInference
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
-    from adar_runtime import AdarError, Bundle, Graph
+    from adar_runtime import AdarError, Graph
 
 SOLVER, BACKEND = SolverName("auto"), Backend("auto")
 
@@ -111,9 +112,18 @@ def run(
     context: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of a saved context: GRAPHS is a table of new nodes, --edges has their edges, and "
-            "only the new nodes are computed.",
+            help="Folder of adar-deploy remember: GRAPHS is a table of new nodes, --edges has their edges, "
+            "and only the new nodes and their neighbours are computed.",
             readable=False,
+        ),
+    ] = None,
+    hops: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="How far nodes of the context react to new nodes: 0 not at all, 1 direct neighbours, and so "
+            "on (--context).",
+            show_default="2",
         ),
     ] = None,
     memory: Annotated[
@@ -184,9 +194,11 @@ def run(
     bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs, quiet=quiet)
     if context is not None:
         opened = load(bundle, "onnxruntime-cpu", threads)
-        done = _new_nodes(ctx, opened, graphs, context, tables, output)
+        done = run_context(ctx, opened, graphs, NewNodes(context, hops, tables, output))
         _finish([done], several=False, quiet=quiet, as_json=as_json)
         return
+    if hops is not None:
+        raise UsageError("--hops is for new nodes: add --context, the folder of adar-deploy remember")
     store = _store_among(graphs)
     if store is None and memory is not None:
         raise UsageError("--memory is for a graph store: write one with adar-deploy data shard")
@@ -286,26 +298,6 @@ def _bundle_and_graphs(
     if not rest:
         raise UsageError(f"{models[0]} is a model: name a graph to run it on")
     return models[0], rest
-
-
-def _new_nodes(
-    ctx: typer.Context,
-    bundle: "Bundle",
-    graphs: list[Path],
-    context: Path,
-    tables: TableOptions,
-    output: Path | None,
-) -> Success:
-    """Answer for a table of new nodes."""
-    from adar_deploy.context_inference import run_context
-    from adar_runtime.errors import UsageError
-
-    for name in ("max_steps", "exit", "solver", "nodes", "plot", "memory", "workers", "shards"):
-        if is_typed(ctx, name):
-            raise UsageError(f"--{name.replace('_', '-')} does not apply to --context")
-    if len(graphs) != 1:
-        raise UsageError(f"--context needs exactly one table of new nodes; got {len(graphs)}")
-    return run_context(bundle, graphs[0], context, tables, output)
 
 
 def _store_among(graphs: list[Path]) -> Path | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adar_runtime import Final, Graph, load
+from adar_runtime import Final, Graph, load, write_graph
+from adar_runtime.phases.context_files import load_context
 
 
 @pytest.fixture
@@ -36,9 +37,66 @@ def test_new_nodes_of_a_table_are_answered(
     assert expected is not None
     found = [column[0] for name, column in answer.items() if name.startswith("probability")]
     np.testing.assert_allclose(found, expected[5], atol=1e-5)
+    back = (tmp_path / "edges.csv").read_text() + "new,6\n"  # node 6 reacts to the new node
+    (tmp_path / "back.csv").write_text(back)
+    by_hops = []
+    for hops in (0, 1, 2):
+        assert adar(*words, "--edges", "back.csv", "--hops", hops)[0] == 0
+        by_hops.append(json.loads((tmp_path / "answers.json").read_text()))
+    assert by_hops[0] == answer
+    assert by_hops[1] != answer
+    assert adar(*words, "--edges", "back.csv")[0] == 0
+    assert json.loads((tmp_path / "answers.json").read_text()) == by_hops[2]
+    code, _, err = adar("run", "new.csv", "--bundle", bundle_folder, "--hops", 1)
+    assert (code, "--hops is for new nodes" in err) == (2, True)
     assert adar(*words)[0] == 0  # without edges
     alone = json.loads((tmp_path / "answers.json").read_text())
     assert alone != answer
+
+
+def test_a_command_writes_the_context(
+    adar, context: Path, board: Graph, bundle_folder: Path, tmp_path: Path
+) -> None:
+    """The answers are those of a context that Python made; a second command replaces the folder."""
+    write_graph(tmp_path / "board.npz", board)
+    words = ["remember", bundle_folder, "board.npz", "-o", "made/context", "--max-steps", 4, "--exit=final"]
+    code, out, err = adar(*words, "--solver", "euler", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert (facts["context"], facts["nodes"], facts["cell_calls"]) == ("made/context", board.nodes, 4)
+    assert facts["bytes"] == load_context(load(bundle_folder), context).bytes
+    ask = ["run", "new.csv", "--edges", "edges.csv", "--bundle", bundle_folder, "--output", "answers.json"]
+    answers = []
+    for folder in (context, "made/context"):
+        assert adar(*ask, "--context", folder)[0] == 0
+        answers.append((tmp_path / "answers.json").read_text())
+    assert answers[0] == answers[1]
+    code, out, _ = adar(*words, "--half")
+    assert (code, "next: adar-deploy run NEW-NODES" in " ".join(out.split())) == (0, True)
+    assert load_context(load(bundle_folder), tmp_path / "made/context").kept.calls.rows[0].dtype == np.float16
+    code, _, err = adar(*words, "--max-size", "1KB")
+    assert (code, "1,000 are allowed" in err) == (2, True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    assert adar("remember", bundle_folder, "board.npz", "-o", "other")[0] == 2
+
+
+def test_a_context_says_when_to_make_it_again(
+    adar, context: Path, board: Graph, bundle_folder: Path, tmp_path: Path
+) -> None:
+    names = ",".join(f"f{i}" for i in range(board.width))
+    count = board.nodes // 5
+    rows = [f"new{i}," + ",".join(["50"] * board.width) for i in range(count)]
+    (tmp_path / "many.csv").write_text("\n".join([f"id,{names}", *rows]))
+    words = ["run", "--bundle", bundle_folder, "--context", context]
+    code, out, _ = adar(*words, "many.csv", "--json")
+    assert code == 0
+    share, drift = json.loads(out)["warnings"]
+    assert share.startswith(f"{count} new and 0 changed nodes are")
+    assert drift.startswith("the features of the new nodes are unlike the training data")
+    assert "degree" not in drift
+    assert "warnings" not in json.loads(adar(*words, "new.csv", "--json")[1])
+    assert "make the context again" in " ".join(adar(*words, "many.csv")[1].split())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 
 from adar_deploy.console import Bar, print_facts, print_next
 from adar_deploy.options import Json
+from adar_deploy.paths import existing_parent
 
 
 class Partition(StrEnum):
@@ -78,7 +79,7 @@ def shard(
     check_replaceable(output, MARKER)
     with (
         Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
-        tempfile.TemporaryDirectory(prefix="adar-", dir=_existing(output)) as work,
+        tempfile.TemporaryDirectory(prefix="adar-", dir=existing_parent(output)) as work,
     ):
         classes, part_of = Classes(), None
         if edges is None:
@@ -107,11 +108,6 @@ def shard(
     shown = {name: f"{number:,}" for name, number in facts.items()}
     print_facts("sharded", shown | {"cut": f"{cut:.1%} of the edges connect two parts", "store": output})
     print_next("run", output, "--output", "predictions")
-
-
-def _existing(output: Path) -> Path:
-    """The closest folder above the output that exists: temporary files go to the same disk."""
-    return next(folder for folder in output.absolute().parents if folder.is_dir())
 
 
 def _refuse(given: dict[str, object]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from adar_runtime import summaries
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import BundleError
-from adar_runtime.evaluation.graph_profile import COLUMNS, OF_ROWS, VERSION, GraphView
+from adar_runtime.evaluation.graph_profile import COLUMNS, DEGREE, OF_ROWS, VERSION, GraphView
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.registry import is_count, is_number
 
@@ -88,11 +88,12 @@ class Drift:
         """
         return self.score > threshold or self.low_alignment
 
-    def warnings(self, threshold: float = THRESHOLD) -> list[str]:
+    def warnings(self, threshold: float = THRESHOLD, subject: str = "the graph is") -> list[str]:
         """What to tell people about a graph that is unlike the training data.
 
         Args:
             threshold: A PSI.
+            subject: How the first sentence begins.
 
         Returns:
             At most two sentences; none for a graph that is like the training data.
@@ -102,7 +103,7 @@ class Drift:
         if unlike:
             named = ", ".join(f"{change.name} {change.psi:.2f}" for change in unlike[:LISTED])
             more = f" and {len(unlike) - LISTED} more" if len(unlike) > LISTED else ""
-            found.append(f"the graph is unlike the training data (PSI above {threshold:g}): {named}{more}")
+            found.append(f"{subject} unlike the training data (PSI above {threshold:g}): {named}{more}")
         if self.low_alignment:
             found.append(
                 f"the alignment {self.alignment:.3g} is lower than on the training data "
@@ -155,6 +156,25 @@ def compare(manifest: Manifest, graph: Graph, result: "Result | None" = None) ->
         raise BundleError("the statistics of the training data are damaged: export the run again") from error
     reached = None if lowest is None or result is None else result.alignment[result.best_step]
     return Drift(sorted(changes, key=lambda change: -change.psi), reached, lowest)
+
+
+def compare_features(manifest: Manifest, graph: Graph) -> Drift | None:
+    """Compare the features of nodes, whose edges are not known, with the statistics in a manifest.
+
+    Args:
+        manifest: The manifest of a bundle.
+        graph: The nodes.
+
+    Returns:
+        The comparison; None where the bundle has no statistics.
+
+    Raises:
+        BundleError: The statistics are damaged.
+    """
+    found = compare(manifest, graph)
+    if found is None:
+        return None
+    return Drift([change for change in found.changes if change.name != DEGREE])
 
 
 def _changes(known: Mapping[str, Any], graph: Graph, names: Sequence[str] | None) -> list[Change]:

@@ -12,6 +12,7 @@ from adar_runtime import summaries
 from adar_runtime.backends.onnxruntime.sessions import backend_errors
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, GraphError, UsageError, short
+from adar_runtime.evaluation.drift import compare_features
 from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.graph import _checks as checks
 from adar_runtime.loop.result import Result
@@ -21,6 +22,8 @@ from adar_runtime.phases.kept_edges import EDGES_PER_NODE, KeptEdges
 from adar_runtime.phases.models import PhaseModels
 
 NO_EDGES = np.zeros((2, 0), np.int64)
+REBUILD_SHARE = 0.1
+"""Share of new and changed nodes above which a context should be made again (benchmarks/scale.md)."""
 HOPS = 2
 """How far kept nodes react to new nodes by default (benchmarks/scale.md has the agreement for 0 to 3)."""
 
@@ -204,6 +207,33 @@ class Context:
         self._replace(chosen, pairs, asked, computed)
         ids = None if self.kept.ids is None else self.kept.ids[chosen]
         return self._result(computed, ids, started)
+
+    def rebuild_reasons(self, features: Any) -> list[str]:
+        """Say why the context should be made again, from the nodes that are new since it was made.
+
+        Args:
+            features: [k, f] features of all nodes that are new since then, or of a sample of them.
+
+        Returns:
+            Sentences: new and changed nodes are a large share of the kept graph, or the new nodes are unlike
+            the training data. Empty if there is no reason.
+
+        Raises:
+            GraphError: Features are not valid, or do not fit the bundle.
+
+        Examples:
+            >>> context.rebuild_reasons(features)  # doctest: +SKIP
+            []
+        """
+        new, changed, found = self._graph(features, None), self.kept.edges.changed, list[str]()
+        share = (new.nodes + changed) / self.nodes
+        if share > REBUILD_SHARE:
+            found.append(
+                f"{new.nodes:,} new and {changed:,} changed nodes are {share:.0%} of the nodes of the "
+                f"context: above {REBUILD_SHARE:.0%}, make the context again (adar-deploy remember)"
+            )
+        drift = compare_features(self.manifest, new)
+        return found + ([] if drift is None else drift.warnings(subject="the features of the new nodes are"))
 
     def _replace(self, chosen: Integers, pairs: Integers, asked: _Asked, computed: _Computed) -> None:
         """Keep what changed and reacting nodes send now."""

@@ -14,7 +14,7 @@ from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError, GraphError, short
 from adar_runtime.files import Marker, new_folder
 from adar_runtime.graph import _checks as checks
-from adar_runtime.graph.formats.npy import map_array, write_array
+from adar_runtime.graph.formats.npy import map_array, write_array, write_stack
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.result import Result
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
 
 FILE_NAME = "context.json"
+MARKER = Marker(FILE_NAME, "checksum")
 FORMAT, SCHEMA = "adar context", 2
 MAX_BYTES = 2**26
 MOVED = ("weight", "previous_weight")
@@ -69,28 +70,30 @@ def save_context(context: Context, path: Path) -> None:
         "encoded": kept.encoded,
     }
     edges = kept.edges.merged()
-    for names, each in zip(EDGES, (edges.incoming, edges.outgoing), strict=True):
-        if each is edges.incoming or not edges.go_both_ways:
-            arrays |= dict(zip(names, (each.starts, each.sources), strict=True))
+    directions = [edges.incoming] if edges.go_both_ways else [edges.incoming, edges.outgoing]
+    for names, each in zip(EDGES, directions, strict=False):
+        arrays |= dict(zip(names, (each.starts, each.sources), strict=True))
     if calls:
         of_each = [call.for_message | call.for_update for call in calls]
         arrays |= {name: np.stack([each[name] for each in of_each]) for name in OF_CALLS}
-        arrays["sent"] = np.stack(kept.calls.rows)
     if kept.smoothed:
         arrays["smoothed"] = np.stack(kept.smoothed)
     optional = {"target_x": kept.target_features, "ids": kept.ids}
     arrays |= {name: array for name, array in optional.items() if array is not None}
     result = kept.result
-    with new_folder(path, Marker(FILE_NAME, "checksum")) as folder:
+    with new_folder(path, MARKER) as folder:
         for name, array in arrays.items():
             write_array(folder / f"{name}.npy", array)
+        written = [*arrays, *(["sent"] if calls else [])]
+        if calls:
+            write_stack(folder / "sent.npy", kept.calls.rows)
         fields = {
             "format": FORMAT,
             "schema": SCHEMA,
             "bundle": checksum_of(context.manifest.to_dict()),
             "result": {name: getattr(result, name) for name in OF_RESULT}
             | {"stop_reason": result.stop_reason.name, "class_names": result.class_names},
-            "files": {name: _sha256(folder / f"{name}.npy") for name in arrays},
+            "files": {name: _sha256(folder / f"{name}.npy") for name in written},
         }
         fields["checksum"] = checksum_of(parse_json(json.dumps(fields)))
         (folder / FILE_NAME).write_text(json.dumps(fields))
@@ -119,7 +122,7 @@ def load_context(bundle: "Bundle", path: str | Path) -> Context:
             raise ValueError("it is of another version, or was changed")
         if raw["bundle"] != checksum_of(manifest.to_dict()):
             raise BundleError(
-                f"{path}: the context was made with another bundle: make it again with bundle.remember"
+                f"{path}: the context was made with another bundle: make it again (adar-deploy remember)"
             )
         arrays = {name: _checked(path, name, digest) for name, digest in raw["files"].items()}
         kept = _kept(arrays, raw["result"], manifest.hidden)

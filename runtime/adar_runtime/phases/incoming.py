@@ -6,7 +6,6 @@ import numpy as np
 
 from adar_runtime.graph import Floats, Integers
 
-
 MOST_WEIGHTS = 2**16
 """Up to this size, a dense product is faster than sums of slices."""
 

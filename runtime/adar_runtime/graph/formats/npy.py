@@ -3,6 +3,7 @@
 import math
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,14 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     """Write an array."""
     with path.open("wb") as file:
         npy.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def write_stack(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write arrays of one shape as one array with a first axis more, without having all of it in memory."""
+    shape, dtype = (len(arrays), *arrays[0].shape), arrays[0].dtype
+    with path.open("wb") as file:
+        npy.write_array_header_2_0(
+            file, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        )
+        for array in arrays:
+            file.write(np.ascontiguousarray(array).data)
