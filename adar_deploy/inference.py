@@ -35,12 +35,14 @@ class Success:
     written: tuple[Path, ...] = ()
     drift: "Drift | None" = None  # None where the bundle has no statistics of the training data
     chosen: "Integers | None" = None  # the nodes whose predictions are written; None for all
+    graphs: int | None = None  # graphs with predictions, for a file that holds many
 
     def summary(self) -> dict[str, Any]:
         """The JSON object."""
         result = self.result
         return {
             "graph": str(self.path),
+            **({} if self.graphs is None else {"graphs": self.graphs}),
             "nodes": self.nodes,
             "classes": result.scores.shape[1],
             "class_names": result.class_names,
@@ -257,6 +259,7 @@ def _show_one(done: Success) -> None:
     result = done.result
     phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.timings.items())
     facts = {
+        **({} if done.graphs is None else {"graphs": f"{done.graphs:,}"}),
         "nodes, edges": f"{done.nodes:,}, {done.edges:,}",
         "cell calls": f"{result.cell_calls:,} (step budget {result.budget:,})",
         "stop reason": result.stop_reason.value,

@@ -8,20 +8,20 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from adar_deploy.console import Bar, err, print_note, printable
-from adar_deploy.inference import Failure, Inference, OutputFiles, Success
+from adar_deploy.inference import Failure, Inference, OutputFiles
+from adar_deploy.many_graphs import Outcome, by_file, run_many
 
 if TYPE_CHECKING:
-    from adar_runtime import Solver, StopRule
+    from adar_runtime import Graph, Solver, StopRule
 
 SETTINGS = "run.json"  # in the folder of the predictions
 TOGETHER = 16  # most graphs that a process gets at once: small ones share calls of the cell
+PART = 1024  # graphs of a file of many that a process gets at once, and whose predictions are one file
 TURNS = 4  # a process gets its graphs in at least this many turns, so that all processes end together
-
-Outcome = Success | Failure
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,25 @@ class PoolSettings:
         }
 
 
+class Item(NamedTuple):
+    """A graph file, or some graphs of a file that holds many, and the file of the predictions."""
+
+    path: Path
+    output: Path
+    first: int = 0
+    graphs: int | None = None  # None: the file holds one graph
+
+    @property
+    def failed(self) -> Path:
+        """The file that lists the graphs without predictions, so that the next command tries them again."""
+        return self.output.with_suffix(".failed.json")
+
+
 @dataclass(frozen=True)
 class Task:
     """Graphs that one process gets at once."""
 
-    graphs: tuple[tuple[Path, Path], ...]  # the file of each graph, and of its predictions
+    graphs: tuple[Item, ...]
     attempt: int = 0
 
 
@@ -59,30 +73,54 @@ class GraphActor:
 
         opened = load(settings.bundle, "onnxruntime-cpu", 1)
         self._inference = Inference(opened, settings.budget, settings.rule, settings.solver)
+        self._many: tuple[Path, list[Graph]] | None = None  # the last file of many graphs
 
-    def run(self, task: Task) -> list[Outcome]:
-        """Run graphs, and write their predictions."""
+    def run(self, task: Task) -> list[list[Outcome]]:
+        """Run graphs, and write their predictions. Returns the outcomes of each item."""
         from adar_runtime.errors import AdarError
         from adar_runtime.prediction_files import prediction_writer
 
         outputs = OutputFiles(
-            [output for _, output in task.graphs],
+            [item.output for item in task.graphs],
             [None] * len(task.graphs),
-            prediction_writer(task.graphs[0][1]),
+            prediction_writer(task.graphs[0].output),
         )
-        found: list[Outcome] = []
-        answers = self._inference.together(_read(path) for path, _ in task.graphs)
+        if task.graphs[0].graphs is not None:
+            return [self._run_part(index, item, outputs) for index, item in enumerate(task.graphs)]
+        found: list[list[Outcome]] = []
+        answers = self._inference.together(_read(item.path) for item in task.graphs)
         for index, (graph, result) in enumerate(answers):
-            path = task.graphs[index][0]
+            path = task.graphs[index].path
             try:
                 if result is None:
                     done = self._inference.run(path, graph, lambda _: None)
                 else:
                     done = self._inference.answered(path, graph, result)
-                found.append(outputs.save(index, done))
+                found.append([outputs.save(index, done)])
             except AdarError as error:
-                found.append(Failure(path, str(error)))
+                found.append([Failure(path, str(error))])
         return found
+
+    def _run_part(self, index: int, item: Item, outputs: OutputFiles) -> list[Outcome]:
+        """Run some graphs of a file that holds many."""
+        from adar_runtime.errors import AdarError
+        from adar_runtime.files import write_file
+        from adar_runtime.graph.formats import read_graphs
+
+        assert item.graphs is not None
+        try:
+            if self._many is None or self._many[0] != item.path:
+                self._many = item.path, read_graphs(item.path)
+            graphs = self._many[1][item.first : item.first + item.graphs]
+            found = run_many(self._inference, item.path, graphs, item.first)
+            failed = [one.error for one in found if isinstance(one, Failure)]
+            if failed:
+                write_file(item.failed, json.dumps(failed).encode())
+            else:
+                item.failed.unlink(missing_ok=True)
+            return [one if isinstance(one, Failure) else outputs.save(index, one) for one in found]
+        except AdarError as error:
+            return [Failure(item.path, str(error))]
 
 
 def _read(path: Path) -> Any:
@@ -102,8 +140,8 @@ class RayPool:
     processes: int
     actor: type[GraphActor] = GraphActor
 
-    def run(self, graphs: Sequence[tuple[Path, Path]], on_done: Callable[[int, str], None]) -> list[Outcome]:
-        """Run all graphs. `on_done` receives the number of finished graphs, and the name of the last one."""
+    def run(self, graphs: Sequence[Item], on_done: Callable[[int, str], None]) -> list[Outcome]:
+        """Run all items. `on_done` receives the number of finished items, and the name of the last one."""
         from adar_runtime.distributed.cluster import import_ray
 
         ray = import_ray()
@@ -111,7 +149,7 @@ class RayPool:
         waiting = list(_tasks(graphs, self.processes))[::-1]
         free = [make.remote(self.settings) for _ in range(min(self.processes, len(waiting)))]
         at_work: dict[Any, tuple[Any, Task]] = {}
-        outcomes: dict[Path, Outcome] = {}
+        outcomes: dict[Item, list[Outcome]] = {}
         while waiting or at_work:
             while waiting and free:
                 actor, task = free.pop(), waiting.pop()
@@ -119,16 +157,15 @@ class RayPool:
             (ready,), _ = ray.wait(list(at_work), num_returns=1)
             actor, task = at_work.pop(ready)
             try:
-                for outcome in ray.get(ready):
-                    outcomes[outcome.path] = outcome
+                outcomes |= zip(task.graphs, ray.get(ready), strict=True)
                 free.append(actor)
             except Exception as error:
                 waiting += self._again(task, error, outcomes)
                 free.append(make.remote(self.settings))
-            on_done(len(outcomes), task.graphs[-1][0].name)
-        return [outcomes[path] for path, _ in graphs]
+            on_done(len(outcomes), task.graphs[-1].path.name)
+        return [outcome for item in graphs for outcome in outcomes[item]]
 
-    def _again(self, task: Task, error: Exception, outcomes: dict[Path, Outcome]) -> list[Task]:
+    def _again(self, task: Task, error: Exception, outcomes: dict[Item, list[Outcome]]) -> list[Task]:
         """The graphs of a lost process, each alone; a graph that was tried often enough has failed."""
         from adar_runtime.distributed.cluster import RETRIES, is_lost
         from adar_runtime.errors import AdarError, reason
@@ -138,11 +175,12 @@ class RayPool:
             raise (cause if isinstance(cause, AdarError) else error) from error
         if task.attempt < RETRIES:
             return [Task((one,), task.attempt + 1) for one in task.graphs]
-        for path, _ in task.graphs:
-            outcomes[path] = Failure(
-                path,
-                f"its process ended {task.attempt + 1} times, perhaps for lack of memory ({reason(error)})",
+        for item in task.graphs:
+            which = "" if item.graphs is None else f"graphs {item.first} to {item.first + item.graphs - 1}: "
+            times = (
+                f"its process ended {task.attempt + 1} times, perhaps for lack of memory ({reason(error)})"
             )
+            outcomes[item] = [Failure(item.path, which + times)]
         return []
 
 
@@ -160,22 +198,28 @@ def run_on_ray(
     bundle = inference.bundle
     settings = PoolSettings(bundle.path.absolute(), inference.budget, inference.rule, inference.solver)
     graphs = plan_outputs(files, output, settings.to_value(checksum_of(bundle.manifest.to_dict())))
-    if len(graphs) < len(files) and shown:
-        print_note(f"{len(files) - len(graphs):,} graphs were done before", to=err)
+    done = len(set(files)) - len({item.path for item in graphs})
+    if done and shown:
+        print_note(f"{done:,} graphs were done before", to=err)
     if not graphs:
         return []
     with Bar("run", len(graphs), shown=shown) as bar, connected(workers) as cpus:
-        return RayPool(settings, cpus).run(graphs, lambda done, name: bar.update(done, printable(name)))
+        found = RayPool(settings, cpus).run(graphs, lambda done, name: bar.update(done, printable(name)))
+    return by_file(found)
 
 
-def _tasks(graphs: Sequence[tuple[Path, Path]], processes: int) -> Iterator[Task]:
-    size = max(1, min(TOGETHER, len(graphs) // (TURNS * processes)))
-    for start in range(0, len(graphs), size):
-        yield Task(tuple(graphs[start : start + size]))
+def _tasks(graphs: Sequence[Item], processes: int) -> Iterator[Task]:
+    single = [item for item in graphs if item.graphs is None]
+    size = max(1, min(TOGETHER, len(single) // (TURNS * processes)))
+    for start in range(0, len(single), size):
+        yield Task(tuple(single[start : start + size]))
+    yield from (Task((item,)) for item in graphs if item.graphs is not None)
 
 
-def plan_outputs(files: Sequence[Path], folder: Path, settings: dict[str, Any]) -> list[tuple[Path, Path]]:
+def plan_outputs(files: Sequence[Path], folder: Path, settings: dict[str, Any]) -> list[Item]:
     """The graphs that are not done, with the file of their predictions: a folder per graph, as Hive names it.
+
+    A file of many graphs is divided, so that all processes have work.
 
     Raises:
         UsageError: Two graphs have the same name, or the folder has predictions with other settings.
@@ -195,12 +239,26 @@ def plan_outputs(files: Sequence[Path], folder: Path, settings: dict[str, Any]) 
         )
     write_file(recorded, json.dumps(settings).encode())
     pairs = zip(files, outputs, strict=True)
-    return [(path.absolute(), output.absolute()) for path, output in pairs if not _is_done(path, output)]
+    items = [item for path, output in pairs for item in _items(path.absolute(), output.absolute())]
+    return [item for item in items if not _is_done(item)]
 
 
-def _is_done(graph: Path, output: Path) -> bool:
-    """Whether the predictions are newer than the graph."""
+def _items(path: Path, output: Path) -> list[Item]:
+    """The graph of a file, or the graphs of a file that holds many, some at a time."""
+    from adar_runtime.graph.formats import count_graphs
+
+    count = count_graphs(path)
+    if count is None:
+        return [Item(path, output)]
+    return [
+        Item(path, output.with_name(f"part-{start // PART:05d}.parquet"), start, min(PART, count - start))
+        for start in range(0, count, PART)
+    ]
+
+
+def _is_done(item: Item) -> bool:
+    """Whether the predictions are newer than the graph, and complete."""
     try:
-        return output.stat().st_mtime >= graph.stat().st_mtime
+        return item.output.stat().st_mtime >= item.path.stat().st_mtime and not item.failed.exists()
     except OSError:
         return False

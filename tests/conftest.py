@@ -5,13 +5,16 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 
 from adar_export import export_bundle
 from adar_runtime import Graph
 from adar_runtime.backends.tensorrt import backend as tensorrt
+from adar_runtime.graph import GRAPH
 from adar_runtime.graph.synthetic import minesweeper
 from adar_train import Fitted, ModelConfig, TrainConfig, fit, load_run, save_run
+from adar_train.untrained import trial_run
 from tests.bundles import forget_proof
 from tests.helpers import awake, random_graph
 
@@ -76,4 +79,32 @@ def described_bundle(described_run: Path, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("bundles") / "described"
     export_bundle(load_run(described_run), path)
     forget_proof(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def graph_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that predicts two classes for whole graphs with three features. It is not trained."""
+    path = tmp_path_factory.mktemp("graph-level")
+    graph = Graph(np.zeros((4, 3), np.float32), np.zeros((2, 0), np.int64), labels=[0], level=GRAPH)
+    config = ModelConfig(3, 2, hidden=16, proxies=4, level=GRAPH)
+    export_bundle(trial_run(path / "run", graph, config), path / "bundle", steps=(1,))
+    forget_proof(path / "bundle")
+    return path / "bundle"
+
+
+@pytest.fixture
+def many_graphs(tmp_path: Path) -> Path:
+    """A file of ten graphs with 2 to 11 nodes and three features."""
+    random, sizes = np.random.default_rng(4), np.arange(2, 12)
+    edges = [random.integers(0, size, (2, 3 * size)) for size in sizes]
+    path = tmp_path / "many.npz"
+    np.savez(
+        path,
+        node_ptr=np.append(0, np.cumsum(sizes)),
+        edge_ptr=np.append(0, np.cumsum(3 * sizes)),
+        edge_index=np.concatenate(edges, axis=1),
+        x=random.standard_normal((sizes.sum(), 3)).astype(np.float32),
+        y=np.arange(10) % 2,
+    )
     return path

@@ -11,6 +11,7 @@ from adar_deploy.console import Bar, err, print_error, print_note, printable
 from adar_deploy.context_inference import NewNodes, run_context
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.live_status import LiveStatus
+from adar_deploy.many_graphs import run_many_files
 from adar_deploy.options import (
     RULE_OPTIONS,
     SOLVER_OPTIONS,
@@ -44,8 +45,8 @@ def run(
     graphs: Annotated[
         list[Path],
         typer.Argument(
-            help="Graph files (.npz or .pt), folders of them, a graph store, or a table of nodes. A bundle "
-            "may come first.",
+            help="Graph files (.npz or .pt), folders of them, a file of many graphs (.npz or .parquet), a "
+            "graph store, or a table of nodes. A bundle may come first.",
             readable=False,
         ),
     ],
@@ -185,6 +186,7 @@ def run(
     from adar_runtime import load
     from adar_runtime.backends import TENSORRT
     from adar_runtime.errors import AdarError, UsageError
+    from adar_runtime.graph.formats import count_graphs
     from adar_runtime.graph.formats.node_list import NodeList
 
     if nodes is not None and output is None:
@@ -246,7 +248,7 @@ def run(
         else:
             assert workers is not None
             by_worker = run_on_ray(inference, files, output, workers, shown=not quiet)
-        _finish(by_worker, several=several, quiet=quiet, as_json=as_json)
+        _finish(by_worker, several=several or len(by_worker) != 1, quiet=quiet, as_json=as_json)
         return
 
     def read(path: Path) -> "Graph":
@@ -258,9 +260,12 @@ def run(
         print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
     results: list[Success | Failure] = []
     notes: list[str] = []
+    many = {path for path in files if tables.edges is None and count_graphs(path) is not None}
+    single = [(index, path) for index, path in enumerate(files) if path not in many]
     with Bar("run", len(files), counted=several, shown=not quiet) as bar:
-        answers = inference.together(_prefetch(files, read))
-        for index, (path, (graph, found)) in enumerate(zip(files, answers, strict=True)):
+        results += run_many_files(inference, files, many, outputs, bar)
+        answers = inference.together(_prefetch([path for _, path in single], read))
+        for (index, path), (graph, found) in zip(single, answers, strict=True):
             try:
                 if found is None:
                     status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
@@ -275,7 +280,7 @@ def run(
                 results.append(Failure(path, str(error)))
     for text in [] if quiet else notes:
         print_note(text, to=err)
-    _finish(results, several=several, quiet=quiet, as_json=as_json)
+    _finish(results, several=several or len(results) != 1, quiet=quiet, as_json=as_json)
 
 
 def _bundle_and_graphs(

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adar_deploy import ray_pool
 from adar_deploy.inference import Failure, Success
-from adar_deploy.ray_pool import GraphActor, PoolSettings, RayPool, Task
+from adar_deploy.ray_pool import GraphActor, Item, PoolSettings, RayPool, Task
 from adar_runtime import Euler, Final, Graph, load, write_graph
 from adar_runtime.distributed.ray_shards import RayShards
 from adar_runtime.graph.store import open_store, sources, write_store
@@ -67,26 +68,51 @@ def test_a_killed_process_loses_no_graph(graphs: Path, bundle_folder: Path, tmp_
     """One graph kills its process once, one always; the others are answered."""
 
     class Dying(GraphActor):
-        def run(self, task: Task) -> list[Success | Failure]:
-            for path, output in task.graphs:
-                once = output.with_suffix(".killed")
-                if path.stem == "board6" or (path.stem == "board8" and not once.exists()):
+        def run(self, task: Task) -> list[list[Success | Failure]]:
+            for item in task.graphs:
+                once, stem = item.output.with_suffix(".killed"), item.path.stem
+                if stem == "board6" or (stem == "board8" and not once.exists()):
                     once.parent.mkdir(exist_ok=True)
                     once.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
             return super().run(task)
 
     settings = PoolSettings(bundle_folder, 4, Final(), Euler())
-    pairs = [(path, tmp_path / path.stem / "predictions.parquet") for path in sorted(graphs.iterdir())]
+    items = [Item(path, tmp_path / path.stem / "predictions.parquet") for path in sorted(graphs.iterdir())]
     done: list[int] = []
-    found = RayPool(settings, 2, Dying).run(pairs, lambda number, _: done.append(number))
+    found = RayPool(settings, 2, Dying).run(items, lambda number, _: done.append(number))
     failed = [one for one in found if isinstance(one, Failure)]
     assert [(one.path.stem, "ended 3 times" in one.error) for one in failed] == [("board6", True)]
-    assert [one.path for one in found] == [path for path, _ in pairs]
+    assert [one.path for one in found] == [item.path for item in items]
     assert {path.parent.name for path in tmp_path.glob("*/predictions.parquet")} == {
-        path.stem for path, _ in pairs if path.stem != "board6"
+        item.path.stem for item in items if item.path.stem != "board6"
     }
-    assert done[-1] == len(pairs)
+    assert done[-1] == len(items)
+
+
+def test_a_file_of_many_graphs_is_divided(
+    adar, many_graphs: Path, graph_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All predictions are those of one process; a part with a graph that failed is computed again."""
+    monkeypatch.setattr(ray_pool, "PART", 4)
+    words = ["run", many_graphs, "--bundle", graph_bundle, "--max-steps", 4]
+    code, out, _ = adar(*words, "--workers", 2, "--output", "answers", "--json")
+    assert (code, json.loads(out)["graphs"]) == (0, 10)
+    parts = sorted((tmp_path / "answers" / "graph=many").glob("part-*.parquet"))
+    assert len(parts) == 3
+    assert adar(*words, "--output", "one.parquet")[0] == 0
+    expected, found = parquet.read_table(tmp_path / "one.parquet"), [parquet.read_table(one) for one in parts]
+    for name in expected.column_names:
+        joined = np.concatenate([table[name].to_numpy() for table in found])
+        np.testing.assert_allclose(joined, expected[name].to_numpy(), atol=1e-5)
+    written = [one.stat().st_mtime_ns for one in parts]
+    parts[1].with_suffix(".failed.json").write_text("[]")
+    assert adar(*words, "--workers", 2, "--output", "answers")[0] == 0
+    again = [one.stat().st_mtime_ns > before for one, before in zip(parts, written, strict=True)]
+    assert again == [False, True, False]
+    assert not parts[1].with_suffix(".failed.json").exists()
+    code, out, err = adar(*words, "--workers", 2, "--output", "answers", "--json")
+    assert (code, out.strip(), "1 graphs were done before" in err) == (0, "[]", True)
 
 
 def test_shards_have_the_predictions_of_one_process(
@@ -119,7 +145,7 @@ def test_a_lost_actor_is_started_again(board: Graph, bundle_folder: Path, tmp_pa
     loop = loop_over_store(bundle, open_store(tmp_path / "store"), 5, Final(), Euler(), plan)
     for step in loop:
         if step.index in (1, 3):
-            ray.kill(made[0]._actors[step.index // 2])
+            ray.kill(made[0].actors[step.index // 2])
     expected = bundle.loop(board, 5, Final(), Euler())
     for _ in expected:
         pass
@@ -131,10 +157,10 @@ def test_a_lost_actor_is_started_again(board: Graph, bundle_folder: Path, tmp_pa
 
 def test_workers_do_not_load_torch(bundle_folder: Path, graphs: Path, tmp_path: Path) -> None:
     settings = PoolSettings(bundle_folder, 2, Final(), Euler())
-    task = Task(((graphs / "board5.npz", tmp_path / "predictions.parquet"),))
+    task = Task((Item(graphs / "board5.npz", tmp_path / "predictions.parquet"),))
 
     def loaded() -> set[str]:
-        assert isinstance(GraphActor(settings).run(task)[0], Success)
+        assert isinstance(GraphActor(settings).run(task)[0][0], Success)
         return set(sys.modules)
 
     assert not ray.get(ray.remote(loaded).remote()) & {"torch", "adar_train", "onnx"}

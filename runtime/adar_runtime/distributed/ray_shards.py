@@ -64,19 +64,19 @@ class RayShards:
             [receiver for receiver, found in enumerate(senders) if number in found]
             for number in range(self._count)
         ]
-        self._actors = [self._start(number) for number in range(self._count)]
+        self.actors = [self._start(number) for number in range(self._count)]
         self.name = f"onnxruntime-cpu on {self._count} Ray actors"
 
     def each(self, method: str, *arguments: Any) -> Iterator[Any]:
         given = [self._ray.put(one) for one in arguments]
-        yield from self._results(lambda: [actor.call.remote(method, *given) for actor in self._actors])
+        yield from self._results(lambda: [actor.call.remote(method, *given) for actor in self.actors])
 
     def exchange(self, send: Message, receive: Message) -> list[Any]:
         sending, receiving = self._ray.put(send), self._ray.put(receive)
 
         def begin() -> list[Any]:
-            own, blocks = list[Any](), [list[Any]() for _ in self._actors]
-            for actor, receivers in zip(self._actors, self._receivers, strict=True):
+            own, blocks = list[Any](), [list[Any]() for _ in self.actors]
+            for actor, receivers in zip(self.actors, self._receivers, strict=True):
                 sent = actor.send.options(num_returns=1 + len(receivers)).remote(sending, receivers)
                 done, *rows = sent if receivers else [sent]  # of one value, Ray returns no list
                 own.append(done)
@@ -84,7 +84,7 @@ class RayShards:
                     blocks[receiver].append(block)
             return [
                 actor.receive.remote(receiving, done, *rows)
-                for actor, done, rows in zip(self._actors, own, blocks, strict=True)
+                for actor, done, rows in zip(self.actors, own, blocks, strict=True)
             ]
 
         return self._results(begin)
@@ -118,11 +118,11 @@ class RayShards:
 
     def _restart(self) -> None:
         """Start the lost actors again."""
-        for number, actor in enumerate(self._actors):
+        for number, actor in enumerate(self.actors):
             try:
                 self._ray.get(actor.__ray_ready__.remote())
             except self._ray.exceptions.RayActorError:
-                self._actors[number] = self._start(number)
+                self.actors[number] = self._start(number)
 
 
 def _cause(error: Exception) -> Exception:

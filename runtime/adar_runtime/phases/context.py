@@ -22,7 +22,7 @@ from adar_runtime.phases.kept_edges import EDGES_PER_NODE, KeptEdges
 from adar_runtime.phases.models import PhaseModels
 
 NO_EDGES = np.zeros((2, 0), np.int64)
-REBUILD_SHARE = 0.1
+REBUILD_SHARE = 0.05
 """Share of new and changed nodes above which a context should be made again (benchmarks/scale.md)."""
 HOPS = 2
 """How far kept nodes react to new nodes by default (benchmarks/scale.md has the agreement for 0 to 3)."""

@@ -19,7 +19,7 @@ from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.files import write_file
 from adar_runtime.graph import FeatureEncoding, Graph
 from adar_runtime.graph.feature_encoding import LABEL_KINDS
-from adar_runtime.graph.formats import graphml, npz, pt
+from adar_runtime.graph.formats import graphml, npz, parquet_graphs, pt
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._tables import Imported, TableChoice
 from adar_runtime.graph.formats.tables import EDGES, TABLES, read_edge_list, read_tables
@@ -32,6 +32,7 @@ __all__ = [
     "GraphFormat",
     "Imported",
     "TableChoice",
+    "count_graphs",
     "import_graph",
     "read_graph",
     "read_graphs",
@@ -47,14 +48,25 @@ class GraphFormat(NamedTuple):
     encode: Callable[[Graph], bytes]
 
 
+class ManyGraphsFormat(NamedTuple):
+    """How all graphs of a file of one suffix are read and counted. The count of one graph is None."""
+
+    read: Callable[[Path], list[Graph]]
+    count: Callable[[Path], int | None]
+
+
 FORMATS = {
     ".npz": GraphFormat(npz.read, npz.encode),
     ".pt": GraphFormat(pt.read, pt.encode),
 }
 """Suffix -> format."""
 
-MANY = {".npz": npz.read_many, ".pt": pt.read_many}
-"""Suffix -> how all graphs of a file are read."""
+MANY = {
+    ".npz": ManyGraphsFormat(npz.read_many, npz.count),
+    ".pt": ManyGraphsFormat(pt.read_many, pt.count),
+    parquet_graphs.SUFFIX: ManyGraphsFormat(parquet_graphs.read, parquet_graphs.count),
+}
+"""Suffix -> how all graphs of a file are read and counted."""
 
 NETWORKX = (".graphml", ".gml")
 
@@ -107,7 +119,8 @@ def read_graphs(path: str | Path) -> list[Graph]:
     Args:
         path: As for `read_graph`. A `.npz` file of many graphs has `node_ptr` and `edge_ptr` (see
             `formats.many_graphs`). A `.pt` file of many graphs holds a list of PyG `Data`, or what PyG's
-            `InMemoryDataset.save` writes.
+            `InMemoryDataset.save` writes. A `.parquet` has one row for each graph (see
+            `formats.parquet_graphs`).
 
     Returns:
         The checked graphs.
@@ -123,7 +136,20 @@ def read_graphs(path: str | Path) -> list[Graph]:
     if path.suffix not in MANY:
         return [read_graph(path)]
     with reading(path):
-        return MANY[path.suffix](path)
+        return MANY[path.suffix].read(path)
+
+
+def count_graphs(path: str | Path) -> int | None:
+    """Count the graphs of a file that holds many.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The number of graphs; None for a file of one graph, and for a file that cannot be read.
+    """
+    path = Path(path)
+    return MANY[path.suffix].count(path) if path.suffix in MANY and path.is_file() else None
 
 
 def import_graph(

@@ -47,8 +47,12 @@ def _check(file: BinaryIO, size: int, budget: ByteBudget) -> None:
         for chunk in group[1]:
             if 1 in chunk:
                 raise GraphError("a column is in another file: write all columns to one file")
+            values = -group[3]  # the values of rows are counted; a list in a row may have any number of them
             for header in _page_headers(file, chunk[3], size):
                 pages -= 1
+                values += max(0, header.get(5, {}).get(1, 0)) + max(0, header.get(8, {}).get(1, 0))
+                budget.reserve("values", max(0, values), VALUE_BYTES)
+                values = min(0, values)
                 if pages < 0:
                     raise ValueError("it has far more pages than its size needs")
                 budget.reserve("pages", header[2], TEXT_RATIO)

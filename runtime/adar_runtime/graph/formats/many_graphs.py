@@ -21,7 +21,7 @@ from adar_runtime.graph import GRAPH, MASKS, NODE, Floats, Graph, Integers
 from adar_runtime.graph._checks import names as class_names
 from adar_runtime.graph.limits import GRAPH_BYTES, ByteBudget
 
-ONE_WANTED = "the file holds many graphs: train on it, or run it; other commands take one graph"
+ONE_WANTED = "the file holds many graphs: train, evaluate and run take it; other commands take one graph"
 POINTERS = ("node_ptr", "edge_ptr")
 HIGHEST_DEGREE = 16  # degrees from 0 to this one have a column each
 DEGREE_BYTES = 4 * (HIGHEST_DEGREE + 2) + 40  # of a node: its features, and temporary arrays

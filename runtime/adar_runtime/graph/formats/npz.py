@@ -3,6 +3,7 @@
 import io
 import math
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ def read_many(path: Path) -> list[Graph]:
     if is_many(arrays):
         return split_graphs(arrays, budget)
     return [graph_from_arrays(arrays, found, SPARSE_KEYS)]
+
+
+def count(path: Path) -> int | None:
+    """The number of graphs in a file of many graphs; None for any other file."""
+    with suppress(Exception), open_archive(path) as archive:  # the reader reports what is wrong with the file
+        with archive.open(f"{POINTERS[0]}.npy") as stream:
+            file = io.BytesIO(stream.read(MAX_HEADER_BYTES))
+        shape, _, _ = HEADER_READERS[npy.read_magic(file)](file)
+        return max(1, int(shape[0]) - 1)
+    return None
 
 
 def _read_arrays(path: Path, most: int | None = None) -> tuple[dict[str, Any], list[str], ByteBudget]:

@@ -3,7 +3,7 @@
 import io
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,14 @@ def read_many(path: Path) -> list[Graph]:
         if several:
             return _listed(file, list(file.value))
     return [read(path)]
+
+
+def count(path: Path) -> int | None:
+    """The number of graphs in a file of many graphs; None for any other file."""
+    with suppress(Exception), _opened(path) as file:  # the reader reports what is wrong with the file
+        if isinstance(file.value, list | tuple):
+            return len(read_many(path))
+    return None
 
 
 class _File:

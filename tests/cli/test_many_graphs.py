@@ -1,0 +1,121 @@
+"""adar-deploy run on files of many graphs: `.npz` with node_ptr, and Parquet with a row for each graph."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adar_runtime import load
+from adar_runtime.errors import GraphError
+from adar_runtime.graph.formats import count_graphs, read_graphs
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def as_table(path: Path, **changes: object) -> Path:
+    """The graphs of a file as a table with one row for each."""
+    graphs = read_graphs(path)
+    columns = {
+        "x": [graph.rows(0, graph.nodes).tolist() for graph in graphs],
+        "source": [graph.edge_index[0].tolist() for graph in graphs],
+        "target": [graph.edge_index[1].tolist() for graph in graphs],
+        "y": [int(graph.labels[0]) for graph in graphs],  # type: ignore[index]
+    } | changes
+    table = path.with_suffix(".parquet")
+    parquet.write_table(pyarrow.table({k: v for k, v in columns.items() if v is not None}), table)
+    return table
+
+
+def test_each_graph_has_the_prediction_of_a_run_alone(
+    adar, many_graphs: Path, graph_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = load(graph_bundle, threads=1)
+    expected = [bundle.run(graph, 4) for graph in read_graphs(many_graphs)]
+    for path in (many_graphs, as_table(many_graphs)):
+        words = ["run", path, "--bundle", graph_bundle, "--max-steps", 4, "--output", "answers.json"]
+        code, out, err = adar(*words, "--json")
+        assert (code, err) == (0, "")
+        facts = json.loads(out)
+        assert (facts["graphs"], facts["nodes"]) == (10, 65)
+        found = json.loads((tmp_path / "answers.json").read_text())
+        assert found["output"] == list(range(10))
+        assert found["prediction"] == [int(one.predictions[0]) for one in expected]
+        probabilities = [one.probabilities[0] for one in expected]  # type: ignore[index]
+        np.testing.assert_allclose(list(found.values())[-1], probabilities, atol=1e-5)
+    code, out, _ = adar("run", many_graphs, "--bundle", graph_bundle, "--max-steps", 2)
+    assert (code, "graphs" in out) == (0, True)
+
+
+def test_files_of_many_graphs_and_of_one_run_together(
+    adar, many_graphs: Path, graph_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.npz").write_bytes(b"broken")
+    words = ["run", many_graphs, "broken.npz", "--bundle", graph_bundle, "--max-steps", 2]
+    code, out, err = adar(*words, "--output", "{name}.csv", "--json")
+    assert (code, [one.get("graphs") for one in json.loads(out)]) == (2, [10, None])
+    assert "broken.npz" in err
+    assert len((tmp_path / "many.csv").read_text().splitlines()) == 11
+    code, _, err = adar("run", many_graphs, "--bundle", graph_bundle, "--nodes", many_graphs, "-o", "a.csv")
+    assert code == 2
+
+
+def test_a_graph_that_fails_does_not_stop_the_others(
+    adar, many_graphs: Path, graph_bundle: Path, tmp_path: Path
+) -> None:
+    rows = [[[3e38] * 3] * 3 if number == 4 else [[1.0] * 3] * 3 for number in range(10)]
+    ends = [[0, 1]] * 10
+    path = as_table(many_graphs, x=rows, source=ends, target=ends)
+    code, _, err = adar("run", path, "--bundle", graph_bundle, "--max-steps", 3, "--output", "answers.json")
+    assert (code, "graph 4:" in err) == (2, True)
+    found = json.loads((tmp_path / "answers.json").read_text())
+    assert found["output"] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_a_table_gives_the_graphs_of_the_other_format(many_graphs: Path) -> None:
+    table = as_table(many_graphs)
+    assert count_graphs(table) == count_graphs(many_graphs) == 10
+    for one, other in zip(read_graphs(table), read_graphs(many_graphs), strict=True):
+        assert np.array_equal(one.rows(0, one.nodes), other.rows(0, other.nodes))
+        assert np.array_equal(one.edge_index, other.edge_index)
+        assert one.labels == other.labels
+
+
+INTEGERS = [[0, 1]] * 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": None}, "the column source is missing"),
+        ({"x": [[1.0, 2.0]] * 10}, "x has to be a column of lists"),
+        ({"x": [[[1.0], [1.0, 2.0]]] * 10}, "differ in length"),
+        ({"x": [[["a"], ["b"]]] * 10}, "x holds string, not numbers"),
+        ({"source": INTEGERS, "target": [[0]] * 10}, "source and target differ in length"),
+        ({"source": [[0.5]] * 10, "target": [[0.5]] * 10}, "not integers"),
+        ({"source": [[0, None]] * 10, "target": INTEGERS}, "source has missing values"),
+        ({"source": [None] * 9 + [[1]]}, "without missing values"),
+        ({"source": [[0, 99]] * 10, "target": INTEGERS}, "99"),
+        ({"y": [0] * 9 + [None]}, "y has missing values"),
+    ],
+)
+def test_tables_that_are_no_graphs(many_graphs: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        read_graphs(as_table(many_graphs, **changes))
+
+
+def test_values_of_lists_are_counted_before_they_are_read(tmp_path: Path) -> None:
+    """Equal values take no space in the file: 40 million of them are 40 kB, and 160 MB or more in memory."""
+    ones = pyarrow.array(np.ones(40_000_000, np.float32))
+    inner = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(ones)], pyarrow.int32()), ones)
+    column = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1], pyarrow.int32()), inner)
+    ends = pyarrow.array([[0]])
+    path = tmp_path / "bomb.parquet"
+    parquet.write_table(
+        pyarrow.table({"x": column, "source": ends, "target": ends}), path, compression="zstd"
+    )
+    del ones, inner, column
+    assert path.stat().st_size < 2**20
+    with pytest.raises(GraphError, match="ADAR_MAX_BYTES"):
+        read_graphs(path)
