@@ -253,6 +253,12 @@ class GlobalMessages(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Diffuse and refine. Return the global features Ĝ [k, d] and the updated surrogates [k, d]."""
         g = self.value.diffuse(x_in, x_sur)  # Eq. glob-mp-np: G = ψ(X_sur, X_in) NL(X_in) [k, d]
+        return self.refine(g, x_sur, x_cond, step, dt)
+
+    def refine(
+        self, g: Tensor, x_sur: Tensor, x_cond: Tensor, step: Tensor, dt: float
+    ) -> tuple[Tensor, Tensor]:
+        """The part of `absorb` after the diffusion G [k, d]."""
         g = attend(x_sur, x_sur) @ g  # Eq. glob-mp-agg: Ĝ = ψ(X_sur, X_sur) G [k, d]
         v = self.velocity(self.velocity.representation(g), inner(x_sur, x_cond), step, x_sur)  # [k, d]
         return g, torch.add(x_sur, v, alpha=dt)  # Eq. glob-mp-update: X_sur + V Δt [k, d]
