@@ -3,7 +3,8 @@
 The coefficients of the model are measured first, without shards: how fast a block of rows goes from one actor
 to another, how long an empty call takes, and how long the driver needs to start a call. Then a graph with
 random edges runs with 1, 2 and 4 actors. Each actor measures its own work, so that the rest of a step's wall
-time is the exchange: sums and rows that travel, and the calls of the driver.
+time is the exchange: sums and rows that travel, and the calls of the driver. All figures are the least of
+several steps, because other processes of the machine only add to them.
 
     python -m benchmarks.exchange --nodes 400000 --degree 10 --steps 12
 """
@@ -88,8 +89,8 @@ def coefficients(repeats: int) -> Machine:
         return spent / len(calls)
 
     seconds(BLOCK)
-    small, large = (float(np.median([seconds(size) for _ in range(repeats)])) for size in (4, BLOCK))
-    call = float(np.median([starting() for _ in range(repeats)]))
+    small, large = (min(seconds(size) for _ in range(repeats)) for size in (4, BLOCK))
+    call = min(starting() for _ in range(repeats))
     return Machine(0, 0, bandwidth=BLOCK / (large - small), latency=small / 2, call=call, block=call / 10)
 
 
@@ -154,7 +155,7 @@ def measure(bundle: Bundle, folder: Path, actors: int, machine: Machine, options
         each = np.array(ray.get([actor.times.remote() for actor in running[0].actors]))
         work = each[:, 0].max() + each[:, 1].max()
         found.append((seconds, work, each[:, 2].sum(), seconds - work))
-    step, work, cpu, exchange = 1e3 * np.median(found, axis=0)
+    step, work, cpu, exchange = 1e3 * np.min(found, axis=0)
     rows, senders = received(store)
     sizes = Sizes(options.nodes, graph.edges, options.hidden, PROXIES, CLASSES)
     cost = step_cost(sizes, actors, Exchange(rows, senders), machine)

@@ -1,5 +1,6 @@
 """One of two processes that train one graph together; `test_sharded_graph.py` starts them."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from adar_runtime.graph import Graph, SparseRows
-from adar_train import AdaR, GraphTensors, ModelConfig, TrainConfig
+from adar_runtime.graph import PARTS, Graph, SparseRows
+from adar_train import AdaR, Fitted, GraphTensors, ModelConfig, TrainConfig, fit
+from adar_train.data.splits import with_split
 from adar_train.objective import Objective
 from adar_train.sharded_graph import ShardedGraph, sum_gradients
 from adar_train.untrained import random_model
@@ -73,14 +75,35 @@ def descend(
 def work(rank: int, folder: Path) -> None:
     """Train alone, then together, and compare losses, gradients and weights."""
     torch.set_num_threads(1)
+    alone = trained()
+    os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank)}
     distributed.init_process_group("gloo", f"file://{folder / 'group'}", rank=rank, world_size=2)
     try:
         for case in CASES.values():
             compare(case)
-        print("equal", flush=True)
+        compare_trained(alone, trained())
         (folder / f"equal-{rank}").touch()
     finally:
         distributed.destroy_process_group()
+
+
+def trained() -> Fitted:
+    """A whole training, with validation, class weights, and the calibration of the exit."""
+    graph = with_split(some_graph({}))
+    settings: dict[str, Any] = {"class_weights": "balanced", "mixed_precision": False, "calibration": "full"}
+    training = TrainConfig(epochs=4, train_steps=3, select_budgets=(3,), exit_budgets=(3, 5), **settings)
+    return fit([graph], ModelConfig(F, CLASSES, hidden=8, proxies=3, dropout=0.0), training)
+
+
+def compare_trained(alone: Fitted, together: Fitted) -> None:
+    for one, other in zip(alone.history, together.history, strict=True):
+        assert abs(one["loss"] - other["loss"]) < 1e-4, (one, other)
+    varying = ("seconds", "calibration_seconds")
+    found = [{k: v for k, v in each.metrics.items() if k not in varying} for each in (alone, together)]
+    assert found[0]["exit"]["rule"] == found[1]["exit"]["rule"]
+    assert {part: found[0][part] for part in PARTS} == {part: found[1][part] for part in PARTS}
+    for a, b in zip(alone.model.parameters(), together.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
 def compare(case: dict[str, Any]) -> None:
@@ -90,7 +113,7 @@ def compare(case: dict[str, Any]) -> None:
     expected = descend(alone, lambda objective: objective(whole, chosen, CLOCK, MIDDLE), lambda _: None)
     part_of = np.random.default_rng(1).integers(0, 2, N)
     part = in_double(ShardedGraph.part(graph, part_of, together.config))
-    own = part.chosen(chosen)
+    own = part.own(chosen)
     weight = part.weight(own)
     losses = descend(together, lambda objective: weight * objective(part, own, CLOCK, MIDDLE), sum_gradients)
     total = torch.tensor(losses, dtype=torch.float64)

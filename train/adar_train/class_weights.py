@@ -81,5 +81,4 @@ def weighted_batches(
 
 def _labels(batch: Batch) -> Tensor:
     graph, chosen = batch
-    assert graph.labels is not None
-    return graph.labels[chosen]
+    return graph.labels_of(chosen)

@@ -129,8 +129,9 @@ def _answers(model: Model, tensors: GraphTensors, budget: int) -> Iterator[tuple
         first, *_, last = states
         clock, states = times(1), iter([first, last])
     for time, state in zip(clock, states, strict=True):
-        alignment = model.alignment(state, tensors.shares())
-        yield float(time), alignment.cpu().numpy(), model.scores(state, tensors).cpu().numpy()
+        alignment = tensors.averaged(model.alignment(state, tensors.shares()))
+        scores = tensors.gathered(model.scores(state, tensors))
+        yield float(time), alignment.cpu().numpy(), scores.cpu().numpy()
 
 
 @torch.no_grad()
@@ -148,7 +149,7 @@ def final_metrics(
         if graphs[members[0]].labelled(part, split) is None:  # then no graph of a batch has such labels
             continue
         *_, last = model.trajectory(tensor, times(budget, unit_step=model.config.unit_step))
-        answers = model.scores(last, tensor).cpu().numpy()
+        answers = tensor.gathered(model.scores(last, tensor)).cpu().numpy()
         chosen += [graphs[index] for index in members]
         scores += np.split(answers, len(members)) if len(members) > 1 else [answers]
     if graphs[0].level == GRAPH:

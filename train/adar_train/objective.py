@@ -57,7 +57,7 @@ class WholeGraphs:
             known = [mask for mask in masks if mask is not None]
             if known:  # then all graphs of a batch are training graphs
                 chosen = torch.from_numpy(np.flatnonzero(np.concatenate(known)))
-                self.all.append((tensor, chosen.to(tensor.share.device)))
+                self.all.append((tensor, tensor.own(chosen.to(tensor.share.device))))
         self._are_parts = any(isinstance(tensor, GraphBatch) for tensor in tensors)
 
     def draw(self, count: int, random: np.random.Generator) -> list[Batch]:

@@ -16,6 +16,7 @@ those of one process, up to rounding.
 All processes call the same operations in the same order.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,15 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional
 
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.graph import NODE, Graph, Integers, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph.store.partition import metis_parts
 from adar_train.cell import STANDARD, Cell, GlobalMessages, ModelConfig, State, inner
+from adar_train.distributed import world_size
 from adar_train.fused_autograd import multiplied
+from adar_train.graph_batch import graph_tensors
+from adar_train.model import AdaR, Model
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import Device, GraphTensors
 
@@ -102,11 +107,12 @@ class _ShardedDiffuse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x_sur, x_in, values, shares, found = ctx.saved_tensors
-        d_out = d_out.contiguous()
+        d_out = d_out.clone(memory_format=torch.contiguous_format)
         distributed.all_reduce(d_out)  # every process uses the result
-        d_logits = shares * (d_out @ values.T - (d_out * found).sum(dim=1, keepdim=True))
-        d_logits *= x_sur.shape[1] ** -0.5
-        return d_logits @ x_in, d_logits.T @ x_sur, shares.T @ d_out
+        with torch.autocast(d_out.device.type, enabled=False):
+            d_logits = shares * (d_out @ values.T - (d_out * found).sum(dim=1, keepdim=True))
+            d_logits *= x_sur.shape[1] ** -0.5
+            return d_logits @ x_in, d_logits.T @ x_sur, shares.T @ d_out
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,9 +178,13 @@ class ShardedGraph(GraphTensors):
             members=torch.from_numpy(own).to(device),
         )
 
-    def chosen(self, outputs: Tensor) -> Tensor:
+    def own(self, chosen: Tensor) -> Tensor:
         """The own rows among some nodes of the graph, which are given by their numbers."""
-        return torch.isin(self.members, outputs.to(self.members.device)).nonzero().squeeze(1)
+        return torch.isin(self.members, chosen).nonzero().squeeze(1)
+
+    def labels_of(self, chosen: Tensor) -> Tensor:
+        """The labels of the chosen outputs of all processes."""
+        return torch.cat([each.to(self.share.device) for each in _from_all(super().labels_of(chosen).cpu())])
 
     def weight(self, chosen: Tensor) -> float:
         """The share of the own outputs `chosen` in those of all processes: what the own loss is scaled by.
@@ -182,11 +192,26 @@ class ShardedGraph(GraphTensors):
         Raises:
             UsageError: A process has none of these outputs.
         """
-        counts = [0] * distributed.get_world_size()
-        distributed.all_gather_object(counts, len(chosen))
+        counts = _from_all(len(chosen))
         if not min(counts):
-            raise UsageError("a process has no output to train on: divide the nodes in another way")
+            raise UsageError("a process has no node to train on: start fewer processes")
         return len(chosen) / sum(counts)
+
+    def gathered(self, scores: Tensor) -> Tensor:
+        """The scores of all nodes of the graph [n, c]."""
+        parts = _from_all((self.members.cpu(), scores.cpu()))
+        found = scores.new_empty(sum(len(members) for members, _ in parts), scores.shape[1])
+        for members, rows in parts:
+            found[members.to(found.device)] = rows.to(found.device)
+        return found
+
+    def averaged(self, alignment: Tensor) -> Tensor:
+        """The mean of the alignments of all processes, weighted with their numbers of nodes."""
+        sums = torch.stack(
+            [alignment.double() * len(self.members), alignment.new_tensor(len(self.members)).double()]
+        )
+        distributed.all_reduce(sums)
+        return (sums[0] / sums[1]).to(alignment.dtype)
 
     def step(self, cell: Cell, state: State, code: Tensor, dt: float) -> State:
         """One step of the recurrence: `Cell.forward`, with both exchanges."""
@@ -208,8 +233,41 @@ class ShardedGraph(GraphTensors):
     ) -> tuple[Tensor, Tensor]:
         """`GlobalMessages.absorb` from the nodes of all processes."""
         values = functional.leaky_relu(messages.value.linear(h))
-        g = _ShardedDiffuse.apply(x_sur, h, values)  # type: ignore[no-untyped-call]
+        full = torch.promote_types(x_sur.dtype, torch.float32)
+        with torch.autocast(h.device.type, enabled=False):  # sums over all nodes are in full precision
+            g = _ShardedDiffuse.apply(x_sur.to(full), h.to(full), values.to(full))  # type: ignore[no-untyped-call]
         return messages.refine(g, x_sur, x_cond, code, dt)
+
+
+def training_tensors(model: Model, graphs: Sequence[Graph], split: int, device: Device) -> list[GraphTensors]:
+    """Convert graphs to tensors. Several processes share the graphs or, if there is one, its nodes.
+
+    Raises:
+        UsageError: There are more processes than graphs to train on, and the graph cannot be divided.
+    """
+    processes, trained = (
+        world_size(),
+        [graph for graph in graphs if graph.labelled("train", split) is not None],
+    )
+    if processes <= len(trained):
+        return graph_tensors(model, graphs, split, device)
+    config = model.config
+    fits = isinstance(model, AdaR) and config.variant == STANDARD and not config.edge_weights
+    if len(graphs) > 1 or graphs[0].level != NODE or not fits:
+        raise UsageError(
+            f"{processes} processes for {len(trained)} training graphs: start at most one process per graph "
+            "(torchrun --nproc-per-node). Only one graph with labels of nodes, without descriptions and edge "
+            "weights, is divided among processes"
+        )
+    return [ShardedGraph.part(graphs[0], parts_of(graphs[0], processes), config, device)]
+
+
+def parts_of(graph: Graph, parts: int) -> Integers:
+    """The process of each node: by METIS (few rows are exchanged) if it is installed, otherwise in order."""
+    try:
+        return metis_parts(graph, parts)
+    except MissingExtraError:
+        return np.arange(graph.nodes) * parts // graph.nodes
 
 
 def sum_gradients(module: nn.Module) -> None:
@@ -231,6 +289,13 @@ def _features(graph: Graph, own: Integers, device: Device) -> Tensor | SparseMat
     entries = np.repeat(x.starts[own] - starts[:-1], counts) + np.arange(starts[-1])
     rows = SparseRows(starts, x.columns[entries], x.values[entries], (len(own), x.shape[1]))
     return SparseMatrix(rows, device)
+
+
+def _from_all(value: Any) -> list[Any]:
+    """A value of each process, in their order."""
+    found: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, value)
+    return found
 
 
 def _exchanged(rows: Tensor, sent: list[int], received: list[int]) -> Tensor:

@@ -107,6 +107,27 @@ class GraphTensors:
             return nodes[one] * nodes[other]
         return nodes.mean(dim=0, keepdim=True)[chosen] if self.level == GRAPH else nodes[chosen]
 
+    def own(self, chosen: Tensor) -> Tensor:
+        """The rows of these outputs of the graph in this process: all, unless processes share the graph."""
+        return chosen
+
+    def labels_of(self, chosen: Tensor) -> Tensor:
+        """The labels of the chosen outputs, those of other processes included."""
+        assert self.labels is not None
+        return self.labels[chosen]
+
+    def weight(self, chosen: Tensor) -> float:  # noqa: ARG002
+        """The weight of the mean over the chosen outputs in the loss of the graph."""
+        return 1.0
+
+    def gathered(self, scores: Tensor) -> Tensor:
+        """The scores of all outputs of the graph, from those of this process."""
+        return scores
+
+    def averaged(self, alignment: Tensor) -> Tensor:
+        """The alignment of the graph, from that of this process."""
+        return alignment
+
     def targets_of(self, targets: Tensor, chosen: Tensor | slice = slice(None)) -> Tensor:  # noqa: ARG002
         """The targets [c, d] that the chosen outputs are compared with: the same for all of them."""
         return targets

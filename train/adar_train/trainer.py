@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adar_runtime.errors import DivergedError, UsageError
+from adar_runtime.errors import DivergedError
 from adar_runtime.evaluation.training_data import describe
 from adar_runtime.graph import Graph
 from adar_runtime.interrupts import deferred_signals
@@ -24,10 +24,10 @@ from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.evaluate import worst_metric
 from adar_train.exit_calibration import calibrated_metrics
-from adar_train.graph_batch import graph_tensors
 from adar_train.initialisation import scale_labels
 from adar_train.model import Model
 from adar_train.objective import Episodes, Objective, WholeGraphs
+from adar_train.sharded_graph import ShardedGraph, sum_gradients, training_tensors
 from adar_train.tensors import GraphTensors
 from adar_train.time_grids import GRIDS
 from adar_train.weight_average import WeightAverage
@@ -89,7 +89,7 @@ class Trainer:
 
     Raises:
         GraphError: If a graph has no labels to learn from, or none to select a model by.
-        UsageError: If there are more processes than graphs.
+        UsageError: If there are more processes than graphs, and one graph cannot be divided.
 
     Example:
         >>> trainer = Trainer([graph], model, TrainConfig(epochs=500))  # doctest: +SKIP
@@ -109,8 +109,8 @@ class Trainer:
         self.config = config
         self.model = model.to(device)
         self.device = torch.device(device)
-        self.tensors = tensors or graph_tensors(model, graphs, config.split, device)
-        self._check_processes()
+        self.tensors = tensors or training_tensors(model, graphs, config.split, device)
+        self.sharded = isinstance(self.tensors[0], ShardedGraph)
         if model.config.regression:
             scale_labels(model, self._training_labels())
         batches: Episodes | WholeGraphs = (
@@ -127,7 +127,10 @@ class Trainer:
         )
         model.gradient_checkpoints = config.gradient_checkpoints
         self.random = np.random.default_rng(config.seed)
-        self.objective: Any = distributed.share_gradients(Objective(model, config))
+        objective = Objective(model, config)
+        self.objective: Any = objective if self.sharded else distributed.share_gradients(objective)
+        if self.sharded:
+            torch.manual_seed(config.seed + distributed.rank())  # each process drops other nodes
         self.average = WeightAverage(model, config.ema_decay) if config.ema_decay else None
         self.search: list[dict[str, Any]] = []  # the candidates of a search, the chosen one first
         self._torch_random = torch.get_rng_state()  # the state for `advance`
@@ -250,14 +253,6 @@ class Trainer:
         }
         return dict(json.loads(json.dumps(settings)))
 
-    def _check_processes(self) -> None:
-        train = sum(graph.labelled("train", self.config.split) is not None for graph in self.graphs)
-        if train < distributed.world_size():
-            raise UsageError(
-                f"{distributed.world_size()} processes for {train} training graphs: "
-                "start at most one process per graph (torchrun --nproc-per-node)"
-            )
-
     def _training_labels(self) -> list[Any]:
         return [
             np.asarray(graph.labels)[mask]
@@ -296,23 +291,25 @@ class Trainer:
         self.optimizer.zero_grad()
         clock = GRIDS[self.config.grid](self.config.train_steps, self.random)
         middle = int(self.random.integers(1, len(clock)))
-        processes = distributed.world_size()
+        processes = 1 if self.sharded else distributed.world_size()
         batches = self.batches.draw(processes, self.random)
-        mine = batches[distributed.rank() :: processes]
+        mine = batches[distributed.rank() % processes :: processes]
         total = torch.zeros((), device=self.device)
         for index, (graph, chosen) in enumerate(mine):
             # Processes average their gradients once per epoch, in the backward pass of the last batch.
             waits = processes > 1 and index < len(mine) - 1
             with self.objective.no_sync() if waits else nullcontext(), self._autocast():
                 loss = self.objective(graph, chosen, clock.tolist(), middle, part)
-                loss = loss * processes / len(batches)
+                loss = loss * graph.weight(chosen) * processes / len(batches)
                 loss.backward()
             total += loss.detach()
+        if self.sharded:
+            sum_gradients(self.model)
         nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         if self.average:
             self.average.update(len(self.history))
-        return distributed.mean(total)
+        return distributed.mean(total) * (distributed.world_size() if self.sharded else 1)
 
     def _autocast(self) -> Any:
         chosen = self.config.mixed_precision
