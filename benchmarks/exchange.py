@@ -2,9 +2,9 @@
 
 The coefficients of the model are measured first, without shards: how fast a block of rows goes from one actor
 to another, how long an empty call takes, and how long the driver needs to start a call. Then a graph with
-random edges runs with 1, 2 and 4 actors. Each actor measures its own work, so that the rest of a step's wall
-time is the exchange: sums and rows that travel, and the calls of the driver. All figures are the least of
-several steps, because other processes of the machine only add to them.
+random edges runs with 1, 2 and 4 actors. Each actor measures its own work, and the driver the time that it
+waits; the difference is the exchange: sums and rows that travel, and the calls of the driver. All figures are
+the least of several steps, because other processes of the machine only add to them.
 
     python -m benchmarks.exchange --nodes 400000 --degree 10 --steps 12
 """
@@ -56,6 +56,19 @@ class MeasuredActor(ray_shards.ShardActor):
     def times(self) -> tuple[float, float, float]:
         """Seconds of the last step: sending, receiving, and CPU time of both."""
         return self._sending, self._receiving, self._cpu
+
+
+class MeasuredShards(ray_shards.RayShards):
+    """Records how long the driver waits for an exchange, from its first call to the last result."""
+
+    waited = 0.0
+
+    def exchange(self, send: Message, receive: Message) -> list[Any]:
+        """Exchange as always, and record the time."""
+        started = time.perf_counter()
+        found = super().exchange(send, receive)
+        self.waited = time.perf_counter() - started
+        return found
 
 
 class Echo:
@@ -113,8 +126,8 @@ def main() -> None:
             f"start of a call {1e3 * machine.call:.2f} ms\n"
         )
         print(
-            "| actors | rows received by an actor | step, ms | work, ms | CPU of all actors, ms | "
-            "exchange, ms | model, ms | exchange / model |\n|---|---|---|---|---|---|---|---|"
+            "| actors | rows received by an actor | step, ms | work of the slowest, ms | CPU of all, ms | "
+            "driver's work, ms | exchange, ms | model, ms | exchange / model |\n" + "|---" * 9 + "|"
         )
         bundle = random_bundle(Path(name), options.hidden)
         for actors in options.actors:
@@ -138,10 +151,10 @@ def measure(bundle: Bundle, folder: Path, actors: int, machine: Machine, options
     graph = random_graph(options.nodes, options.degree)
     write_store(folder / "store", sources.GraphRows(graph), sources.edge_blocks(graph), actors)
     store, ray = open_store(folder / "store"), import_ray()
-    running: list[ray_shards.RayShards] = []
+    running: list[MeasuredShards] = []
 
-    def start(*given: Any) -> ray_shards.RayShards:
-        running.append(ray_shards.RayShards(os.cpu_count() or 1, *given))
+    def start(*given: Any) -> MeasuredShards:
+        running.append(MeasuredShards(os.cpu_count() or 1, *given))
         return running[0]
 
     plan = Plan(folder / "work", start=start)
@@ -154,15 +167,16 @@ def measure(bundle: Bundle, folder: Path, actors: int, machine: Machine, options
         seconds = time.perf_counter() - started
         each = np.array(ray.get([actor.times.remote() for actor in running[0].actors]))
         work = each[:, 0].max() + each[:, 1].max()
-        found.append((seconds, work, each[:, 2].sum(), seconds - work))
-    step, work, cpu, exchange = 1e3 * np.min(found, axis=0)
+        waited = running[0].waited
+        found.append((seconds, work, each[:, 2].sum(), seconds - waited, waited - work))
+    step, work, cpu, driver, exchange = 1e3 * np.min(found, axis=0)
     rows, senders = received(store)
     sizes = Sizes(options.nodes, graph.edges, options.hidden, PROXIES, CLASSES)
     cost = step_cost(sizes, actors, Exchange(rows, senders), machine)
     modelled = 1e3 * (cost.rows + cost.small + cost.driver)
     print(
-        f"| {actors} | {rows:,} | {step:.0f} | {work:.0f} | {cpu:.0f} | {exchange:.1f} | {modelled:.1f} | "
-        f"{exchange / modelled:.2f} |",
+        f"| {actors} | {rows:,} | {step:.0f} | {work:.0f} | {cpu:.0f} | {driver:.1f} | {exchange:.1f} | "
+        f"{modelled:.1f} | {exchange / modelled:.2f} |",
         flush=True,
     )
     for actor in running[0].actors:

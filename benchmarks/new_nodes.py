@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="training run to use instead of a bundle")
     parser.add_argument("--budget", type=int, default=300)
     parser.add_argument("--calls", type=int, default=32, help="cell calls of the solver ab2")
+    parser.add_argument("--exit", help="stop rule for the agreement, such as final; the bundle's by default")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--answers", type=int, default=50, help="single nodes that are answered per repeat")
@@ -118,7 +119,8 @@ def _agreements(bundle: Bundle, graph: Graph, options: argparse.Namespace) -> No
     same, right = ([f"{what}, {each}" for each in by_hops] for what in ("same", "accuracy"))
     print(f"\n| removed | nodes | {' | '.join(same)} | accuracy, full | {' | '.join(right)} |")
     print("|---" * (3 + 2 * len(by_hops)) + "|")
-    expected = bundle.run(graph, options.budget, solver=AdamsBashforth2(options.calls)).predictions
+    solver = AdamsBashforth2(options.calls)
+    expected = bundle.run(graph, options.budget, options.exit, solver).predictions
     for share in options.shares:
         _agreement(bundle, graph, share, expected, options)
 
@@ -133,7 +135,7 @@ def _agreement(
     edges = number[graph.edge_index]
     among_kept = (edges < len(kept)).all(axis=0)
     rest = Graph(_rows(graph, kept), edges[:, among_kept], target_features=graph.target_features)
-    context = bundle.remember(rest, options.budget, solver=AdamsBashforth2(options.calls))
+    context = bundle.remember(rest, options.budget, options.exit, AdamsBashforth2(options.calls))
     same, right = list[str](), [_accuracy(graph, removed, expected[removed])]
     for hops in options.hops:
         found = context.predict(_rows(graph, removed), edges[:, ~among_kept], hops=hops).predictions

@@ -15,6 +15,7 @@ from adar_runtime.bundle import memory
 from adar_runtime.errors import BundleError, GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.phases import incoming
 from adar_runtime.phases.context import check_can_remember
 from adar_runtime.phases.context_files import load_context
 from adar_runtime.phases.kept_edges import KeptEdges
@@ -63,14 +64,14 @@ def smoothed(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return opened(path, trial(path, some_graph(), smoothing=2))
 
 
-def incoming(graph: Graph, node: int) -> np.ndarray:
+def senders(graph: Graph, node: int) -> np.ndarray:
     source, target = graph.edge_index
     return np.unique(source[(target == node) & (source != node)])
 
 
 def copies(graph: Graph, nodes: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Features and edges of new nodes that equal these nodes of the graph."""
-    sources = [incoming(graph, node) for node in nodes]
+    sources = [senders(graph, node) for node in nodes]
     targets = [np.full(len(each), N + row) for row, each in enumerate(sources)]
     return graph.rows(0, N)[nodes], np.stack([np.concatenate(sources), np.concatenate(targets)])
 
@@ -351,3 +352,22 @@ def test_a_context_of_another_bundle_is_refused(bundle: Bundle, smoothed: Bundle
     bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
     with pytest.raises(BundleError, match="another bundle"):
         load_context(smoothed, tmp_path / "context")
+
+
+def test_sums_of_rows_are_the_same_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small groups are a dense product, large ones sums of slices; nodes may have no rows."""
+    random = np.random.default_rng(2)
+    pairs = np.stack([random.integers(0, 30, 40), random.choice([50, 51, 53], 40)])
+    pairs = np.concatenate([pairs, [[50, 53], [53, 51]]], axis=1)
+    rows, computed = random.standard_normal((60, 4)).astype(np.float32), np.array([53, 50, 52, 51])
+    expected = np.zeros((4, 4))
+    for source, target in {(int(s), int(t)) for s, t in pairs.T}:
+        expected[computed.tolist().index(target)] += rows[source]
+    for largest in (incoming.MOST_WEIGHTS, 0):
+        monkeypatch.setattr(incoming, "MOST_WEIGHTS", largest)
+        found = incoming.Incoming.of(pairs, computed)
+        assert (found.kept.weights is None) == (largest == 0)
+        anew = rows[computed][found.anew.sources]
+        total = found.kept.sums(rows[found.kept.sources]) + found.anew.sums(anew)
+        np.testing.assert_allclose(total, expected, atol=1e-5)
+        assert found.share[2, 0] == 1.0, "node 52 receives nothing"
