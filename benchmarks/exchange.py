@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,8 @@ def measure(bundle: Bundle, folder: Path, actors: int, machine: Machine, options
     step, work, cpu, driver, exchange = 1e3 * np.min(found, axis=0)
     rows, senders = received(store)
     sizes = Sizes(options.nodes, graph.edges, options.hidden, PROXIES, CLASSES)
+    shared = min(1.0, (os.cpu_count() or 1) / actors)  # actors copy their rows, and share the cores
+    machine = replace(machine, bandwidth=shared * machine.bandwidth)
     cost = step_cost(sizes, actors, Exchange(rows, senders), machine)
     modelled = 1e3 * (cost.rows + cost.small + cost.driver)
     print(

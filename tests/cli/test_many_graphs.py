@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from adar_runtime import load
 from adar_runtime.errors import GraphError
@@ -119,3 +121,20 @@ def test_values_of_lists_are_counted_before_they_are_read(tmp_path: Path) -> Non
     assert path.stat().st_size < 2**20
     with pytest.raises(GraphError, match="ADAR_MAX_BYTES"):
         read_graphs(path)
+
+
+def test_a_list_of_pyg_graphs_runs(adar, many_graphs: Path, graph_bundle: Path, tmp_path: Path) -> None:
+    data = [
+        Data(
+            x=torch.from_numpy(graph.rows(0, graph.nodes)),
+            edge_index=torch.from_numpy(graph.edge_index),
+            y=torch.from_numpy(graph.labels),
+        )
+        for graph in read_graphs(many_graphs)
+    ]
+    torch.save(data, tmp_path / "list.pt")
+    torch.save(data[0], tmp_path / "one.pt")
+    assert (count_graphs(tmp_path / "list.pt"), count_graphs(tmp_path / "one.pt")) == (10, None)
+    words = ["--bundle", graph_bundle, "--max-steps", 3, "--output", "{name}.json"]
+    assert adar("run", "list.pt", many_graphs, *words)[0] == 0
+    assert (tmp_path / "list.json").read_text() == (tmp_path / "many.json").read_text()

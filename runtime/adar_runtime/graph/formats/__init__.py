@@ -52,7 +52,7 @@ class ManyGraphsFormat(NamedTuple):
     """How all graphs of a file of one suffix are read and counted. The count of one graph is None."""
 
     read: Callable[[Path], list[Graph]]
-    count: Callable[[Path], int | None]
+    how_many: Callable[[Path], int | None]
 
 
 FORMATS = {
@@ -149,7 +149,7 @@ def count_graphs(path: str | Path) -> int | None:
         The number of graphs; None for a file of one graph, and for a file that cannot be read.
     """
     path = Path(path)
-    return MANY[path.suffix].count(path) if path.suffix in MANY and path.is_file() else None
+    return MANY[path.suffix].how_many(path) if path.suffix in MANY and path.is_file() else None
 
 
 def import_graph(
