@@ -12,13 +12,13 @@ from adar_export import export_bundle
 from adar_export.writer import open_unmeasured
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Graph, Peak, Solver, StopRule, load
 from adar_runtime.bundle import memory
-from adar_runtime.errors import BundleError, GraphError, UsageError
+from adar_runtime.errors import BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.phases import incoming
 from adar_runtime.phases.context import check_can_remember
 from adar_runtime.phases.context_files import load_context
-from adar_runtime.phases.kept_edges import KeptEdges
+from adar_runtime.phases.kept_edges import KeptEdges, most_edges
 from adar_train import AdaR, ModelConfig
 from adar_train.runs import Run
 from adar_train.untrained import trial_run
@@ -177,6 +177,7 @@ def test_the_work_for_a_hub_is_limited() -> None:
     assert edges.reacting(both, none, 2, N + 5).tolist() == [1, 0, 5]
     assert edges.reacting(both, np.array([1]), 2, 10 * N).tolist() == [0]
     assert edges.reacting(both, none, 0, 10 * N).tolist() == []
+    assert (most_edges(3), most_edges(10**6)) == (3000, 2**21)
 
 
 def test_a_new_node_without_edges_depends_on_its_features_only(bundle: Bundle) -> None:
@@ -211,6 +212,16 @@ def test_later_answers_use_an_updated_node(bundle: Bundle) -> None:
     assert not np.allclose(changed.scores, context.result.scores[[4]])
     assert not np.allclose(context.predict(new, neighbour).scores, before[0])
     np.testing.assert_array_equal(context.predict(new, other).scores, before[1])
+
+
+def test_an_update_that_fails_changes_nothing(bundle: Bundle) -> None:
+    graph = some_graph(7)
+    context = bundle.remember(graph, 5, Final())
+    question = copies(graph, [int(graph.edge_index[1][graph.edge_index[0] == 4][0])])
+    before = context.predict(*question).scores
+    with pytest.raises(DivergedError):
+        context.update([4], np.full((1, F), 3e38), [[8], [4]])
+    np.testing.assert_array_equal(context.predict(*question).scores, before)
 
 
 def test_rows_may_be_in_a_file_and_in_16_bits(bundle: Bundle, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from adar_runtime.graph import _checks as checks
 from adar_runtime.loop.result import Result
 from adar_runtime.phases.incoming import Incoming
 from adar_runtime.phases.kept_calls import KeptCalls
-from adar_runtime.phases.kept_edges import EDGES_PER_NODE, KeptEdges
+from adar_runtime.phases.kept_edges import KeptEdges, most_edges
 from adar_runtime.phases.models import PhaseModels
 
 NO_EDGES = np.zeros((2, 0), np.int64)
@@ -143,7 +143,7 @@ class Context:
             hops: How far kept nodes react: 1 for the nodes that receive from new nodes, 2 for those that
                 receive from these, and so on. 0 leaves all kept nodes as they were; edges that end at kept
                 nodes then have no effect. For each new node, nodes with 1,000 edges in all react, those with
-                few edges first.
+                few edges first; at most 2,097,152 edges in one call.
 
         Returns:
             The answer for the new nodes, from the same time as that of the kept graph.
@@ -204,9 +204,10 @@ class Context:
         asked = self._asked(changed, chosen, pairs, self.kept.edges.receivers(chosen), hops)
         with backend_errors():
             computed = self._compute(asked)
-        self._replace(chosen, pairs, asked, computed)
         ids = None if self.kept.ids is None else self.kept.ids[chosen]
-        return self._result(computed, ids, started)
+        result = self._result(computed, ids, started)  # raises an error before anything is replaced
+        self._replace(chosen, pairs, asked, computed)
+        return result
 
     def rebuild_reasons(self, features: Any) -> list[str]:
         """Say why the context should be made again, from the nodes that are new since it was made.
@@ -268,7 +269,7 @@ class Context:
         if hops < 0:
             raise UsageError(f"hops is {hops}, but it must be 0 or more")
         kept = self.kept.edges
-        reacting = kept.reacting(first, numbers, hops, EDGES_PER_NODE * graph.nodes)
+        reacting = kept.reacting(first, numbers, hops, most_edges(graph.nodes))
         pairs = np.concatenate([pairs, kept.ending_at(reacting)], axis=1)
         return _Asked(graph, reacting, Incoming.of(pairs, np.concatenate([numbers, reacting])))
 

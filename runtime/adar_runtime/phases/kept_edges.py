@@ -10,6 +10,13 @@ from adar_runtime.graph.neighbours import Neighbours
 
 EDGES_PER_NODE = 1000
 """Most edges of reacting nodes, for each new or changed node: they bound the time of an answer."""
+MOST_EDGES = 2**21
+"""Most edges of reacting nodes in one answer: they bound its memory, d numbers for each."""
+
+
+def most_edges(asked: int) -> int:
+    """Most edges of the nodes that react to so many new or changed nodes."""
+    return min(EDGES_PER_NODE * asked, MOST_EDGES)
 
 
 @dataclass
