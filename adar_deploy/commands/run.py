@@ -1,17 +1,15 @@
 """The command `adar-deploy run`."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adar_deploy.console import Bar, err, print_error, print_note, printable
+from adar_deploy.console import err, print_error, print_note
 from adar_deploy.context_inference import NewNodes, run_context
+from adar_deploy.file_inference import run_files
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
-from adar_deploy.live_status import LiveStatus
-from adar_deploy.many_graphs import run_many_files
 from adar_deploy.options import (
     RULE_OPTIONS,
     SOLVER_OPTIONS,
@@ -33,7 +31,7 @@ from adar_deploy.store_inference import StoreInference
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
-    from adar_runtime import AdarError, Graph
+    from adar_runtime import Graph
 
 SOLVER, BACKEND = SolverName("auto"), Backend("auto")
 
@@ -185,8 +183,7 @@ def run(
     """
     from adar_runtime import load
     from adar_runtime.backends import TENSORRT
-    from adar_runtime.errors import AdarError, UsageError
-    from adar_runtime.graph.formats import count_graphs
+    from adar_runtime.errors import UsageError
     from adar_runtime.graph.formats.node_list import NodeList
 
     if nodes is not None and output is None:
@@ -239,48 +236,41 @@ def run(
 
     if in_folder:
         assert output is not None
-        by_worker: list[Success | Failure]
-        if store is not None or shards is not None:
-            max_bytes = None if memory is None else parse_bytes("memory", memory)
-            on = workers or (str(shards) if shards else None)
-            by_part = StoreInference(inference, files[0], output, max_bytes, on, shards)
-            by_worker = [by_part.run(shown=not quiet)]
-        else:
-            assert workers is not None
-            by_worker = run_on_ray(inference, files, output, workers, shown=not quiet)
-        _finish(by_worker, several=several or len(by_worker) != 1, quiet=quiet, as_json=as_json)
-        return
+        results = _run_in_folder(inference, files, output, workers, shards, memory, shown=not quiet)
+    else:
+        calls = for_solver.get("calls", 0)
+        if calls > max_steps >= 1 and not quiet:
+            print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
+        notes: list[str] = []
 
-    def read(path: Path) -> "Graph":
-        encoding = opened.manifest.feature_encoding
-        return tables.read_for_model(path, bundle, encoding, notes.append)
+        def read(path: Path) -> "Graph":
+            return tables.read_for_model(path, bundle, opened.manifest.feature_encoding, notes.append)
 
-    calls = for_solver.get("calls", 0)
-    if calls > max_steps >= 1 and not quiet:
-        print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
-    results: list[Success | Failure] = []
-    notes: list[str] = []
-    many = {path for path in files if tables.edges is None and count_graphs(path) is not None}
-    single = [(index, path) for index, path in enumerate(files) if path not in many]
-    with Bar("run", len(files), counted=several, shown=not quiet) as bar:
-        results += run_many_files(inference, files, many, outputs, bar)
-        answers = inference.together(_prefetch([path for _, path in single], read))
-        for (index, path), (graph, found) in zip(single, answers, strict=True):
-            try:
-                if found is None:
-                    status = LiveStatus(bar, index, path.name if several else "", inference.end_time)
-                    done = inference.run(path, graph, status)
-                else:
-                    done = inference.answered(path, graph, found)
-                    bar.update(index + 1, printable(path.name))
-                results.append(outputs.save(index, done))
-            except AdarError as error:
-                if not several:
-                    raise
-                results.append(Failure(path, str(error)))
-    for text in [] if quiet else notes:
-        print_note(text, to=err)
+        of_tables = None if tables.edges is None else read
+        results = run_files(inference, files, of_tables, outputs, several=several, shown=not quiet)
+        for text in [] if quiet else notes:
+            print_note(text, to=err)
     _finish(results, several=several or len(results) != 1, quiet=quiet, as_json=as_json)
+
+
+def _run_in_folder(
+    inference: Inference,
+    files: list[Path],
+    output: Path,
+    workers: str | None,
+    shards: int | None,
+    memory: str | None,
+    *,
+    shown: bool,
+) -> "list[Success | Failure]":
+    """Run a graph store or a graph in shards part by part, or many graphs on the processes of Ray."""
+    from adar_runtime.graph.store.store import is_store
+
+    if workers is not None and shards is None and not is_store(files[0]):
+        return run_on_ray(inference, files, output, workers, shown=shown)
+    max_bytes = None if memory is None else parse_bytes("memory", memory)
+    on = workers or (str(shards) if shards else None)
+    return [StoreInference(inference, files[0], output, max_bytes, on, shards).run(shown=shown)]
 
 
 def _bundle_and_graphs(
@@ -314,20 +304,6 @@ def _store_among(graphs: list[Path]) -> Path | None:
     if stores and len(graphs) > 1:
         raise UsageError(f"{stores[0]} is a graph store: run it alone")
     return stores[0] if stores else None
-
-
-def _prefetch(files: "list[Path]", read: "Callable[[Path], Graph]") -> "Iterator[Graph | AdarError]":
-    """Each graph, or its error, read while the graph before is processed."""
-    from adar_runtime import AdarError
-    from adar_runtime.loop.prefetch import prefetch
-
-    def attempt(path: Path) -> "Graph | AdarError":
-        try:
-            return read(path)
-        except AdarError as error:
-            return error
-
-    return prefetch(map(attempt, files))
 
 
 def _finish(results: "list[Success | Failure]", *, several: bool, quiet: bool, as_json: bool) -> None:
