@@ -108,7 +108,7 @@ def test_tables_that_are_no_graphs(many_graphs: Path, changes: dict[str, object]
 
 
 def test_values_of_lists_are_counted_before_they_are_read(tmp_path: Path) -> None:
-    """Equal values take no space in the file: 9 million of them are some kB, and 288 MB while they are read."""
+    """Equal values take no space in the file: 9 million take some kB, and 288 MB while they are read."""
     ones = pyarrow.array(np.ones(9_000_000, np.float32))
     inner = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(ones)], pyarrow.int32()), ones)
     column = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1], pyarrow.int32()), inner)

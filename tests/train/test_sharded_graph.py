@@ -8,7 +8,8 @@ from tests.train.sharded_process import work
 
 def test_two_processes_have_the_losses_and_gradients_of_one(tmp_path: Path) -> None:
     """In 64 bits, to 1e-9: losses, gradients and weights over three steps of an optimiser."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([work.__module__])  # both processes share one import of PyTorch
     processes = [context.Process(target=work, args=(rank, tmp_path)) for rank in range(2)]
     for process in processes:
         process.start()
