@@ -58,6 +58,9 @@ def serve(
     max_steps: Annotated[int, typer.Option(help="Budget of requests that name none.")] = 300,
     backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
     threads: Threads = None,
+    workers: Annotated[
+        int, typer.Option(help="Server processes that share the ports; each one loads the bundles.", min=1)
+    ] = 1,
     allow_unknown_model: AllowUnknownModel = False,
     tokens: Annotated[
         Path | None, typer.Option(help="File with the accepted bearer tokens, one per line.", readable=False)
@@ -100,6 +103,8 @@ def serve(
     Example: adar-deploy serve bundle --port 8080
 
     Example: adar-deploy serve spam=bundle spam:2=newer --tokens tokens.txt
+
+    Example: adar-deploy serve bundle --workers 4 --threads 1
     """
     require("serve")
     from adar_runtime.backends import TENSORRT
@@ -120,6 +125,7 @@ def serve(
         isolate=isolate,
         drain_seconds=drain_seconds,
         page=not no_page,
+        workers=workers,
     )
     if host not in LOOPBACK and tokens is None and tls_client_ca is None:
         print_note(f"everybody who can reach {host} can use the server: add --tokens FILE", to=err)

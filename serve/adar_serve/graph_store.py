@@ -2,8 +2,9 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,11 +24,15 @@ from adar_serve.refusals import RefusedError
 OBJECTS = 2**14  # bytes of a graph without its numbers: some fifty arrays, each with a header
 
 
+Make = Callable[[], Context]
+"""Runs a graph and keeps the inference."""
+
+
 class KeptInference:
-    """The inference of a graph that answers for new and changed nodes. Use it with its lock."""
+    """The inference of a graph that answers for new and changed nodes."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self._options: dict[str, Any] | None = None
         self._context: Context | None = None
 
@@ -35,17 +40,19 @@ class KeptInference:
     def bytes(self) -> int:
         return 0 if self._context is None else self._context.bytes
 
-    def of(
-        self, bundle: Bundle, graph: Graph, options: dict[str, Any], limit: int, check: Callable[[], None]
-    ) -> Context:
-        """The inference with these options. It is made if the last one had others."""
-        if self._context is None or self._options != options:
-            self._context, budget = None, options["budget"]
-            stop, solver = bundle.stop_rule(options["stop"]), bundle.solver(options["solver"], budget)
-            storage = Storage(max_bytes=max(0, limit))
-            self._context = remember(bundle, graph, budget, stop, solver, storage, lambda _: check())
-            self._options = options
-        return self._context
+    @contextmanager
+    def use(self, _bundle: Bundle, options: dict[str, Any], make: Make) -> Iterator[Context]:
+        """The inference with these options, for one thread at a time. It is made if the last had others."""
+        with self._lock:
+            if self._context is None or self._options != options:
+                self._context = None
+                self._context, self._options = make(), options
+            yield self._context
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Around a change of the inference, inside `use`."""
+        yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +79,18 @@ class StoredGraph:
         for name in inputs:
             if name not in ("x", "edge_index", "nodes"):
                 raise RefusedError(400, f"the graph that stays on the server has {name}: leave it out")
-        with self.kept.lock:
-            context = self.kept.of(
-                self.model.bundle, self.prepared.graph, options, limit - self._bytes, check
-            )
-            if "nodes" in inputs:
-                return context.update(inputs["nodes"], inputs["x"], inputs["edge_index"])
-        return context.predict(inputs["x"], inputs["edge_index"])
+        bundle, x, edges = self.model.bundle, inputs["x"], inputs["edge_index"]
+
+        def make() -> Context:
+            budget, storage = options["budget"], Storage(max_bytes=max(0, limit - self._bytes))
+            stop, solver = bundle.stop_rule(options["stop"]), bundle.solver(options["solver"], budget)
+            return remember(bundle, self.prepared.graph, budget, stop, solver, storage, lambda _: check())
+
+        with self.kept.use(bundle, options, make) as context:
+            if "nodes" not in inputs:
+                return context.predict(x, edges)
+            with self.kept.changing():
+                return context.update(inputs["nodes"], x, edges)
 
     @property
     def bytes(self) -> int:
@@ -102,20 +114,34 @@ class StoredGraph:
         encoding = 0 if graph.feature_encoding is None else NAME_BYTES * graph.width
         return OBJECTS + encoding + sum(each.nbytes for each in arrays)
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def facts(self) -> "GraphFacts":
         graph = self.prepared.graph
-        return {
-            "name": self.name,
-            "model": self.model.name,
-            "version": self.model.version,
-            "nodes": graph.nodes,
-            "edges": graph.edges,
-            "bytes": self.bytes,
-        }
+        return GraphFacts(
+            self.name, self.model.name, self.model.version, graph.nodes, graph.edges, self.bytes
+        )
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What clients see of a graph that stays."""
+
+    name: str
+    model: str
+    version: str
+    nodes: int
+    edges: int
+    bytes: int
+
+    def is_of(self, model: Model) -> bool:
+        return (self.model, self.version) == (model.name, model.version)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class GraphStore:
-    """The graphs by name. Threads can share it."""
+    """The graphs by name, in the memory of this process. Threads can share it."""
 
     def __init__(self, limits: Limits) -> None:
         self.limit = limits.graphs * MIB
@@ -123,12 +149,18 @@ class GraphStore:
         self._graphs: OrderedDict[str, StoredGraph] = OrderedDict()
         self._lock = threading.Lock()
 
-    def put(self, graph: StoredGraph) -> list[str]:
-        """Store a graph, in place of one of the same name. Return the names of graphs that had to leave."""
-        if graph.bytes > self.limit:
-            raise RefusedError(
-                413, f"the graph takes {graph.bytes:,} bytes: this server keeps at most {self._mib} MiB"
-            )
+    def add(self, name: str, model: Model, graph: Graph) -> tuple[GraphFacts, list[str]]:
+        """Prepare a graph and keep it, in place of one of the same name.
+
+        Returns:
+            Facts about the graph, and the names of graphs that had to leave.
+        """
+        stored = StoredGraph(name, model, model.bundle.prepare(graph))
+        return stored.facts, self.account(stored)
+
+    def account(self, graph: StoredGraph) -> list[str]:
+        """Store a graph with the memory that it needs now. Return the names of graphs that had to leave."""
+        self.check_size(graph.bytes)
         with self._lock:
             self._graphs.pop(graph.name, None)
             self._graphs[graph.name] = graph
@@ -137,20 +169,27 @@ class GraphStore:
                 left.append(self._graphs.popitem(last=False)[0])
             return left
 
+    def check_size(self, size: int) -> None:
+        """Refuse a graph that needs more memory than all graphs together may take."""
+        if size > self.limit:
+            raise RefusedError(
+                413, f"the graph takes {size:,} bytes: this server keeps at most {self._mib} MiB"
+            )
+
     def use(self, name: str, model: Model | None = None) -> StoredGraph:
         """A graph by its name, which is now the most recently used one."""
         with self._lock:
             found = self._graphs.get(name)
             if found is None:
-                raise RefusedError(404, f"there is no graph {short(name)!r}: send it with PUT /graphs/NAME")
+                raise no_graph(name)
             self._graphs.move_to_end(name)
         if model is not None and found.model is not model:
-            raise RefusedError(
-                400,
-                f"the graph {name} was prepared for the model {found.model.name}, version "
-                f"{found.model.version}: send it again with PUT /graphs/{name}?model={model.name}",
-            )
+            raise of_other_model(found.facts, model)
         return found
+
+    def facts(self, name: str) -> GraphFacts:
+        """Facts about a graph, which is now the most recently used one."""
+        return self.use(name).facts
 
     def remove(self, name: str) -> None:
         """Remove a graph."""
@@ -158,7 +197,21 @@ class GraphStore:
         with self._lock:
             self._graphs.pop(name, None)
 
-    def list(self) -> list[StoredGraph]:
+    def all(self) -> list[GraphFacts]:
         """All graphs, the most recently used one last."""
         with self._lock:
-            return [*self._graphs.values()]
+            return [each.facts for each in self._graphs.values()]
+
+
+def no_graph(name: str) -> RefusedError:
+    """The answer to a request for a graph that is not there."""
+    return RefusedError(404, f"there is no graph {short(name)!r}: send it with PUT /graphs/NAME")
+
+
+def of_other_model(found: GraphFacts, model: Model) -> RefusedError:
+    """The answer to a request for a graph that was prepared for another model."""
+    return RefusedError(
+        400,
+        f"the graph {found.name} was prepared for the model {found.model}, version {found.version}: send it "
+        f"again with PUT /graphs/{found.name}?model={model.name}",
+    )

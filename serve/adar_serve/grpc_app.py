@@ -49,8 +49,8 @@ UNARY = (
 OPEN = ("ServerLive", "ServerReady")  # probes have no token
 
 
-def grpc_server(service: Service) -> Any:
-    """A `grpc.aio` server without a port."""
+def grpc_server(service: Service, *, shares_port: bool = False) -> Any:
+    """A `grpc.aio` server without a port. `shares_port`: other processes listen on its port too."""
     limits, calls = service.limits, Calls(service)
     server = grpc.aio.server(
         interceptors=(_TokenFirst(calls),),
@@ -58,7 +58,7 @@ def grpc_server(service: Service) -> Any:
         options=[
             ("grpc.max_receive_message_length", limits.body * MIB),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(shares_port)),
         ],
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(calls)),))
@@ -182,12 +182,12 @@ class Calls:
 
     async def RepositoryModelUnload(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
         self._service.check_control()
-        self._service.unload(message.model_name)
+        await self._service.unload(message.model_name)
         return MESSAGES["RepositoryModelUnloadResponse"]()
 
     async def ModelStatistics(self, message: Any, _facts: Facts) -> Any:  # noqa: N802
         models = self._service.models.chosen(message.name or None, message.version or None)
-        return MESSAGES["ModelStatisticsResponse"](**self._service.statistics.to_dict(models))
+        return MESSAGES["ModelStatisticsResponse"](**await self._service.model_statistics(models))
 
     async def ModelStreamInfer(self, messages: Any, context: Any) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request of the stream with its steps and, at the end, its outputs."""

@@ -113,7 +113,8 @@ class Pages:
 
     async def metrics(self, _request: Request) -> Response:
         """Metrics for Prometheus."""
-        return Response(self._service.metrics.text(), media_type=metrics.CONTENT_TYPE)
+        families = (await self._service.snapshot())["metrics"]
+        return Response(metrics.text(families), media_type=metrics.CONTENT_TYPE)
 
     async def openapi(self, _request: Request) -> Response:
         """The OpenAPI document of this server."""
@@ -147,7 +148,7 @@ class Pages:
 
     async def graphs(self, _request: Request) -> Response:
         """All graphs that stay on the server."""
-        return JSONResponse({"graphs": [each.to_dict() for each in self._service.graphs.list()]})
+        return JSONResponse({"graphs": [each.to_dict() for each in self._service.graphs.all()]})
 
     async def put_graph(self, request: Request) -> Response:
         """Prepare a graph once. The body is a .npz file, or an inference request with its tensors."""
@@ -164,7 +165,7 @@ class Pages:
 
     async def get_graph(self, request: Request) -> Response:
         """Facts about one graph."""
-        return JSONResponse(self._service.graphs.use(request.path_params["graph"]).to_dict())
+        return JSONResponse(self._service.graphs.facts(request.path_params["graph"]).to_dict())
 
     async def delete_graph(self, request: Request) -> Response:
         """Remove a graph."""

@@ -43,10 +43,10 @@ class RepositoryPages:
     async def unload(self, request: Request) -> Response:
         """Take a model out of service."""
         self._service.check_control()
-        self._service.unload(request.path_params["model"])
+        await self._service.unload(request.path_params["model"])
         return Response()
 
     async def stats(self, request: Request) -> Response:
         """Counts and durations of all models, of one model, or of one version."""
         chosen = request.path_params.get("model"), request.path_params.get("version")
-        return JSONResponse(self._service.statistics.to_dict(self._service.models.chosen(*chosen)))
+        return JSONResponse(await self._service.model_statistics(self._service.models.chosen(*chosen)))

@@ -1,9 +1,11 @@
 """Metrics for Prometheus."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
 
 from adar_runtime import Result
 
@@ -75,6 +77,33 @@ class Metrics:
         self._drift_warnings.labels(model).inc(unlike)
         self._drift_score.labels(model).set(score)
 
-    def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
+    def families(self) -> list[dict[str, Any]]:
+        """All metrics with their samples, as JSON."""
+        return [
+            {
+                "name": family.name,
+                "type": family.type,
+                "help": family.documentation,
+                "samples": [[sample.name, sample.labels, sample.value] for sample in family.samples],
+            }
+            for family in self._registry.collect()
+        ]
+
+
+class _Families:
+    """Metrics of several processes, as a registry has them."""
+
+    def __init__(self, families: Sequence[dict[str, Any]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            found = Metric(family["name"], family["help"], family["type"])
+            for sample in family["samples"]:
+                found.add_sample(*sample)
+            yield found
+
+
+def text(families: Sequence[dict[str, Any]]) -> bytes:
+    """Metrics in the text format of Prometheus."""
+    return generate_latest(cast("CollectorRegistry", _Families(families)))

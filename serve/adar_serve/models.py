@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -213,9 +213,12 @@ class Models:
     Args:
         sources: The bundles.
         open: Loads one of them.
+        unloaded: Names of models that are not loaded now.
     """
 
-    def __init__(self, sources: Sequence[Named], open: Callable[[Named], Model]) -> None:
+    def __init__(
+        self, sources: Sequence[Named], open: Callable[[Named], Model], unloaded: Collection[str] = ()
+    ) -> None:
         self._open = open
         self._sources: dict[str, dict[str, Named]] = {}
         for one in sources:
@@ -227,7 +230,7 @@ class Models:
                 )
             versions[one.version] = one
         self._models: dict[str, dict[str, Model]] = {}
-        self.replace([open(one) for one in sources])
+        self.replace([open(one) for one in sources if one.name not in unloaded])
 
     @property
     def names(self) -> list[str]:
@@ -316,8 +319,8 @@ def _order(version: str) -> tuple[int, str]:
     return (int(version), "") if version.isdecimal() and len(version) < 10 else (-1, version)
 
 
-def load_models(bundles: Sequence[str], **options: Any) -> Models:
-    """Load bundles given as FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER.
+def load_models(bundles: Sequence[str], unloaded: Collection[str] = (), **options: Any) -> Models:
+    """Load bundles given as FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER, except those of unloaded models.
 
     Raises:
         AdarError: A bundle cannot be loaded, or a name is not valid.
@@ -326,4 +329,4 @@ def load_models(bundles: Sequence[str], **options: Any) -> Models:
     def opened(source: Named) -> Model:
         return Model(source.name, source.version, load(source.folder, **options))
 
-    return Models([named(given) for given in bundles], opened)
+    return Models([named(given) for given in bundles], opened, unloaded)

@@ -17,15 +17,17 @@ class RequestLog:
 
     Args:
         stream: Where the lines go; stderr by default.
+        worker: The number of the worker process, for all lines.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, worker: int | None = None) -> None:
         self._stream, self._lock = stream, threading.Lock()
+        self._worker = {} if worker is None else {"worker": worker}
 
     def write(self, event: str, **facts: Any) -> None:
         """Write one line. Facts that are None are left out."""
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
-        line |= {key: value for key, value in facts.items() if value is not None}
+        line: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+        line |= self._worker | {key: value for key, value in facts.items() if value is not None}
         text = json.dumps(line, default=str)
         with self._lock, suppress(OSError, ValueError):  # nobody may be reading stderr
             stream = self._stream or sys.stderr

@@ -26,7 +26,6 @@ from adar_serve.request_log import RequestLog
 from adar_serve.service import Service
 from adar_serve.tokens import Tokens
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 Addresses = dict[str, str]
 
 
@@ -48,6 +47,7 @@ class Settings:
         isolate: Run graphs in child processes with limits of memory and time.
         drain_seconds: Seconds between the first status 503 of `ready` and the end of new requests.
         page: Serve the web page at `/`.
+        workers: Number of processes that share the ports.
 
     Examples:
         >>> Settings(port=9000, limits=Limits(nodes=50_000)).host
@@ -67,12 +67,15 @@ class Settings:
     isolate: bool = False
     drain_seconds: float = 2.0
     page: bool = True
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("TLS needs both files: --tls-cert and --tls-key")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise UsageError("--tls-client-ca needs --tls-cert and --tls-key")
+        if self.workers < 1:
+            raise UsageError(f"--workers is {self.workers}: choose at least 1")
 
 
 def serve(
@@ -96,6 +99,11 @@ def serve(
         >>> serve(["bundle"], Settings(port=8080), backend="onnxruntime-cpu")  # doctest: +SKIP
     """
     settings = settings or Settings()
+    if settings.workers > 1:
+        from adar_serve.supervisor import Supervisor
+
+        asyncio.run(Supervisor(bundles, settings, options).run(on_ready))
+        return
     tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
     models = load_models(bundles, **options)
     service = Service(
@@ -110,17 +118,23 @@ def serve(
 
 
 class Server:
-    """The network of a service. `stop` may be called from another thread."""
+    """The network of a service. `stop` may be called from another thread.
 
-    def __init__(self, service: Service, settings: Settings) -> None:
-        self._service, self._settings = service, settings
+    Args:
+        service: The service.
+        settings: How it is reached.
+        shares_ports: Whether other processes listen on the same ports.
+    """
+
+    def __init__(self, service: Service, settings: Settings, *, shares_ports: bool = False) -> None:
+        self._service, self._settings, self._shares_ports = service, settings, shares_ports
         self._loop: asyncio.AbstractEventLoop | None = None
         self._uvicorn: uvicorn.Server | None = None
 
     async def run(self, on_ready: Callable[[Addresses], None] | None = None) -> None:
         """Serve until `stop` or a signal, then finish the requests that run."""
         settings, service = self._settings, self._service
-        listening = _listen(settings.host, settings.port)
+        listening = listen(settings.host, settings.port, reuse_port=self._shares_ports)
         self._loop = asyncio.get_running_loop()
         self._uvicorn = _Http(self._http_config())
         addresses = {"http": _address(listening, "https" if settings.tls_cert else "http")}
@@ -128,10 +142,10 @@ class Server:
         self._ending = asyncio.Event()
         try:
             if settings.grpc_port is not None:
-                calls = grpc_server(service)
+                calls = grpc_server(service, shares_port=self._shares_ports)
                 addresses["grpc"] = self._grpc_address(calls, settings.grpc_port)
                 await calls.start()
-            with _json_logging(service.log), self._signals():
+            with _json_logging(service.log), signals(self.stop, self._reload):
                 service.log.write("listening", **addresses, models=[one.name for one in service.models.all])
                 if on_ready is not None:
                     on_ready(addresses)
@@ -170,27 +184,6 @@ class Server:
         assert self._uvicorn is not None
         if calls is not None:
             await calls.stop(0 if self._uvicorn.force_exit else self._settings.limits.seconds + 5)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT drain; a second one stops at once. SIGHUP loads all bundles again.
-
-        Only the main thread receives signals.
-        """
-        assert self._loop is not None
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGHUP)}
-        for number in SIGNALS:
-            self._loop.add_signal_handler(number, self.stop)
-        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-        try:
-            yield
-        finally:
-            for number in before:
-                self._loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
 
     def _grpc_address(self, calls: Any, port: int) -> str:
         """Bind the port of gRPC, and return its address without a scheme, as clients take it."""
@@ -233,6 +226,25 @@ class Server:
         return config
 
 
+@contextmanager
+def signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop`, and SIGHUP calls `reload`. Only the main thread receives signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    actions = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    before = {number: signal.getsignal(number) for number in actions}
+    for number, action in actions.items():
+        loop.add_signal_handler(number, action)
+    try:
+        yield
+    finally:
+        for number in before:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+
 class _Http(uvicorn.Server):
     """uvicorn without its own signal handlers."""
 
@@ -241,10 +253,11 @@ class _Http(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """A socket that listens. `reuse_port`: the connections of the port are divided among all its sockets."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=512)
+        return socket.create_server((host, port), family=family, backlog=512, reuse_port=reuse_port)
     except (OSError, OverflowError) as error:
         raise UsageError(f"cannot listen on {host} port {port}: {reason(error)}") from error
 

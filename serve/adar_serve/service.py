@@ -17,17 +17,19 @@ from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
 from adar_serve.batches import Batches
 from adar_serve.drift_watch import DriftWatch
-from adar_serve.graph_store import GraphStore, StoredGraph
+from adar_serve.graph_store import GraphFacts, GraphStore
 from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
 from adar_serve.isolation import Isolation
 from adar_serve.limits import MIB, Limits
 from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
+from adar_serve.peers import Peer
 from adar_serve.refusals import RefusedError, refusal
 from adar_serve.request_log import RequestLog
 from adar_serve.runs import Control, Joined, Runs
-from adar_serve.statistics import Statistics
+from adar_serve.snapshots import Snapshot
+from adar_serve.statistics import Statistics, response
 from adar_serve.tokens import Tokens
 
 PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
@@ -59,6 +61,8 @@ class Service:
         log: The log of requests.
         model_control: Whether clients may load and unload models.
         isolation: The child processes that run graphs; None runs them in threads.
+        graphs: The graphs that stay; None keeps them in the memory of this process.
+        parent: The parent process, if this is one of several workers. It asks all of them.
     """
 
     def __init__(
@@ -71,12 +75,15 @@ class Service:
         *,
         model_control: bool = False,
         isolation: Isolation | None = None,
+        graphs: GraphStore | None = None,
+        parent: Peer | None = None,
     ) -> None:
         if not 1 <= max_steps <= limits.steps:
             raise UsageError(f"--max-steps is {max_steps}: choose 1 to {limits.steps:,} (--limit-steps)")
         self.models, self.limits, self.max_steps = models, limits, max_steps
         self.tokens, self.log = tokens or Tokens(), log or RequestLog()
-        self.graphs, self.runs = GraphStore(limits), Runs(limits)
+        self.graphs, self.runs = graphs or GraphStore(limits), Runs(limits)
+        self._parent, self._fresh = parent, dict[str, list[Model]]()
         self.draining, self.model_control, self._isolation = False, model_control, isolation
         self.statistics, self._reloading = Statistics(), asyncio.Lock()
         self._batches = Batches(self.runs, limits, self.statistics.count_execution)
@@ -84,10 +91,10 @@ class Service:
             {
                 "adar_running": ("Requests that run.", lambda: self.runs.running),
                 "adar_waiting": ("Requests that wait.", lambda: self.runs.waiting),
-                "adar_graphs": ("Graphs that stay on the server.", lambda: len(self.graphs.list())),
+                "adar_graphs": ("Graphs that stay on the server.", lambda: len(self.graphs.all())),
                 "adar_graphs_bytes": (
                     "Memory of the graphs that stay.",
-                    lambda: sum(each.bytes for each in self.graphs.list()),
+                    lambda: sum(each.bytes for each in self.graphs.all()),
                 ),
             }
         )
@@ -176,7 +183,7 @@ class Service:
 
     async def put_graph(
         self, name: str, model: Model, read: Callable[[], InferRequest | bytes], facts: Facts
-    ) -> StoredGraph:
+    ) -> GraphFacts:
         """Prepare a graph and keep it. `read` returns tensors, or the bytes of a `.npz` file."""
         if self._isolation is not None:
             raise RefusedError(403, "the server was started with --isolate: send the graph with each request")
@@ -186,7 +193,7 @@ class Service:
                 "a letter or digit"
             )  # fmt: skip
 
-        def work(control: Control) -> StoredGraph:
+        def work(control: Control) -> GraphFacts:
             with self._explained(facts):
                 content = read()
                 if isinstance(content, bytes):
@@ -196,8 +203,7 @@ class Service:
                     graph = model.graph(content.inputs)
                 model.check_graph(graph, self.limits)
                 control.check()
-                stored = StoredGraph(name, model, model.bundle.prepare(_for_runs(graph)))
-                evicted = self.graphs.put(stored)
+                stored, evicted = self.graphs.add(name, model, _for_runs(graph))
             facts.update(_sizes(graph), graph=name, evicted=evicted or None)
             return stored
 
@@ -211,15 +217,15 @@ class Service:
         facts: Facts,
     ) -> T:
         """Answer for new or changed nodes of a graph that stays, from a kept inference of the graph."""
-        stored = self.graphs.use(name)
+        self.graphs.facts(name)  # an unknown name is refused before the request waits
 
         def work(control: Control) -> T:
             with self._explained(facts):
-                request = read()
+                stored, request = self.graphs.use(name), read()
                 check_request(stored.model, request, self.limits, OPTIONS)
                 options = run_options(request, self.limits, self.max_steps)
                 result = stored.score(request.inputs, options, self.graphs.limit, control.check)
-                self.graphs.put(stored)  # it may need more memory now
+                self.graphs.account(stored)  # it may need more memory now
                 facts.update(graph=name, nodes=len(result.scores))
                 return write(request, answer(stored.model, whole(request), result))
 
@@ -227,16 +233,32 @@ class Service:
 
     async def reload(self, name: str, facts: Facts) -> None:
         """Load all versions of a model again. On failure, the versions that were loaded stay."""
+        if self._parent is not None:
+            await self._parent.call("reload", name=name)
+            return
         async with self._reloading:
-            try:
-                with self._explained(facts):
-                    fresh = await asyncio.to_thread(self.models.opened, name)
-            except RefusedError as refused:
-                self.log.write("reload failed", model=name, reason=facts.get("reason"))
-                message = f"the model {name} was not changed: {refused.message}"
-                raise RefusedError(refused.status, message) from refused
-            self._forget_graphs(self.models.replace(fresh))
-            self.log.write("reloaded", model=name, versions=[each.version for each in fresh])
+            await self.open(name, facts)
+            self.exchange(name)
+
+    async def open(self, name: str, facts: Facts) -> None:
+        """Load all versions of a model beside those that are in use."""
+        try:
+            with self._explained(facts):
+                self._fresh[name] = await asyncio.to_thread(self.models.opened, name)
+        except RefusedError as refused:
+            self.log.write("reload failed", model=name, reason=facts.get("reason"))
+            message = f"the model {name} was not changed: {refused.message}"
+            raise RefusedError(refused.status, message) from refused
+
+    def exchange(self, name: str) -> None:
+        """Use the versions that `open` loaded."""
+        fresh = self._fresh.pop(name)
+        self._forget_graphs(self.models.replace(fresh))
+        self.log.write("reloaded", model=name, versions=[each.version for each in fresh])
+
+    def discard(self, name: str) -> None:
+        """Do not use the versions that `open` loaded: another worker could not load them."""
+        self._fresh.pop(name, None)
 
     async def reload_all(self) -> None:
         """Load all models again. The log says which ones failed."""
@@ -244,10 +266,30 @@ class Service:
             with suppress(RefusedError):
                 await self.reload(name, {})
 
-    def unload(self, name: str) -> None:
+    async def unload(self, name: str) -> None:
         """Take a model out of service."""
+        self.models.find(name)  # an unknown name is refused before other workers are asked
+        if self._parent is not None:
+            await self._parent.call("unload", name=name)
+        else:
+            self.withdraw(name)
+
+    def withdraw(self, name: str) -> None:
+        """Take a model out of service, in this process."""
         self._forget_graphs(self.models.unload(name))
         self.log.write("unloaded", model=name)
+
+    def own_snapshot(self) -> Snapshot:
+        """Metrics and statistics of this process."""
+        return {"metrics": self.metrics.families(), "statistics": self.statistics.all()}
+
+    async def snapshot(self) -> Snapshot:
+        """Metrics and statistics of all workers."""
+        return self.own_snapshot() if self._parent is None else await self._parent.call("snapshots")
+
+    async def model_statistics(self, models: Sequence[Model]) -> dict[str, Any]:
+        """The response of the statistics calls."""
+        return response((await self.snapshot())["statistics"], models)
 
     def check_control(self) -> None:
         """Refuse clients that want to change the models of a server that does not allow it."""
@@ -255,9 +297,10 @@ class Service:
             raise RefusedError(403, "the server was started without --model-control: its models stay")
 
     def _forget_graphs(self, models: Sequence[Model]) -> None:
-        for each in self.graphs.list():
-            if each.model in models:
-                self.graphs.remove(each.name)
+        for each in self.graphs.all():
+            if any(each.is_of(model) for model in models):
+                with suppress(RefusedError):  # another worker was faster
+                    self.graphs.remove(each.name)
 
     def close(self) -> None:
         """Accept no more work."""

@@ -51,25 +51,32 @@ class Statistics:
             for result in results:
                 _add(found.batches[len(results)], _computed(result))
 
-    def to_dict(self, models: Sequence[Model]) -> dict[str, Any]:
-        """The response of the statistics calls."""
+    def all(self) -> list[dict[str, Any]]:
+        """The statistics of all models that were used, as JSON."""
         with self._lock:
-            return {"model_stats": [self._of(model) for model in models]}
+            return [_to_dict(*key, found) for key, found in self._models.items()]
 
-    def _of(self, model: Model) -> dict[str, Any]:
-        found = self._models[model.name, model.version]
-        return {
-            "name": model.name,
-            "version": model.version,
-            "last_inference": found.last_inference,
-            "inference_count": found.inferences,
-            "execution_count": found.executions,
-            "inference_stats": {kind: dict(duration) for kind, duration in found.durations.items()},
-            "batch_stats": [
-                {"batch_size": size, **{kind: dict(duration) for kind, duration in durations.items()}}
-                for size, durations in sorted(found.batches.items())
-            ],
-        }
+
+def response(statistics: Sequence[dict[str, Any]], models: Sequence[Model]) -> dict[str, Any]:
+    """The response of the statistics calls for these models, from the statistics of all."""
+    found = {(each["name"], each["version"]): each for each in statistics}
+    keys = [(model.name, model.version) for model in models]
+    return {"model_stats": [found.get(key) or _to_dict(*key, _OfModel()) for key in keys]}
+
+
+def _to_dict(name: str, version: str, found: _OfModel) -> dict[str, Any]:
+    return {
+        "name": name,
+        "version": version,
+        "last_inference": found.last_inference,
+        "inference_count": found.inferences,
+        "execution_count": found.executions,
+        "inference_stats": {kind: dict(duration) for kind, duration in found.durations.items()},
+        "batch_stats": [
+            {"batch_size": size, **{kind: dict(duration) for kind, duration in durations.items()}}
+            for size, durations in sorted(found.batches.items())
+        ],
+    }
 
 
 def _durations(kinds: Sequence[str]) -> Durations:

@@ -34,6 +34,7 @@ FORMAT, SCHEMA = "adar context", 2
 MAX_BYTES = 2**26
 MOVED = ("weight", "previous_weight")
 OF_CALLS = (*FOR_MESSAGE, *FOR_UPDATE, *MOVED)
+CHANGED = ("sent", "encoded", "smoothed")  # by an update
 EDGES = ("starts", "sources"), ("receiver_starts", "receivers")
 NAMES = (
     "sent",
@@ -99,15 +100,18 @@ def save_context(context: Context, path: Path) -> None:
         (folder / FILE_NAME).write_text(json.dumps(fields))
 
 
-def load_context(bundle: "Bundle", path: str | Path) -> Context:
+def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) -> Context:
     """Open a context that `Context.save` wrote. What is kept stays in the files, and is mapped.
 
     Args:
         bundle: The bundle that the context was made with.
         path: The folder.
+        shared: True if several processes use the folder: each one sees the rows that the others update. The
+            caller lets only one of them use the context at a time, and passes on `KeptEdges.changes`.
 
     Returns:
-        The context. `Context.update` changes it in memory only; save it again to keep the change.
+        The context. `Context.update` changes it in memory only; save it again to keep the change. With
+        `shared`, it changes the files.
 
     Raises:
         GraphError: The folder is not a context, or was changed.
@@ -124,7 +128,7 @@ def load_context(bundle: "Bundle", path: str | Path) -> Context:
             raise BundleError(
                 f"{path}: the context was made with another bundle: make it again (adar-deploy remember)"
             )
-        arrays = {name: _checked(path, name, digest) for name, digest in raw["files"].items()}
+        arrays = {name: _checked(path, name, digest, shared) for name, digest in raw["files"].items()}
         kept = _kept(arrays, raw["result"], manifest.hidden)
     except OSError as error:
         raise GraphError(f"{path}: not a context ({FILE_NAME}: {error.strerror})") from error
@@ -134,14 +138,16 @@ def load_context(bundle: "Bundle", path: str | Path) -> Context:
     return Context(models, manifest, kept)
 
 
-def _checked(path: Path, name: str, digest: str) -> NDArray[Any]:
-    """An array of the folder, after its hash was compared."""
+def _checked(path: Path, name: str, digest: str, shared: bool) -> NDArray[Any]:
+    """An array of the folder, after its hash was compared. Arrays that updates of others change have none."""
     file = path / f"{name}.npy"
     if name not in NAMES or not stat.S_ISREG(file.lstat().st_mode):
         raise ValueError(f"{short(name)} is not one of its files")
+    if shared and name in CHANGED:
+        return map_array(file, "r+")
     if _sha256(file) != digest:
         raise ValueError(f"{name}.npy was changed after it was written")
-    return map_array(file, changeable=True)
+    return map_array(file, "c")
 
 
 def _sha256(path: Path) -> str:

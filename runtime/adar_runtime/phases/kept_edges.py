@@ -83,6 +83,17 @@ class KeptEdges:
         self._pairs = np.concatenate([self._pairs[:, others], pairs[:, ending]], axis=1)
         self._changed[nodes] = self._changed_any = True
 
+    @property
+    def changes(self) -> tuple[Integers, Integers]:
+        """The nodes whose edges were replaced, and all edges [2, k] that end at them now."""
+        return np.flatnonzero(self._changed), self._pairs
+
+    def take_over(self, nodes: Integers, pairs: Integers) -> None:
+        """Use the changes of another process, in place of those of this one."""
+        self._changed[:] = False
+        self._changed[nodes] = True
+        self._pairs, self._changed_any = pairs, bool(len(nodes))
+
     def merged(self) -> "KeptEdges":
         """The same edges, with the changes in place."""
         if not self._changed_any:

@@ -90,7 +90,7 @@ class Explorer:
             "exits": [name for name in RULES if _has_rule(model, name)],
             "exit": manifest.exit.get("rule"),
             "samples": [each.to_dict() for each in self._samples(model).values()],
-            "graphs": [each.name for each in self._service.graphs.list() if each.model is model],
+            "graphs": [each.name for each in self._service.graphs.all() if each.is_of(model)],
         }
 
     def _samples(self, model: Model) -> dict[str, Sample]:
@@ -149,8 +149,7 @@ class Explorer:
         """The graph that stays, the sample, or the file that a request asks for."""
         query = request.query_params
         if "graph" in query:
-            stored = self._service.graphs.use(query["graph"], model)
-            return Source(lambda _: stored.prepared)
+            return Source(lambda _: self._service.graphs.use(query["graph"], model).prepared)
         if "sample" not in query:
             return Source(lambda body: self._graph_in(model, request, body))
         samples = self._samples(model)

@@ -8,12 +8,16 @@ from adar_runtime.backends.isolated.messages import Channel
 Process = subprocess.Popen[bytes]
 
 
-def start_child(module: str) -> tuple[Process, Channel]:
-    """Start the function `main` of a module in a new process that imports from the same folders."""
+def child_command(module: str) -> list[str]:
+    """The command that starts the function `main` of a module and imports from the same folders."""
     code = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import main; main()"
-    folders = [folder for folder in sys.path if folder]
+    return [sys.executable, "-P", "-c", code, *(folder for folder in sys.path if folder)]
+
+
+def start_child(module: str) -> tuple[Process, Channel]:
+    """Start the function `main` of a module in a new process."""
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", "-c", code, *folders],
+        child_command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

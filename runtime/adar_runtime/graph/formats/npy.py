@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -18,14 +18,19 @@ HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_head
 """By version. Version 3 is for arrays with named columns, which a graph does not have."""
 
 
-def map_array(path: Path, *, changeable: bool = False) -> NDArray[Any]:
-    """Map an array of numbers or texts. `changeable`: changes stay in memory; otherwise it is read-only.
+def map_array(path: Path, mode: Literal["r", "c", "r+"] = "r") -> NDArray[Any]:
+    """Map an array of numbers or texts.
+
+    Args:
+        path: The `.npy` file.
+        mode: "r" is read-only; with "c", changes stay in memory; with "r+", they go to the file.
 
     Raises:
         GraphError: The file is not a regular file, is damaged, or holds Python objects.
     """
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
+        access = os.O_RDWR if mode == "r+" else os.O_RDONLY
+        with os.fdopen(os.open(path, access | NO_LINK), "r+b" if mode == "r+" else "rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise ValueError("not a regular file")
@@ -37,7 +42,7 @@ def map_array(path: Path, *, changeable: bool = False) -> NDArray[Any]:
                 raise ValueError(f"it claims the shape {short(shape)}, which its size is not that of")
             if not math.prod(shape):
                 return np.zeros(shape, dtype)
-            return np.memmap(file, dtype, "c" if changeable else "r", offset, shape)
+            return np.memmap(file, dtype, mode, offset, shape)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise GraphError(f"{path}: not a readable .npy file ({reason(error)})") from error
 

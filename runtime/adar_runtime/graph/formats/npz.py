@@ -80,7 +80,7 @@ def _read_arrays(path: Path, most: int | None = None) -> tuple[dict[str, Any], l
     return arrays, list(members), budget
 
 
-def encode(graph: Graph) -> bytes:
+def encode(graph: Graph, *, compressed: bool = True) -> bytes:
     """The content of a graph's file."""
     x = graph.features
     if isinstance(x, SparseRows):
@@ -90,7 +90,8 @@ def encode(graph: Graph) -> bytes:
     else:
         arrays = {"x": x}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays | optional_arrays(graph) | {"edge_index": graph.edge_index})
+    save = np.savez_compressed if compressed else np.savez
+    save(buffer, **arrays | optional_arrays(graph) | {"edge_index": graph.edge_index})
     return buffer.getvalue()
 
 
