@@ -50,15 +50,24 @@ async def event_stream(request: Request, work: Callable[[Send], Coroutine[Any, A
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Wait for the work, and cancel it if the client closes the connection."""
-    doing, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
+    asking, watching = asyncio.current_task(), asyncio.create_task(_disconnected(request))
+    assert asking is not None
+    is_working = True
+
+    def on_gone(ended: asyncio.Task[None]) -> None:
+        if is_working and not ended.cancelled():
+            asking.cancel()
+
+    watching.add_done_callback(on_gone)
     try:
-        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            return doing.result()
-        raise RefusedError(CLIENT_GONE, "the client closed the connection")
+        return await work
+    except asyncio.CancelledError as error:
+        if not watching.done() or asking.uncancel():
+            raise
+        raise RefusedError(CLIENT_GONE, "the client closed the connection") from error
     finally:
-        doing.cancel()
-        gone.cancel()
+        is_working = False
+        watching.cancel()
 
 
 async def _disconnected(request: Request) -> None:

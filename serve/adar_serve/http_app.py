@@ -31,7 +31,13 @@ def http_app(service: Service, *, page: bool = True) -> ASGIApp:
     bodies = Bodies(service.limits)
     pages = Pages(service, bodies, page=page)
     model = "/v2/models/{model}"
-    routes = [
+    routes = []  # those that are used most come first: they are tried in order
+    for path in (model, model + "/versions/{version}"):
+        routes += [
+            Route(path + "/infer", pages.infer, methods=["POST"]),
+            Route(path + "/infer_stream", pages.infer_stream, methods=["POST"]),
+        ]
+    routes += [
         Route("/v2", pages.server),
         Route("/v2/health/live", pages.live),
         Route("/v2/health/ready", pages.ready),
@@ -45,12 +51,7 @@ def http_app(service: Service, *, page: bool = True) -> ASGIApp:
         *RepositoryPages(service, bodies).routes(),
     ]
     for path in (model, model + "/versions/{version}"):
-        routes += [
-            Route(path, pages.model),
-            Route(path + "/ready", pages.model_ready),
-            Route(path + "/infer", pages.infer, methods=["POST"]),
-            Route(path + "/infer_stream", pages.infer_stream, methods=["POST"]),
-        ]
+        routes += [Route(path, pages.model), Route(path + "/ready", pages.model_ready)]
     if page:
         routes += page_routes(service, bodies)
     handlers: Any = {RefusedError: _refused, HTTPException: _no_route, Exception: _failed}

@@ -9,7 +9,7 @@ from adar_runtime.errors import short
 from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.solvers import DEFAULT_SOLVER
 from adar_serve.limits import Limits
-from adar_serve.messages import Answer, Arrays, InferRequest
+from adar_serve.messages import Answer, InferRequest
 from adar_serve.models import Model
 from adar_serve.refusals import RefusedError
 
@@ -59,8 +59,7 @@ def answer(model: Model, request: InferRequest, result: Result) -> Answer:
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(result.scores):
             raise RefusedError(400, f"nodes must be row numbers of x, 0 to {len(result.scores) - 1}")
         result = result.select(nodes)
-    outputs = model.arrays(result)
-    chosen: Arrays = {name: outputs[name] for name in request.outputs or outputs}
+    chosen = model.arrays(result, request.outputs)
     facts = {"stop_reason": result.stop_reason.name.lower(), "cell_calls": result.cell_calls}
     facts |= {"best_time": result.best_time, "max_steps": result.budget}
     return Answer(model.name, model.version, request.id, chosen, facts)

@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adar_runtime import Bundle, Graph, Result, load
 from adar_runtime.backends.prepared_graph import PreparedGraph
@@ -66,11 +68,11 @@ class Model:
     version: str
     bundle: Bundle
 
-    @property
+    @cached_property
     def inputs(self) -> list[Port]:
         return input_ports(self.bundle.manifest)
 
-    @property
+    @cached_property
     def outputs(self) -> list[Port]:
         return output_ports(self.bundle.manifest)
 
@@ -167,15 +169,28 @@ class Model:
                 inputs[name] = np.array([[0, 1], [1, 0]])
         self.bundle.run(self.graph(inputs), budget=2)
 
-    def arrays(self, result: Result) -> Arrays:
-        """The outputs of a run."""
-        probabilities = result.probabilities
-        predictions = result.predictions
-        found: Arrays = {"prediction": predictions if result.regression else predictions.astype(np.int64)}
-        if probabilities is not None:
-            found["probability"] = probabilities
-        found["alignment"] = np.array(result.alignment, np.float64)
-        return found | {"best_step": np.array([result.best_step], np.int64)}
+    def arrays(self, result: Result, names: Iterable[str] = ()) -> Arrays:
+        """The outputs of a run with these names; all without names."""
+        chosen = tuple(names) or tuple(port.name for port in self.outputs)
+        return {name: OUTPUTS[name](result) for name in chosen}
+
+
+def _prediction(result: Result) -> NDArray[Any]:
+    return result.predictions if result.regression else result.predictions.astype(np.int64)
+
+
+def _probability(result: Result) -> NDArray[Any]:
+    assert result.probabilities is not None  # a regression has no such output
+    return result.probabilities
+
+
+OUTPUTS: dict[str, Callable[[Result], NDArray[Any]]] = {
+    "prediction": _prediction,
+    "probability": _probability,
+    "alignment": lambda result: np.array(result.alignment, np.float64),
+    "best_step": lambda result: np.array([result.best_step], np.int64),
+}
+"""How each output is made. Only those that a request asks for are."""
 
 
 class Named(NamedTuple):
