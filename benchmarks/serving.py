@@ -1,6 +1,7 @@
 """The server under load, against the same runtime in process; a long run; and a server that is killed.
 
     python -m benchmarks.serving load                 # server and runtime in turns
+    python -m benchmarks.serving added                # what the server adds to one request, one client
     python -m benchmarks.serving soak --seconds 300   # memory, handles and threads over time
     python -m benchmarks.serving kill --seconds 60    # kill -9 under load, with a client that retries
 
@@ -58,27 +59,30 @@ class Question:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("mode", choices=["load", "soak", "kill"])
+    parser.add_argument("mode", choices=["load", "added", "soak", "kill"])
     parser.add_argument("--bundle", type=Path, default=Path("bundle"))
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each turn, or of the long run")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=200, help="of a request and a run in process")
     options = parser.parse_args()
     bundle = load(options.bundle, "onnxruntime-cpu", 1)
     manifest = bundle.manifest
     print(f"d = {manifest.hidden}, {manifest.features} features, {options.steps} cell calls a request")
-    {"load": measure_load, "soak": soak, "kill": kill}[options.mode](options.bundle, bundle, options)
+    {"load": measure_load, "added": measure_added, "soak": soak, "kill": kill}[options.mode](
+        options.bundle, bundle, options
+    )
 
 
-def question(bundle: Bundle, nodes: int, steps: int) -> Question:
-    """A random graph of this size as a binary request."""
+def question(bundle: Bundle, nodes: int, steps: int, *, binary: bool = True) -> Question:
+    """A random graph of this size as a request, with tensors as bytes or in JSON."""
     chance = np.random.default_rng(nodes)
     x = chance.normal(size=(nodes, bundle.manifest.features)).astype(np.float32)
     edge_index = chance.integers(0, nodes, (2, DEGREE * nodes))
     graph = Graph(x, edge_index)
-    inputs = [
+    inputs: list[dict[str, Any]] = [
         {
             "name": name,
             "datatype": datatype,
@@ -88,9 +92,15 @@ def question(bundle: Bundle, nodes: int, steps: int) -> Question:
         for name, datatype, array in (("x", "FP32", x), ("edge_index", "INT64", edge_index))
     ]
     parameters = {"max_steps": steps, "exit": "final", "solver": "euler"}
-    wanted = [{"name": "prediction", "parameters": {"binary_data": True}}]
+    wanted = [{"name": "prediction", "parameters": {"binary_data": binary}}]
+    found = _run(bundle, graph, steps).astype(np.int64)
+    if not binary:
+        for one, numbers in zip(inputs, (x.ravel().tolist(), edge_index.ravel().tolist()), strict=True):
+            one |= {"parameters": {}, "data": numbers}
+        body = json.dumps({"inputs": inputs, "parameters": parameters, "outputs": wanted}).encode()
+        return Question(graph, body, {}, json.dumps(found.tolist()).encode())
     header = json.dumps({"inputs": inputs, "parameters": parameters, "outputs": wanted}).encode()
-    prediction = _run(bundle, graph, steps).astype(np.int64).tobytes()
+    prediction = found.tobytes()
     headers = {HEADER_LENGTH: str(len(header))}
     return Question(graph, header + x.tobytes() + edge_index.tobytes(), headers, prediction)
 
@@ -217,6 +227,39 @@ def measure_load(path: Path, bundle: Bundle, options: argparse.Namespace) -> Non
             print(f"| {nodes:,} | {clients} | {served} | {processor} |", flush=True)
 
 
+def measure_added(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
+    """One request and one run in process in turns, so that both see the same load of the machine."""
+    print("p50 ms of a request and of the run in process; added: of each pair; ×: run / request of each pair")
+    print("| nodes | tensors | request | in process | added ms | × | CPU ms added | CPU × |")
+    print("|---|---|---|---|---|---|---|---|")
+    with server(path) as (port, process):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for nodes, binary in itertools.product(options.nodes, (True, False)):
+            one = question(bundle, nodes, options.steps, binary=binary)
+            pairs = [
+                _pair(connection, process.pid, bundle, one, options.steps) for _ in range(options.pairs + 5)
+            ]
+            served, alone, used, own = np.array(pairs[5:]).T * 1e3
+            p50 = f"{np.median(served):.2f} | {np.median(alone):.2f}"
+            wall = f"{spread([*(served - alone)], 2)} | {spread([*(alone / served)], 2)}"
+            cpu = f"{np.median(used) - np.median(own):.2f} | {np.median(own) / np.median(used):.2f}"
+            print(f"| {nodes:,} | {'bytes' if binary else 'JSON'} | {p50} | {wall} | {cpu} |", flush=True)
+
+
+def _pair(
+    connection: http.client.HTTPConnection, pid: int, bundle: Bundle, one: Question, steps: int
+) -> tuple[float, float, float, float]:
+    """Seconds and processor seconds: of a request and of a run, of the server and of the run."""
+    spent, started = thread_seconds(pid), time.perf_counter()
+    connection.request("POST", "/v2/models/model/infer", one.body, one.headers)
+    content = connection.getresponse().read()
+    served, used = time.perf_counter() - started, thread_seconds(pid) - spent
+    assert one.prediction in content, content[:200]
+    spent, started = time.thread_time(), time.perf_counter()
+    _run(bundle, one.graph, steps)
+    return served, time.perf_counter() - started, used, time.thread_time() - spent
+
+
 def soak(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
     """Full load for a long time; the state of the process ten times."""
     questions = [question(bundle, nodes, options.steps) for nodes in options.nodes]
@@ -264,6 +307,12 @@ def cpu_seconds(pid: int) -> float:
     """Processor time of a process."""
     fields = _proc(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
+
+
+def thread_seconds(pid: int) -> float:
+    """Processor time of a process, to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def _proc(pid: int, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from adar_deploy.console import err, print_facts, print_note
-from adar_deploy.environment import require
+from adar_deploy.environment import available_cores, require
 from adar_deploy.options import AllowUnknownModel, Backend, Threads, is_typed
 from adar_deploy.paths import BUNDLE, PRETRAINED, named_bundle
 from adar_runtime.loop.registry import settings_of
@@ -59,8 +59,19 @@ def serve(
     backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
     threads: Threads = None,
     workers: Annotated[
-        int, typer.Option(help="Server processes that share the ports; each one loads the bundles.", min=1)
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Server processes that share the ports; with --ray, the most replicas.",
+            min=1,
+            show_default="1; with --ray, the CPUs of this machine",
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve HTTP on Ray Serve: auto or a number of CPUs starts a cluster here; ray://HOST:PORT."
+        ),
+    ] = None,
     allow_unknown_model: AllowUnknownModel = False,
     tokens: Annotated[
         Path | None, typer.Option(help="File with the accepted bearer tokens, one per line.", readable=False)
@@ -105,6 +116,8 @@ def serve(
     Example: adar-deploy serve spam=bundle spam:2=newer --tokens tokens.txt
 
     Example: adar-deploy serve bundle --workers 4 --threads 1
+
+    Example: adar-deploy serve bundle --ray auto --threads 1
     """
     require("serve")
     from adar_runtime.backends import TENSORRT
@@ -125,19 +138,24 @@ def serve(
         isolate=isolate,
         drain_seconds=drain_seconds,
         page=not no_page,
-        workers=workers,
+        workers=workers or (available_cores() if ray is not None else 1),
     )
     if host not in LOOPBACK and tokens is None and tls_client_ca is None:
         print_note(f"everybody who can reach {host} can use the server: add --tokens FILE", to=err)
-    run_server(
-        [_with_folder(one) for one in bundles or [str(BUNDLE)]],
-        settings,
-        on_ready=_print_json if as_json else _show,
-        backend=str(backend),
-        threads=threads,
-        trust_engines=backend == TENSORRT and is_typed(ctx, "backend"),
-        allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
-    )
+    folders = [_with_folder(one) for one in bundles or [str(BUNDLE)]]
+    on_ready = _print_json if as_json else _show
+    options = {
+        "backend": str(backend),
+        "threads": threads,
+        "trust_engines": backend == TENSORRT and is_typed(ctx, "backend"),
+        "allow_unknown_model": allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+    }
+    if ray is None:
+        run_server(folders, settings, on_ready, **options)
+    else:
+        from adar_serve.ray_serve import serve_on_ray
+
+        serve_on_ray(ray, folders, settings, options, on_ready)
 
 
 def _with_folder(text: str) -> str:

@@ -32,6 +32,9 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
+        if scope["type"] != "http":  # the start and the end of the application, of servers that tell it
+            await self._app(scope, receive, send)
+            return
         headers, started = Headers(scope=scope), time.monotonic()
         identity, status = request_id(headers.get("x-request-id")), 0
         facts: dict[str, Any] = scope.setdefault(FACTS, {})

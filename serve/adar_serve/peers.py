@@ -4,12 +4,18 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from adar_serve.refusals import RefusedError
 
 LONGEST = 2**26  # bytes of a line: metrics and statistics of a worker with many models
 Method = Callable[..., Awaitable[Any]]
+
+
+class Parent(Protocol):
+    """What a worker asks about all workers."""
+
+    async def call(self, method: str, /, **arguments: Any) -> Any: ...
 
 
 class GoneError(RefusedError):
@@ -37,7 +43,7 @@ class Peer:
         self._answering: set[asyncio.Task[None]] = set()
         self._is_gone = False
 
-    async def call(self, method: str, **arguments: Any) -> Any:
+    async def call(self, method: str, /, **arguments: Any) -> Any:
         """Call a method of the other process.
 
         Raises:

@@ -24,7 +24,7 @@ from adar_serve.limits import MIB, Limits
 from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
-from adar_serve.peers import Peer
+from adar_serve.peers import Parent
 from adar_serve.refusals import RefusedError, refusal
 from adar_serve.request_log import RequestLog
 from adar_serve.runs import Control, Joined, Runs
@@ -63,6 +63,7 @@ class Service:
         isolation: The child processes that run graphs; None runs them in threads.
         graphs: The graphs that stay; None keeps them in the memory of this process.
         parent: The parent process, if this is one of several workers. It asks all of them.
+        no_graphs: The option because of which no graph can stay on the server.
     """
 
     def __init__(
@@ -76,13 +77,15 @@ class Service:
         model_control: bool = False,
         isolation: Isolation | None = None,
         graphs: GraphStore | None = None,
-        parent: Peer | None = None,
+        parent: Parent | None = None,
+        no_graphs: str | None = None,
     ) -> None:
         if not 1 <= max_steps <= limits.steps:
             raise UsageError(f"--max-steps is {max_steps}: choose 1 to {limits.steps:,} (--limit-steps)")
         self.models, self.limits, self.max_steps = models, limits, max_steps
         self.tokens, self.log = tokens or Tokens(), log or RequestLog()
         self.graphs, self.runs = graphs or GraphStore(limits), Runs(limits)
+        self._no_graphs = no_graphs if isolation is None else "--isolate"
         self._parent, self._fresh = parent, dict[str, list[Model]]()
         self.draining, self.model_control, self._isolation = False, model_control, isolation
         self.statistics, self._reloading = Statistics(), asyncio.Lock()
@@ -130,7 +133,7 @@ class Service:
                 control.check()
 
                 def finish(result: Result) -> T:
-                    self._count(model, result, waited, facts)
+                    self.count(model, result, waited, facts)
                     with self._explained(facts):
                         return write(request, answer(model, request, result))
 
@@ -144,10 +147,14 @@ class Service:
                 self.statistics.count_execution(model, [result])
                 return finish(result)
 
-        return await self._counted(model, work, facts, on_step)
+        return await self.counted(model, work, facts, on_step)
 
-    async def _counted(
-        self, model: Model, work: Callable[[Control], T | Joined[T]], facts: Facts, on_step: OnStep | None
+    async def counted(
+        self,
+        model: Model,
+        work: Callable[[Control], T | Joined[T]],
+        facts: Facts,
+        on_step: OnStep | None = None,
     ) -> T:
         """Run the work of an inference, and count its failure. An error of a batch is explained here."""
         started = time.monotonic()
@@ -158,7 +165,8 @@ class Service:
             self.statistics.count_failure(model, time.monotonic() - started)
             raise
 
-    def _count(self, model: Model, result: Result, waited: Waited, facts: Facts) -> None:
+    def count(self, model: Model, result: Result, waited: Waited, facts: Facts) -> None:
+        """Count an answer, and tell the log about it."""
         seconds = time.monotonic() - waited.queued
         self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
         self.metrics.count_run(model.name, result, waited.queue, waited.read)
@@ -185,8 +193,10 @@ class Service:
         self, name: str, model: Model, read: Callable[[], InferRequest | bytes], facts: Facts
     ) -> GraphFacts:
         """Prepare a graph and keep it. `read` returns tensors, or the bytes of a `.npz` file."""
-        if self._isolation is not None:
-            raise RefusedError(403, "the server was started with --isolate: send the graph with each request")
+        if self._no_graphs is not None:
+            raise RefusedError(
+                403, f"the server was started with {self._no_graphs}: send the graph with each request"
+            )
         if not NAME.fullmatch(name):
             raise RefusedError(
                 400, "a graph's name has at most 64 letters, digits, '_', '-' and '.', and begins with "

@@ -334,6 +334,38 @@ def test_a_saved_context_gives_the_same_answers(smoothed: Bundle, tmp_path: Path
     assert not np.array_equal(unchanged.kept.calls.rows[0], again.kept.calls.rows[0])
 
 
+def test_processes_that_share_a_context_see_the_updates_of_each_other(
+    smoothed: Bundle, tmp_path: Path
+) -> None:
+    graph = some_graph(7)
+    context = smoothed.remember(graph, 20, Final(), AdamsBashforth2(calls=5))
+    context.save(tmp_path / "context")
+    one, other = (load_context(smoothed, tmp_path / "context", shared=True) for _ in range(2))
+    changed, question = ([4], graph.rows(9, 10), [[3, 8], [4, 4]]), (graph.rows(0, 1), [[4], [N]])
+    before = other.predict(*question).scores
+    assert one.update(*changed).scores.tolist() == context.update(*changed).scores.tolist()
+    after = context.predict(*question).scores
+    assert not np.array_equal(before, after)
+    later = load_context(smoothed, tmp_path / "context", shared=True)
+    for each in (one, other, later):
+        np.testing.assert_array_equal(each.predict(*question).scores, after)
+
+
+def test_an_update_that_diverges_changes_nothing(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = some_graph(7)
+    context = bundle.remember(graph, 20, Final(), AdamsBashforth2(calls=5))
+    question = graph.rows(0, 1), [[4], [N]]
+    before = context.predict(*question).scores
+    compute = context._compute
+    with monkeypatch.context() as patched:  # the bounded velocity of this model does not diverge by itself
+        patched.setattr(
+            context, "_compute", lambda *given: compute(*given)._replace(scores=np.full((1, 2), np.nan))
+        )
+        with pytest.raises(DivergedError):
+            context.update([4], graph.rows(9, 10), [[3, 8], [4, 4]])
+    np.testing.assert_array_equal(context.predict(*question).scores, before)
+
+
 CHANGES = {
     "a changed file": (
         lambda c: (c / "sent.npy").write_bytes(b"x" + (c / "sent.npy").read_bytes()[1:]),

@@ -1,16 +1,17 @@
 """Drift in the metrics, and traces of OpenTelemetry."""
 
-from typing import Any
-
 import grpc
 import numpy as np
 import pytest
 from open_inference.grpc import protocol
 from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from adar_runtime import Graph
 from adar_serve import drift_watch
-from tests.serve.servers import Running, tensor, tensors
+from tests.serve.servers import Running, eventually, tensor, tensors
 from tests.serve.test_operation import metric
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -36,38 +37,12 @@ def test_graphs_unlike_the_training_data_are_counted(
     assert metric(served, names[0]) == before[0] + 2
 
 
-class Recorder(trace.TracerProvider, trace.Tracer):
-    """Keeps what the server tells OpenTelemetry."""
-
-    def __init__(self) -> None:
-        self.spans: list[dict[str, Any]] = []
-
-    def get_tracer(self, *_names: Any, **_options: Any) -> trace.Tracer:
-        return self
-
-    def start_span(self, name: str, context: Any = None, **_options: Any) -> trace.Span:
-        parent = trace.get_current_span(context).get_span_context()
-        found: dict[str, Any] = {"name": name, "parent": parent, "attributes": {}, "ended": False}
-        self.spans.append(found)
-
-        class Recorded(trace.NonRecordingSpan):
-            def set_attribute(self, key: str, value: Any) -> None:
-                found["attributes"][key] = value
-
-            def end(self, end_time: int | None = None) -> None:
-                found["ended"] = True
-
-        return Recorded(parent)
-
-    def start_as_current_span(self, *_args: Any, **_options: Any) -> Any:
-        raise NotImplementedError
-
-
 def test_requests_continue_their_trace(
     served: Running, board: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = Recorder()
-    monkeypatch.setattr(trace, "get_tracer", recorder.get_tracer)
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))  # a span is exported when it ends
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     body = {"inputs": tensors(board), "parameters": {"max_steps": 3, "exit": "final"}}
     assert served.http.post("/v2/models/board/infer", json=body, headers=PARENT).status_code == 200
     with grpc.insecure_channel(served.addresses["grpc"]) as channel:
@@ -77,18 +52,20 @@ def test_requests_continue_their_trace(
             response_deserializer=protocol.ServerLiveResponse.FromString,
         )
         assert live(protocol.ServerLiveRequest(), metadata=tuple(PARENT.items()), timeout=30).live
-    over_http, over_grpc = recorder.spans
-    assert over_http["name"] == "POST /v2/models/board/infer"
-    assert over_http["attributes"]["adar.cell_calls"] == 3
-    assert over_grpc["name"].endswith("ServerLive")
-    for each in recorder.spans:
-        assert trace.format_trace_id(each["parent"].trace_id) == TRACE
-        assert trace.format_span_id(each["parent"].span_id) == SPAN
-        assert each["ended"]
-    assert [line["trace_id"] for line in served.log()[-2:]] == [TRACE, TRACE]
+    assert eventually(lambda: len(exporter.get_finished_spans()) == 2)
+    over_http, over_grpc = exporter.get_finished_spans()
+    assert over_http.name == "POST /v2/models/board/infer"
+    assert over_http.attributes["adar.cell_calls"] == 3
+    assert over_grpc.name.endswith("ServerLive")
+    for each in (over_http, over_grpc):
+        assert each.kind is trace.SpanKind.SERVER
+        assert trace.format_trace_id(each.context.trace_id) == TRACE
+        assert trace.format_span_id(each.parent.span_id) == SPAN
+    assert eventually(lambda: [line.get("trace_id") for line in served.log()[-2:]] == [TRACE, TRACE])
 
 
 def test_without_opentelemetry_the_server_answers(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adar_serve.tracing.is_installed", False)
-    assert served.http.get("/v2", headers=PARENT).status_code == 200
+    assert served.http.get("/v2", headers={**PARENT, "X-Request-ID": "untraced"}).status_code == 200
+    assert eventually(lambda: served.log()[-1]["request_id"] == "untraced")
     assert "trace_id" not in served.log()[-1]

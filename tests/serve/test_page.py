@@ -187,6 +187,24 @@ def test_a_run_sends_the_graph_its_steps_frames_and_the_answer(served: Running, 
     assert served.log()[-1]["cell_calls"] == 100
 
 
+def test_runs_of_the_page_are_in_the_statistics(served: Running) -> None:
+    def counts() -> list[int]:
+        (found,) = served.http.get("/v2/models/board/stats").json()["model_stats"]
+        kinds = found["inference_stats"]
+        return [
+            found["inference_count"],
+            found["execution_count"],
+            kinds["success"]["count"],
+            kinds["fail"]["count"],
+        ]
+
+    before = counts()
+    explore(served, "board", sample="minesweeper", nodes=400, max_steps=2)
+    assert counts() == [before[0] + 1, before[1] + 1, before[2] + 1, before[3]]
+    assert served.http.post("/explore/board", content=b"{}").status_code == 400
+    assert counts() == [before[0] + 1, before[1] + 1, before[2] + 1, before[3] + 1]
+
+
 def test_a_large_graph_has_counts_and_no_rows(served: Running, tmp_path: Path) -> None:
     graph = minesweeper(side=56)
     graph = replace(graph, edge_index=graph.edge_index[:, :9000])

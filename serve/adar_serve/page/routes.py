@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from adar_runtime import AdarError, Graph
+from adar_runtime import Graph
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.measured_solvers import usable_solvers
 from adar_runtime.errors import UsageError, short
@@ -26,9 +26,9 @@ from adar_serve.models import Model
 from adar_serve.page.samples import BOARD, SEEDS, Sample, samples_for
 from adar_serve.page.static_files import StaticFiles
 from adar_serve.page.trajectory import DRAWN_EDGES, DRAWN_NODES, Trajectory
-from adar_serve.refusals import RefusedError, refusal
+from adar_serve.refusals import RefusedError
 from adar_serve.runs import Control
-from adar_serve.service import ZIP, Service, read_file
+from adar_serve.service import ZIP, Service, Waited, read_file
 
 NOT_A_GRAPH = (
     "the file is neither a .npz graph nor the JSON of a request: make one with adar-deploy data convert"
@@ -107,14 +107,10 @@ class Explorer:
 
         async def work(send: Send) -> str:
             def explore(control: Control) -> str:
-                try:
-                    return self._explore(model, source, body, options, send, control, facts)
-                except AdarError as error:
-                    facts["reason"] = str(error)
-                    raise refusal(error) from error
+                return self._explore(model, source, body, options, send, control, facts)
 
             async with received:
-                return await self._service.runs.run(explore)
+                return await self._service.counted(model, explore, facts)
 
         return await event_stream(request, work)
 
@@ -129,20 +125,20 @@ class Explorer:
         facts: dict[str, Any],
     ) -> str:
         """The whole run, in its thread; the result is the last event."""
-        queue, started = time.monotonic() - control.queued, time.monotonic()
+        queue = time.monotonic() - control.queued
         given = source.graph(body)
         graph = given.graph if isinstance(given, PreparedGraph) else given
         model.check_graph(graph, self._service.limits)
         facts |= {"nodes": graph.nodes, "edges": graph.edges}
-        reading = time.monotonic() - started
+        waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
         loop = model.bundle.loop(given, **options)
         trajectory = Trajectory(model.bundle.manifest, graph, options["budget"], send)
         trajectory.begin(math.isqrt(graph.nodes) if source.is_board else None)
         control.check()
         control.on_step = trajectory.observe
         result = control.drive(loop)
-        self._service.metrics.count_run(model.name, result, queue, reading)
-        facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
+        self._service.statistics.count_execution(model, [result])
+        self._service.count(model, result, waited, facts)
         return event("answer", trajectory.answer(result))
 
     def _source(self, model: Model, request: Request) -> Source:
