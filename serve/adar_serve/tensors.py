@@ -58,8 +58,8 @@ def from_list(name: str, datatype: object, shape: object, data: object) -> NDArr
             400,
             f"{name} has {len(numbers):,} numbers, but its shape {list(sizes)} needs {math.prod(sizes):,}",
         )
-    allowed = (int, float) if kind.kind == "f" else (int,)
-    if any(type(number) not in allowed for number in numbers):
+    allowed = {int, float} if kind.kind == "f" else {int}
+    if not allowed.issuperset(map(type, numbers)):
         raise RefusedError(400, f"{name}.data contains a value that is not a number of the type {datatype}")
     try:
         with np.errstate(over="ignore"):  # infinite numbers are refused with the graph
