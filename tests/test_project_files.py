@@ -179,6 +179,7 @@ def test_lock_files_contain_every_requirement() -> None:
             "parquet",
             "scale",
             "serve",
+            "serve-ray",
             "sign",
             "text",
         ],
