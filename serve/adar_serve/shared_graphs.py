@@ -19,8 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from adar_runtime import Bundle, Graph
 from adar_runtime.errors import GraphError
+from adar_runtime.graph.formats.npy import map_array, write_array
 from adar_runtime.graph.formats.npz import encode, read
 from adar_runtime.phases.context import Context
 from adar_runtime.phases.context_files import load_context
@@ -59,7 +62,8 @@ class SharedInference(KeptInference):
         super().__init__()
         self._lock_file, self._state_file = folder / "lock", folder / "kept.json"
         self._folder = folder / "context"
-        self._made = ""  # names the inference that is mapped
+        self._edge_files = folder / "changed-nodes.npy", folder / "changed-edges.npy"
+        self._made, self._updates = "", 0  # the inference that is mapped, and the updates of its edges
 
     @contextmanager
     def use(self, bundle: Bundle, options: dict[str, Any], make: Make) -> Iterator[Context]:
@@ -73,11 +77,14 @@ class SharedInference(KeptInference):
             if state.get("options") != options:
                 self._context = None
                 make().save(self._folder)
-                state = {"options": options, "made": secrets.token_hex(8)}
+                state = {"options": options, "made": secrets.token_hex(8), "updates": 0}
                 self._write(state)
             if self._context is None or self._made != state["made"]:
                 self._context = load_context(bundle, self._folder, shared=True)
-                self._made = state["made"]
+                self._made, self._updates = state["made"], 0
+            if self._updates != state["updates"]:
+                self._context.kept.edges.take_over(*(np.array(map_array(file)) for file in self._edge_files))
+                self._updates = state["updates"]
             yield self._context
 
     @contextmanager
@@ -87,8 +94,12 @@ class SharedInference(KeptInference):
         self._write(state | {"changing": True})
         try:
             yield
-        finally:  # `Context.update` raises exceptions before it changes rows
-            self._write(state)
+        finally:  # `Context.update` raises exceptions before it changes anything
+            assert self._context is not None
+            for file, array in zip(self._edge_files, self._context.kept.edges.changes, strict=True):
+                write_array(file, array)
+            self._updates += 1
+            self._write(state | {"updates": self._updates})
 
     def _state(self) -> dict[str, Any]:
         try:

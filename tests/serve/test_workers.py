@@ -190,12 +190,12 @@ def test_changed_nodes_are_those_of_both_workers(both: Command, bundle_folder: P
             np.testing.assert_allclose(outputs(answer)["probability"], expected, atol=1e-6)
 
     check()
-    for factor in (-3, 4):
-        x, edges = board.features[[7]] * factor, np.array([[3, 8], [7, 7]])
-        change = [tensor("nodes", np.array([7])), tensor("x", x), tensor("edge_index", edges)]
+    for factor, node in ((-3, 7), (4, 7), (2, 3)):  # the last one changes what a changed node receives
+        x, edges = board.features[[7]] * factor, np.array([[3, 8, 60], [node, node, node]])
+        change = [tensor("nodes", np.array([node])), tensor("x", x), tensor("edge_index", edges)]
         with both.client() as http:
             answer = http.post("/graphs/g/nodes", json={"inputs": change, "parameters": SHORT})
-        expected = context.update([7], x, edges).probabilities
+        expected = context.update([node], x, edges).probabilities
         np.testing.assert_allclose(outputs(answer)["probability"], expected, atol=1e-6)
         check()
     wrong = {"inputs": [tensor("nodes", np.array([999])), *new], "parameters": SHORT}
