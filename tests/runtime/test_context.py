@@ -341,7 +341,7 @@ def test_processes_that_share_a_context_see_the_updates_of_each_other(
     context = smoothed.remember(graph, 20, Final(), AdamsBashforth2(calls=5))
     context.save(tmp_path / "context")
     one, other = (load_context(smoothed, tmp_path / "context", shared=True) for _ in range(2))
-    changed, question = ([4], graph.rows(9, 10), [[3, 8], [4, 4]]), (graph.rows(0, 1), [[4], [N]])
+    changed, question = ([4], graph.rows(9, 10), [[3, 8], [4, 4]]), (graph.rows(0, 1), [[4, N], [N, 4]])
     before = other.predict(*question).scores
     assert one.update(*changed).scores.tolist() == context.update(*changed).scores.tolist()
     after = context.predict(*question).scores

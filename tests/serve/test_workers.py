@@ -179,13 +179,14 @@ def test_graphs_of_both_workers_share_one_limit(both: Command, board: Graph) -> 
 
 def test_changed_nodes_are_those_of_both_workers(both: Command, bundle_folder: Path, board: Graph) -> None:
     context = load(bundle_folder, "onnxruntime-cpu", 1).remember(board, 4, "final", "euler")
-    new = [tensor("x", board.features[:1]), tensor("edge_index", np.array([[7], [144]]))]
+    both_ways = [[7, 144], [144, 7]]  # node 7 reacts, with the edges that it has then
+    new = [tensor("x", board.features[:1]), tensor("edge_index", np.array(both_ways))]
     body = {"inputs": new, "parameters": SHORT}
     with both.client() as http:
         assert http.put("/graphs/g", json={"inputs": tensors(board)}).status_code == 201
 
     def check() -> None:
-        expected = context.predict(board.features[:1], [[7], [144]]).probabilities
+        expected = context.predict(board.features[:1], both_ways).probabilities
         for answer in both.on_each_worker(lambda http: http.post("/graphs/g/nodes", json=body)):
             np.testing.assert_allclose(outputs(answer)["probability"], expected, atol=1e-6)
 
@@ -287,7 +288,7 @@ def test_snapshots_are_summed() -> None:
     assert samples == {"c_total": 10, "c_created": 2, "m": 30, "adar_drift_score": 3}
 
 
-def test_a_graph_of_a_worker_that_ended_within_a_change_is_refused(
+def test_workers_share_changes_and_refuse_one_that_was_not_finished(
     bundle_folder: Path, board: Graph, tmp_path: Path
 ) -> None:
     models = load_models([f"board={bundle_folder}"], backend="onnxruntime-cpu", threads=1)
@@ -300,6 +301,13 @@ def test_a_graph_of_a_worker_that_ended_within_a_change_is_refused(
         return store.use("g").score(inputs, options, store.limit, lambda: None).scores
 
     assert score(one).tolist() == score(other).tolist()
+    change = {"nodes": np.array([7]), "x": -board.features[[9]], "edge_index": np.array([[3, 60], [7, 7]])}
+    one.use("g").score(change, options, one.limit, lambda: None)
+    assert score(one).tolist() == score(other).tolist()
+    mine, theirs = (store.use("g").kept._context.kept for store in (one, other))
+    assert [each.tolist() for each in theirs.edges.changes] == [[7], [[3, 60], [7, 7]]]
+    np.testing.assert_array_equal(mine.calls.rows, theirs.calls.rows)
+    np.testing.assert_array_equal(mine.encoded, theirs.encoded)
     with pytest.raises(KeyboardInterrupt), one.use("g").kept.changing():
         (mark,) = tmp_path.glob("data/*/kept.json")
         ended = mark.read_bytes()
