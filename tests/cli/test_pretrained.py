@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import adar_deploy
 from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_export import pretrained
 from adar_runtime import write_graph
 from adar_runtime.bundle.reading import read_manifest
+from adar_runtime.errors import UsageError
 from adar_train import pretraining
 from tests.in_context_graphs import block_graph, half_labelled
 
@@ -95,6 +97,11 @@ def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(
     code, _, err = adar(*words)
     assert code == 2
     assert "--overwrite" in err
+
+
+def test_train_in_python_has_no_base(graph: str) -> None:
+    with pytest.raises(UsageError, match="no option 'base'"):
+        adar_deploy.train(graph, base="pretrained")
 
 
 def test_train_from_refuses_what_has_no_meaning_there(adar, graph: str) -> None:
