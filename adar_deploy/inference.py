@@ -1,7 +1,7 @@
 """The work of `adar-deploy run`: inference on each graph, its output files, and what is printed about it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,7 @@ class Success:
             **({"not_captured": result.capture.why} if result.capture and result.capture.why else {}),
             "solver": result.solver,
             "proof": result.proof,
+            **({} if result.check is None else {"check": asdict(result.check)}),
             "seconds": result.seconds,
             "timings": result.timings,
             "alignment": result.alignment,
@@ -267,6 +268,7 @@ def _show_one(done: Success) -> None:
         "backend": result.backend,
         **({} if result.capture is None else {"captured": str(result.capture)}),
         "solver": f"{result.solver}: {result.proof}",
+        **({} if result.check is None else {"moves": str(result.check)}),
         "time": f"{result.seconds:.2f} s ({phases})",
         **{
             _metric_label(part, done.metric): with_interval(

@@ -196,6 +196,9 @@ def with_options_of(function: Callable[..., Any]) -> Callable[[Callable[..., Non
     return decorate
 
 
+COMMAND_LINE_ONLY = ("as_json", "base")  # options without a meaning in Python; base is `train --from`
+
+
 def parsed_options(command: Callable[..., None], given: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a command, from those that a caller in Python gives by name. None means not given.
 
@@ -207,7 +210,7 @@ def parsed_options(command: Callable[..., None], given: Mapping[str, Any]) -> di
     app = typer.Typer(add_completion=False)
     app.command()(command)
     parser: Any = typer.main.get_command(app)
-    known = {one.name: one for one in parser.params if one.name != "as_json"}
+    known = {one.name: one for one in parser.params if one.name not in COMMAND_LINE_ONLY}
     typed: list[str] = []
     for name, value in given.items():
         if name not in known:

@@ -55,7 +55,7 @@ def train(
     from adar_deploy.commands.train import train as command
     from adar_deploy.console import err, print_note
     from adar_deploy.environment import require
-    from adar_deploy.options import parsed_options
+    from adar_deploy.options import COMMAND_LINE_ONLY, parsed_options
     from adar_deploy.training import run_training
 
     require("train")
@@ -77,7 +77,8 @@ def train(
         parsed["label"] = None
     temporary = None if out else Path(tempfile.mkdtemp(prefix="adar-run-"))
     folder = temporary / "run" if temporary else Path(str(out))
-    del parsed["as_json"]
+    for name in COMMAND_LINE_ONLY:
+        del parsed[name]
     try:
         done = run_training(
             **parsed | {"data": names, "validate_on": validating, "out": folder},

@@ -33,6 +33,8 @@ class Row:
     start: float  # the closed-form start that leave-one-out chose: the model with gates of zero
     short: float  # after SHORT steps
     long: float  # after LONG steps
+    whole: float  # after LONG steps with full moves, whatever hidden labels say
+    strength: float  # of the moves, which hidden labels chose; 1 is full
     peak: float  # loss by stopping at the peak of the alignment instead of the best step, of LONG steps
     gcn: float  # trained on the same labels
 
@@ -46,7 +48,7 @@ def few_labels(graph: Graph, count: int, seed: int) -> Graph:
     return replace(graph, train_mask=mask, val_mask=None, test_mask=None)
 
 
-def measure(bundle: Bundle, graph: Graph) -> Row:
+def measure(bundle: Bundle, graph: Graph, *, with_gcn: bool) -> Row:
     """Measure one task. The labels of train_mask are given; all others are scored."""
     labels = graph.labels
     assert labels is not None
@@ -66,8 +68,12 @@ def measure(bundle: Bundle, graph: Graph) -> Row:
         path.append(accuracy(step.scores()))
         alignment.append(step.alignment)
     peak = max(path) - path[int(np.argmax(alignment))]
-    gcn = float("nan") if known is None else accuracy(gcn_scores(graph))
-    return Row(max(free), path[0], short[-1], path[-1], peak, gcn)
+    whole, strength = path[-1], 1.0 if prepared.check is None else prepared.check.strength
+    if strength < 1:
+        *_, last = bundle.loop(replace(prepared, check=None), LONG, "final")
+        whole = accuracy(last.scores())
+    gcn = accuracy(gcn_scores(graph)) if with_gcn and known is not None else float("nan")
+    return Row(max(free), path[0], short[-1], path[-1], whole, strength, peak, gcn)
 
 
 def tasks(graph: Graph, count: int, draws: int) -> Iterator[tuple[str, list[Graph]]]:
@@ -88,6 +94,7 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=BUNDLE)
     parser.add_argument("--labels", type=int, default=5)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--gcn", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args()
     bundle = load(given.bundle, threads=1)
     torch.set_num_threads(1)
@@ -96,7 +103,7 @@ def main() -> None:
     for path in given.graphs:
         graph = read_graph(path)
         for task, drawn in tasks(graph, given.labels, given.draws):
-            rows = [measure(bundle, one) for one in drawn]
+            rows = [measure(bundle, one, with_gcn=given.gcn) for one in drawn]
             means = (np.mean([getattr(row, name) for row in rows]) for name in names)
             cells = " | ".join("–" if np.isnan(mean) else f"{mean:.1f}" for mean in means)
             sys.stdout.write(f"| {path.stem} | {task} | {cells} |\n")

@@ -1,5 +1,7 @@
 """A small graph for the tests of the pretrained model: block structure, descriptions and a few labels."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from adar_runtime.graph import Graph
@@ -21,3 +23,8 @@ def block_graph(nodes: int = 240, classes: int = 3, width: int = 24, seed: int =
         train_mask=mask,
         target_features=(centres + 0.5 * random.standard_normal(centres.shape)).astype(np.float32),
     )
+
+
+def half_labelled() -> Graph:
+    """The graph with enough known labels to fine-tune a model."""
+    return replace(block_graph(), train_mask=np.arange(240) < 120)

@@ -1,9 +1,13 @@
 """`adar-deploy train`: train a model and write a run."""
 
+import inspect
+import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from adar_deploy.fine_tuning import fine_tune, show_tuned
 from adar_deploy.options import with_options_of
 from adar_deploy.training import run_training
 from adar_deploy.training_output import show_training
@@ -11,6 +15,15 @@ from adar_deploy.training_output import show_training
 
 @with_options_of(run_training)
 def train(
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Fine-tune a pretrained model: the name pretrained, or a folder. Writes a bundle to --out; "
+            "--epochs is the number of updates (100 by default).",
+            show_default="train a new model",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
     **options: Any,
 ) -> None:
@@ -21,8 +34,18 @@ def train(
 
     Example: adar-deploy train graph.npz --epochs 500 --out runs/mine
 
+    Example: adar-deploy train graph.npz --from pretrained --out tuned
+
     Example: adar-deploy train nodes.csv --edges edges.csv --id person --label group --both-ways
     """
+    if base is not None:
+        parameters = inspect.signature(run_training).parameters.values()
+        manifest = fine_tune(base, options, {one.name: one.default for one in parameters})
+        if as_json:
+            typer.echo(json.dumps(manifest))
+        else:
+            show_tuned(options["out"], options["data"], manifest)
+        return
     done = run_training(**options)
     from adar_train import distributed
 

@@ -14,21 +14,34 @@ from adar_export.cell_parts import CellParts
 from adar_export.emitters import emitter_for
 from adar_export.onnx_models import build_head
 from adar_export.onnx_ops import mean_row, root_mean_square, side
+from adar_export.precision import PRECISIONS
 from adar_runtime.bundle.signature import KNOWN, SCALARS, STATE, STEP
+from adar_runtime.errors import UsageError
 from adar_train.alignments import ALIGNMENTS
 from adar_train.equivariant import TINY, EquivariantAdaR, EquivariantCell, Gates
 
 LEAKY_SLOPE = 0.01
+EQUIVARIANT_PRECISIONS = ("fp32", "fp16", "bf16")  # int8 stores large kernels as bytes; here are none
 PROXIES = 1  # the cell has none; the signature of a bundle needs one row
 
 
-def build_equivariant_models(model: EquivariantAdaR, opset: int) -> dict[str, onnx.ModelProto]:
-    """Build encoder, cell and head of a pretrained bundle."""
+def build_equivariant_models(
+    model: EquivariantAdaR, opset: int, precision: str = "fp32"
+) -> dict[str, onnx.ModelProto]:
+    """Build encoder, cell and head of a pretrained bundle.
+
+    The cell's messages and its products of [n, d] have the precision. The gates are fp32: they are small.
+    """
+    if precision not in EQUIVARIANT_PRECISIONS:
+        raise UsageError(
+            f"the pretrained model has no precision {precision!r}: choose {', '.join(EQUIVARIANT_PRECISIONS)}"
+        )
     config, d = model.config, model.config.hidden
+    cell = EquivariantCellModel(model.cell, config.alignment, opset, PRECISIONS[precision].product)
     metadata = {"adar.hidden": str(d), "adar.proxies": str(config.proxies), "adar.by_row": "yes"}
     builders = {
         "encoder": _encoder(d, opset),
-        "cell": EquivariantCellModel(model.cell, config.alignment, opset).builder,
+        "cell": cell.builder,
         "head": build_head(config, opset, "float32", scale=d**-0.5),
     }
     return {name: builder.build(metadata) for name, builder in builders.items()}
@@ -47,8 +60,9 @@ def _encoder(d: int, opset: int) -> OnnxBuilder:
 class EquivariantCellModel(CellParts):
     """One step, in `builder` when constructed."""
 
-    def __init__(self, cell: EquivariantCell, alignment: str, opset: int) -> None:
+    def __init__(self, cell: EquivariantCell, alignment: str, opset: int, product: str) -> None:
         self.builder = builder = OnnxBuilder("adar_cell", opset)
+        self._low = product  # type of the messages and of the operands of large products
         d = cell.hidden
         rows: tuple[int | str, ...] = ("n", "c", PROXIES, PROXIES)
         shapes = {name: [size, d] for name, size in zip(STATE, rows, strict=True)}
@@ -87,7 +101,8 @@ class EquivariantCellModel(CellParts):
         builder, share = self.builder, self._share
         h, c, *proxies = STATE
         is_known = builder.reduce("ReduceSum", self._known, 1, keepdims=True)  # [n, 1]
-        logits = builder.op("Gemm", h, self._mul(c, self._number("inverse_root_d", self._d**-0.5)), transB=1)
+        scaled = self._mul(c, self._number("inverse_root_d", self._d**-0.5))
+        logits = self._product("Gemm", h, scaled, transB=1)
         one = self._number("one", 1.0)
         free = self._mul(self._sub(one, is_known), builder.op("Softmax", logits, axis=1))
         psi = builder.op("Add", free, self._known)  # [n, c]
@@ -97,8 +112,8 @@ class EquivariantCellModel(CellParts):
         count = builder.op("Reshape", side(builder, h, 0), builder.weight("scalar", np.array([], np.int64)))
         totals = builder.op("Gemm", psi, self._ones_like(is_known), transA=1)  # [c, 1]
         gathered = builder.op("Div", builder.op("Gemm", psi, h, transA=1), self._plus_tiny(totals))  # [c, d]
-        own, through = builder.op("MatMul", psi, c), builder.op("MatMul", psi_n, c)
-        pulled = builder.op("MatMul", psi, gathered)
+        own, through = self._product("MatMul", psi, c), self._product("MatMul", psi_n, c)
+        pulled = self._product("MatMul", psi, gathered)
 
         purity, agreement = self._squares(psi), self._dots(psi, psi_n)
         mean_purity, mean_agreement = (mean_row(builder, x) for x in (purity, agreement))  # [1]
@@ -170,16 +185,23 @@ class EquivariantCellModel(CellParts):
     def _received(self, sent: str) -> str:
         """Emit the sum of `sent` [n, k] over the neighbours of each node, for any number of columns k."""
         builder = self.builder
+        sent = builder.cast(sent, self._low)
         first = builder.op("Gather", sent, builder.weight("gate_0", np.array([0])), axis=0)  # [1, k]
         zeros = self._sub(first, first)
         messages = builder.op("Concat", zeros, sent, axis=0)
         leaves = [self._table_sums(messages, table) for table in self._leaves]
-        sums = builder.op("Concat", zeros, *leaves, axis=0)
+        sums = builder.op("Concat", builder.cast(zeros, "float32"), *leaves, axis=0)
         joins = [self._table_sums(sums, table) for table in self._joins]
         return builder.op("Gather", builder.op("Concat", sums, *joins, axis=0), self._place, axis=0)
 
     def _table_sums(self, values: str, table: str) -> str:
-        return self.builder.reduce("ReduceSum", self.builder.op("Gather", values, table, axis=0), 1)
+        gathered = self.builder.op("Gather", values, table, axis=0)
+        return self.builder.reduce("ReduceSum", self.builder.cast(gathered, "float32"), 1)
+
+    def _product(self, kind: str, a: str, b: str, **options: Any) -> str:
+        """Emit a product of [n, d] or [n, c] with a small matrix, in the lower precision."""
+        low = (self.builder.cast(x, self._low) for x in (a, b))
+        return self.builder.cast(self.builder.op(kind, *low, **options), "float32")
 
     def _cosines(self, a: str, b: str) -> str:
         """Emit the cosine of every row of a with the same row of b, [k, 1]."""

@@ -14,7 +14,7 @@ from itertools import product
 
 import onnx
 
-from adar_export.equivariant_cell import build_equivariant_models
+from adar_export.equivariant_cell import EQUIVARIANT_PRECISIONS, build_equivariant_models
 from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import OLDEST
 from adar_export.precision import FORMER, PRECISIONS
@@ -69,8 +69,10 @@ def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]
             for name, proto in protos.items():
                 suffix = "" if name in ("encoder", "head") else f", {precision}"
                 yield name, title + suffix, topology_of(proto)
-    for name, proto in build_equivariant_models(EquivariantAdaR(SIZES["d"]), opset).items():
-        yield name, "equivariant, pretrained", topology_of(proto)
+    for precision in EQUIVARIANT_PRECISIONS:
+        protos = build_equivariant_models(EquivariantAdaR(SIZES["d"]), opset, precision)
+        for name, proto in protos.items():
+            yield name, f"equivariant, pretrained, {precision}", topology_of(proto)
 
 
 def configurations() -> Iterator[tuple[ModelConfig, bool]]:

@@ -3,17 +3,21 @@
 import argparse
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+import onnx
 import torch
+from onnx import numpy_helper
+from torch import Tensor
 
 from adar_export import convergence, validate
 from adar_export.bf16_emulation import opened
-from adar_export.equivariant_cell import build_equivariant_models
+from adar_export.equivariant_cell import EQUIVARIANT_PRECISIONS, build_equivariant_models
 from adar_export.model_card import model_card
 from adar_export.onnx_files import write_onnx_model
 from adar_export.opsets import check_exact
@@ -21,13 +25,16 @@ from adar_export.writer import OPSET, THREADS, versions
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata
 from adar_runtime.bundle.manifest import TABLES, Manifest
-from adar_runtime.bundle.reading import MARKER
+from adar_runtime.bundle.reading import MARKER, read_bundle
+from adar_runtime.errors import UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import NODE, Graph
 from adar_train.equivariant import EquivariantAdaR, PlacedGraph
 from adar_train.pretraining import CHECKPOINT, Pretraining, block_model, load_model
+from adar_train.runs import public_name
 
 EXIT = {"rule": "final"}
+FINE_TUNING_UPDATES, FINE_TUNING_LR = 100, 5e-4
 DESCRIPTION = (
     "AdaR for graphs it has never seen: classes come from descriptions (target_x), from a few known labels "
     "(train_mask) or from both. It takes any features. Nodes and targets start at a closed form; gates that "
@@ -42,16 +49,25 @@ OUT = Path(__file__).parents[2] / "adar_deploy" / "pretrained"
 
 
 def export_pretrained(
-    checkpoint: Path, out: Path, graphs: Sequence[str], seed: int, *, updates: int
+    checkpoint: Path,
+    out: Path,
+    data: Sequence[str],
+    seed: int,
+    *,
+    updates: int,
+    tuned_from: str | None = None,
+    precision: str = "fp32",
 ) -> Manifest:
     """Write the model of a checkpoint as a bundle, if the bundle agrees with PyTorch.
 
     Args:
         checkpoint: A file of `adar_train.pretraining`.
         out: Folder of the bundle.
-        graphs: Names of the training graphs.
+        data: Names of the training data.
         seed: Seed of the pretraining.
         updates: Number of updates of the pretraining.
+        tuned_from: For a fine-tuned model, the hash of the weights that it started from.
+        precision: Precision of messages and large products: "fp32", "fp16" or "bf16".
 
     Returns:
         The manifest.
@@ -61,14 +77,15 @@ def export_pretrained(
     """
     model = load_model(checkpoint)
     training = {
-        "data": [*graphs, "generated block models"],
+        "data": list(data),
         "weights": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
         "seed": seed,
         "updates": updates,
         "licences": LICENCES,
+        **({} if tuned_from is None else {"tuned_from": tuned_from}),
     }
     with new_folder(out, MARKER) as folder:
-        manifest = _write(folder, model, training)
+        manifest = _write(folder, model, training, precision)
         samples = sample_graphs()
         with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, samples, as_tensors=PlacedGraph.of)
@@ -80,6 +97,66 @@ def export_pretrained(
         card = f"{model_card(manifest)}\n## Training data\n\n{LICENCES}\n"
         (folder / metadata.CARD).write_text(card, encoding="utf-8")
     return manifest
+
+
+def weights_in_bundle(folder: Path) -> dict[str, Tensor]:
+    """Read the weights of a pretrained model from its cell.
+
+    Raises:
+        UsageError: The bundle is not a pretrained model.
+        BundleError: The folder is not a bundle of this version.
+    """
+    manifest, models = read_bundle(folder)
+    if not manifest.in_context:
+        raise UsageError(f"{folder} is not a pretrained model: give pretrained, or a bundle made from it")
+    found = onnx.load_model_from_string(models["cell"]).graph.initializer
+    arrays = {each.name: torch.tensor(numpy_helper.to_array(each)) for each in found}
+    weights = {}
+    for name in EquivariantAdaR(manifest.hidden).state_dict():
+        stored = name.removeprefix("cell.")
+        kernel = f"{stored.removesuffix('.weight')}.T"
+        weights[name] = arrays[kernel].T.contiguous() if kernel in arrays else arrays[stored]
+    return weights
+
+
+def fine_tune(
+    bundle: Path,
+    graphs: Sequence[Path],
+    out: Path,
+    *,
+    updates: int = FINE_TUNING_UPDATES,
+    lr: float = FINE_TUNING_LR,
+    seed: int = 0,
+    on_update: Callable[[int, float], None] = lambda *_: None,
+) -> Manifest:
+    """Train a pretrained model on episodes of more graphs, and write it as a new bundle.
+
+    Args:
+        bundle: Folder of the pretrained model.
+        graphs: Graph files with labels. With a train_mask, only the labels of its first split are used.
+        out: Folder of the new bundle.
+        updates: Number of updates, of four episodes each.
+        lr: Largest learning rate.
+        seed: Seed of the episodes.
+        on_update: Receives the updates done, and the mean gain of accuracy over the start.
+
+    Returns:
+        The manifest of the new bundle.
+
+    Raises:
+        UsageError: The bundle is not a pretrained model.
+        GraphError: A graph cannot be read, or has no labels of classes.
+        ExportError: The new bundle and PyTorch disagree.
+    """
+    before, first = read_bundle(bundle)[0].training, weights_in_bundle(bundle)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        training = Pretraining(folder, updates, seed, lr=lr, first=first)
+        training.run(graphs, on_update, all_labels=False)
+        names = [*before.get("data", []), *(public_name(str(path)) for path in graphs)]
+        return export_pretrained(
+            folder / CHECKPOINT, out, names, seed, updates=updates, tuned_from=str(before.get("weights"))
+        )
 
 
 def sample_graphs() -> dict[str, Graph]:
@@ -95,8 +172,10 @@ def sample_graphs() -> dict[str, Graph]:
     }
 
 
-def _write(folder: Path, model: EquivariantAdaR, training: dict[str, object]) -> Manifest:
-    protos = build_equivariant_models(model, OPSET)
+def _write(
+    folder: Path, model: EquivariantAdaR, training: dict[str, object], precision: str = "fp32"
+) -> Manifest:
+    protos = build_equivariant_models(model, OPSET, precision)
     for proto in protos.values():
         check_exact(proto, OPSET)
     config = model.config
@@ -106,7 +185,7 @@ def _write(folder: Path, model: EquivariantAdaR, training: dict[str, object]) ->
         proxies=config.proxies,
         targets=None,
         opset=OPSET,
-        precision="fp32",
+        precision=precision,
         aggregation=TABLES,
         level=NODE,
         regression=False,
@@ -136,6 +215,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
     parser.add_argument("--updates", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=EQUIVARIANT_PRECISIONS, default="fp32")
     parser.add_argument("--without-step-info", action="store_true", help="an ablation: no time in the gates")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -150,9 +230,14 @@ def main() -> None:
             sys.stderr.write(f"{done} of {given.updates} updates, {100 * np.mean(gains[-20:]):+.2f} points\n")
 
     training.run(given.graphs, show)
-    names = list(dict.fromkeys(path.stem for path in given.graphs))
+    names = [*dict.fromkeys(path.stem for path in given.graphs), "generated block models"]
     manifest = export_pretrained(
-        given.checkpoints / CHECKPOINT, given.out, names, given.seed, updates=given.updates
+        given.checkpoints / CHECKPOINT,
+        given.out,
+        names,
+        given.seed,
+        updates=given.updates,
+        precision=given.precision,
     )
     sys.stdout.write(f"{given.out}: agrees with PyTorch to {manifest.parity['needed']:.1e}\n")
 

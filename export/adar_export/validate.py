@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from adar_export.onnx_files import parsed, ports_of
+from adar_runtime.backends.prepared_graph import prepare
 from adar_runtime.bundle import signature
 from adar_runtime.bundle.bundle import Bundle
+from adar_runtime.bundle.fit import check_fits
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import DivergedError, ExportError, LabelsError
@@ -216,9 +218,10 @@ def _check(
 ) -> Check:
     """Compare after the last step, the budget, and measure the drift at the earlier steps."""
     budget = compared[-1]
-    loop = bundle.loop(
-        graph, budget, Final(), REFERENCE_SOLVER
-    )  # first, because it refuses graphs that do not fit the model
+    check_fits(graph, bundle.manifest)
+    # Not `bundle.prepare`: a pretrained model would check its moves with hidden labels.
+    prepared = prepare(graph, bundle.manifest, by_row=bundle.by_row)
+    loop = bundle.loop(prepared, budget, Final(), REFERENCE_SOLVER)
     # One after the other: both have threads, which would compete for the cores.
     reference = _reference(model, tensors, budget, compared)
     trace: list[float] = []

@@ -12,6 +12,7 @@ pytest.importorskip("tensorrt_rtx", reason="needs adar-deploy[rtx]")
 
 import adar_export
 from adar_deploy.console import err
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_export.onnx_models import build_onnx_models
 from adar_export.precision import precision_of
 from adar_runtime import Graph, write_graph
@@ -216,3 +217,12 @@ def test_export_refuses_at_once_what_no_engine_is_made_of(adar, run_folder: Path
     assert code == 2
     assert "remove --plain or --tensorrt" in error
     assert not Path("b").exists()
+
+
+@pytest.mark.torture
+def test_the_pretrained_model_builds_without_its_largest_profile(adar, tmp_path: Path) -> None:
+    shutil.copytree(named_bundle(PRETRAINED), tmp_path / "copy")
+    code, out, err = adar("build", tmp_path / "copy")
+    assert code == 0, err
+    assert "the profile large was left out" in " ".join((out + err).split())
+    assert (tmp_path / "copy" / "engines" / "cell-rtx.engine").stat().st_size > 1_000_000

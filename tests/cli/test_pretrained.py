@@ -7,9 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import adar_deploy
 from adar_deploy.paths import PRETRAINED, named_bundle
+from adar_export import pretrained
 from adar_runtime import write_graph
-from tests.in_context_graphs import block_graph
+from adar_runtime.bundle.reading import read_manifest
+from adar_runtime.errors import UsageError
+from adar_train import pretraining
+from tests.in_context_graphs import block_graph, half_labelled
 
 
 @pytest.fixture
@@ -53,6 +58,68 @@ def test_evaluate_uses_the_labels_of_the_chosen_split_only(adar) -> None:
     assert code == 0, err
     assert json.loads(out)["part"] == "test"
     assert "228" in json.loads(out)["counted"]
+
+
+def test_run_says_what_hidden_labels_chose(adar, graph: str) -> None:
+    code, out, err = adar("run", graph, "--bundle", "pretrained", "--threads", "1")
+    assert code == 0, err
+    assert "12 hidden labels" in " ".join(out.split())
+    told = json.loads(adar("run", graph, "--bundle", "pretrained", "--threads", "1", "--json")[1])
+    assert told["check"]["labels"] == 12
+    assert told["check"]["strength"] in (0, 1)
+
+
+def test_bench_takes_the_pretrained_model(adar, graph: str) -> None:
+    quick = ["--max-steps", 3, "--repeats", 1, "--threads", 1, "--backend", "onnxruntime-cpu"]
+    code, out, err = adar("bench", "pretrained", graph, *quick, "--solver", "euler", "--json")
+    assert code == 0, err
+    (row,) = json.loads(out)["measured"]
+    assert (row["nodes"], row["cell_calls"]) == (240, 3)
+
+
+@pytest.mark.usefixtures("graph")
+def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(
+    adar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrained, "sample_graphs", lambda: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
+    write_graph(Path("half.npz"), half_labelled())
+    words = ["train", "half.npz", "--from", "pretrained", "--out", "tuned", "--epochs", 1]
+    code, out, err = adar(*words, "--json")
+    assert code == 0, err
+    training, packaged = json.loads(out)["training"], named_bundle(PRETRAINED)
+    assert (training["updates"], training["data"][-1]) == (1, "half.npz")
+    assert training["tuned_from"] == read_manifest(packaged).training["weights"]
+    before, after = map(pretrained.weights_in_bundle, (packaged, Path("tuned")))
+    assert 0 < max(float((before[name] - after[name]).abs().max()) for name in before) < 0.01
+    code, _, err = adar("run", "graph.npz", "--bundle", "tuned", "--json", "--threads", "1")
+    assert (code, err) == (0, "")
+    code, _, err = adar(*words)
+    assert code == 2
+    assert "--overwrite" in err
+
+
+def test_train_in_python_has_no_base(graph: str) -> None:
+    with pytest.raises(UsageError, match="no option 'base'"):
+        adar_deploy.train(graph, base="pretrained")
+
+
+def test_train_from_refuses_what_has_no_meaning_there(adar, graph: str) -> None:
+    for words, problem in (
+        ([graph, "--out", "tuned", "--hidden", 8], "--hidden"),
+        ([graph], "--out"),
+        (["--out", "tuned"], "graph files"),
+    ):
+        code, _, err = adar("train", *words, "--from", "pretrained")
+        assert code == 2
+        assert problem in err
+
+
+@pytest.mark.usefixtures("graph")
+def test_train_from_needs_a_pretrained_model(adar, bundle_folder: Path) -> None:
+    code, _, err = adar("train", "graph.npz", "--from", bundle_folder, "--out", "tuned")
+    assert code == 2
+    assert "not a pretrained model" in err
 
 
 @pytest.mark.usefixtures("graph")

@@ -9,15 +9,19 @@ import torch
 
 import adar_deploy
 from adar_export import pretrained
+from adar_export.bf16_emulation import opened
+from adar_export.equivariant_cell import build_equivariant_models
+from adar_export.pretrained import weights_in_bundle
 from adar_export.validate import compare
 from adar_runtime import Bundle, Graph, load, read_graph, write_graph
 from adar_runtime.bundle import metadata
 from adar_runtime.bundle.reading import read_bundle
+from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.in_context.start import start
 from adar_train import pretraining
 from adar_train.equivariant import EquivariantAdaR, PlacedGraph
-from adar_train.pretraining import Pretraining, block_model, draw_episode
-from tests.in_context_graphs import block_graph
+from adar_train.pretraining import Pretraining, block_model, draw_episode, source_of
+from tests.in_context_graphs import block_graph, half_labelled
 
 PACKAGED = Path(adar_deploy.__file__).parent / "pretrained"
 
@@ -88,6 +92,63 @@ def test_the_bundle_agrees_with_pytorch(bundle: tuple[EquivariantAdaR, Bundle]) 
     assert report.needed < 1e-4
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_half_precision_agrees_with_pytorch(tmp_path: Path, precision: str) -> None:
+    model = with_random_gates()
+    pretrained._write(tmp_path, model, {"data": ["generated"]}, precision)
+    with opened(tmp_path, threads=1, made_here=True) as exported:
+        graphs = {"both": block_graph()}
+        report = compare(model, exported, graphs, (1, 10), as_tensors=lambda g: PlacedGraph.of(g, 16))
+    assert not report.problems()
+    assert report.needed > 1e-6  # the messages are really rounded
+
+
+def test_int8_is_refused() -> None:
+    with pytest.raises(UsageError, match="fp32, fp16, bf16"):
+        build_equivariant_models(EquivariantAdaR(16), 17, "int8")
+
+
+def test_weights_are_read_from_the_bundle(bundle: tuple[EquivariantAdaR, Bundle]) -> None:
+    model, exported = bundle
+    torch.testing.assert_close(dict(model.state_dict()), weights_in_bundle(exported.path))
+
+
+def neighbours_only(gate: float) -> EquivariantAdaR:
+    """A model that moves every node towards the mean of its neighbours, or away from it."""
+    model = EquivariantAdaR(16)
+    with torch.no_grad():
+        model.cell.node_gates.out.bias[0] = gate
+    return model
+
+
+@pytest.mark.parametrize(("gate", "strength"), [(1.0, 1.0), (-12.0, 0.0)], ids=["good", "harmful"])
+def test_hidden_labels_decide_whether_the_model_moves(tmp_path: Path, gate: float, strength: float) -> None:
+    pretrained._write(tmp_path, neighbours_only(gate), {"data": ["generated"]})
+    exported, graph = load(tmp_path, threads=1), replace(block_graph(), target_features=None)
+    result = exported.run(graph, 8)
+    assert result.check is not None
+    assert (result.check.strength, result.check.labels) == (strength, 12)
+    of_start = start(graph, 16).scores
+    assert np.allclose(result.scores, of_start, atol=1e-4) == (strength == 0)
+
+
+def test_a_graph_without_known_labels_is_not_checked(bundle: tuple[EquivariantAdaR, Bundle]) -> None:
+    assert bundle[1].run(replace(block_graph(), train_mask=None), 2).check is None
+
+
+def test_fine_tuning_reads_only_labels_of_the_train_mask(tmp_path: Path) -> None:
+    write_graph(tmp_path / "mine.npz", half_labelled())
+    for all_labels, expected in ((False, 120), (True, 240)):
+        source, is_described = source_of(tmp_path / "mine.npz", all_labels=all_labels)
+        assert (len(source.chosen), is_described) == (expected, True)
+
+
+def test_fine_tuning_needs_enough_labels(tmp_path: Path) -> None:
+    write_graph(tmp_path / "mine.npz", block_graph())
+    with pytest.raises(GraphError, match="12 labels"):
+        source_of(tmp_path / "mine.npz", all_labels=False)
+
+
 def test_the_bundle_takes_any_width(bundle: tuple[EquivariantAdaR, Bundle]) -> None:
     for width in (3, 16, 90):
         assert bundle[1].run(block_graph(width=width), 4).scores.shape == (240, 3)
@@ -103,6 +164,7 @@ def test_an_interrupted_pretraining_continues_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretraining, "SAVE_EVERY", 2)
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
 
     def stop(done: int, _gain: float) -> None:
         if done == 3:

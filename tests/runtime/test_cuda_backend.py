@@ -96,6 +96,13 @@ def test_a_tensor_beyond_32_bit_indices_is_refused_before_it_is_allocated(bundle
         backend.start(prepared)
 
 
+def test_a_pretrained_model_also_sends_a_column_for_each_class(bundle_folder: Path) -> None:
+    manifest = replace(read_bundle(bundle_folder)[0], hidden=64, proxies=16, in_context=True)
+    sizes = {"nodes": 1000, "pairs": 0, "features": 1000, "structure": {"leaf_3": (2**20, 16)}}
+    assert too_large(manifest, targets=64, **sizes) is None
+    assert "rows of leaf_3" in str(too_large(manifest, targets=128, **sizes))
+
+
 @pytest.mark.parametrize(
     ("sizes", "tensor"),
     [

@@ -12,6 +12,7 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.start import (
+    SmoothedFeatures,
     _candidates,
     _joined,
     _of_rounds,
@@ -69,7 +70,8 @@ def test_leave_one_out_is_what_leaving_out_gives(number: int) -> None:
 
 def test_the_start_has_the_weighted_scores_of_its_candidates() -> None:
     graph = replace(block_graph(), target_features=None)
-    nodes, candidates = _candidates(graph, graph.width, known_labels(graph))
+    features = SmoothedFeatures.of(graph, graph.width)
+    nodes, candidates = features.nodes, _candidates(features, known_labels(graph), graph.targets)
     weights = np.linspace(0.01, 0.1, len(candidates))
     joined = _joined(nodes, candidates, weights, weights)
     expected = sum(w * each.scores(nodes[each.rounds]) for w, each in zip(weights, candidates, strict=True))

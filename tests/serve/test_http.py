@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_runtime import Graph, Result, load
 from adar_runtime.graph.synthetic import minesweeper
 from adar_serve import Limits
 from adar_serve.models import Model
 from adar_serve.refusals import RefusedError
 from tests.helpers import random_graph
+from tests.in_context_graphs import block_graph
 from tests.serve.servers import Running, outputs, running, tensor, tensors
 
 
@@ -178,6 +180,14 @@ def test_a_model_with_weights_takes_them(bundle_folder: Path, board: Graph) -> N
     assert np.array_equal(model.graph(inputs).edge_weight, weights)
     with pytest.raises(RefusedError, match="edge_weight has 2 dimensions"):
         model.check_inputs(inputs | {"edge_weight": weights[None]}, Limits())
+
+
+def test_the_pretrained_model_takes_graphs_of_any_width() -> None:
+    folder, graph = named_bundle(PRETRAINED), replace(block_graph(), train_mask=None)
+    with running([f"pretrained={folder}"]) as found:
+        answer = outputs(found.infer(tensors(graph), "pretrained", parameters={"max_steps": 8}))
+    result = load(folder, "onnxruntime-cpu", 1).run(graph, 8)
+    np.testing.assert_array_equal(answer["prediction"], result.predictions)
 
 
 def test_versions_side_by_side(bundle_folder: Path, described_bundle: Path, board: Graph) -> None:

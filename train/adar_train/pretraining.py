@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from adar_runtime.errors import GraphError
 from adar_runtime.files import write_file
-from adar_runtime.graph import Floats, Graph, Mask
+from adar_runtime.graph import NODE, Floats, Graph, Mask
 from adar_runtime.graph.formats import read_graph
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
-from adar_runtime.in_context.start import known_labels
+from adar_runtime.in_context.start import can_start, known_labels
 from adar_runtime.loop.schedule import times
 from adar_train.data.episodes import EpisodeSource
 from adar_train.equivariant import EquivariantAdaR, PlacedGraph
@@ -32,6 +33,7 @@ STORED_COLUMNS = 128  # of the features that episodes are drawn from
 STEPS = (4, 12)  # range of the number of steps of an episode
 NODES = (300, 900)  # range of the number of nodes of an episode
 LABELS = (1, 10)  # range of the known labels of a class
+FEWEST_LABELS = 100  # of a graph: episodes consist of nodes with labels
 GENERATED = 0.25  # share of episodes from generated graphs
 LR, WARMUP, CLIP, DECAY = 3e-3, 20, 1.0, 1e-4
 MIDDLE = 0.5  # weight of the loss at a random step before the last
@@ -70,18 +72,37 @@ def stored(graph: Graph) -> Graph:
     return Graph(rows.times(basis), graph.edge_index, graph.labels, target_features=targets)
 
 
-def source_of(path: Path) -> tuple[EpisodeSource, bool]:
-    """The episodes of a graph file, and whether its classes are described."""
-    graph = stored(read_graph(path))
+def source_of(path: Path, *, all_labels: bool = True) -> tuple[EpisodeSource, bool]:
+    """The episodes of a graph file, and whether its classes are described.
+
+    Without `all_labels`, a graph with a train_mask gives only the labels of its first split.
+    """
+    read = read_graph(path)
+    if read.labels is None or read.level != NODE or read.regression:
+        raise GraphError(f"{path} has no classes of nodes (y) to train on: give another graph")
+    mask = None if all_labels else read.labelled("train")
+    chosen = np.flatnonzero(read.labels >= 0 if mask is None else mask)
+    if len(chosen) < FEWEST_LABELS:
+        raise GraphError(
+            f"{path} has {len(chosen)} labels to train on, and {FEWEST_LABELS} are needed: run the "
+            "pretrained model as it is, which uses the labels of train_mask"
+        )
+    graph = stored(read)
     is_described = graph.target_features is not None
     if not is_described:
         graph = replace(graph, target_features=np.zeros((graph.targets, graph.width), np.float32))
-    assert graph.labels is not None
-    return EpisodeSource(graph, np.flatnonzero(graph.labels >= 0)), is_described
+    return EpisodeSource(graph, chosen), is_described
 
 
 def draw_episode(sources: Sequence[tuple[EpisodeSource, bool]], random: np.random.Generator) -> Graph:
     """A small graph with a train_mask of few labels, with class descriptions, or with both."""
+    while True:
+        graph = _drawn(sources, random)
+        if can_start(graph):  # rarely, all sampled nodes have one class
+            return graph
+
+
+def _drawn(sources: Sequence[tuple[EpisodeSource, bool]], random: np.random.Generator) -> Graph:
     if random.random() < GENERATED or not sources:
         graph, is_described = block_model(random), True
     else:
@@ -175,20 +196,40 @@ def episode_loss(
 class Pretraining:
     """A pretraining in a folder: it continues from the folder's checkpoint, if there is one."""
 
-    def __init__(self, out: Path, updates: int, seed: int, *, step_info: bool = True) -> None:
+    def __init__(
+        self,
+        out: Path,
+        updates: int,
+        seed: int,
+        *,
+        step_info: bool = True,
+        lr: float = LR,
+        first: Mapping[str, Tensor] | None = None,  # weights to start from
+    ) -> None:
         torch.manual_seed(seed)
-        self.seed, self.updates, self.file = seed, updates, out / CHECKPOINT
+        self.seed, self.updates, self.lr, self.file = seed, updates, lr, out / CHECKPOINT
         self.model = EquivariantAdaR(step_info=step_info)
+        if first is not None:
+            self.model.load_state_dict(first)
         weights = [p for p in self.model.parameters() if p.requires_grad]
-        self._optimiser = torch.optim.AdamW(weights, LR, weight_decay=DECAY)
+        self._optimiser = torch.optim.AdamW(weights, lr, weight_decay=DECAY)
         self.done = 0
         out.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
             self._load()
 
-    def run(self, paths: Sequence[Path], on_update: Callable[[int, float], None] = lambda *_: None) -> None:
-        """Train on episodes of graph files; a file that is given twice is drawn twice as often."""
-        loaded = {path: source_of(path) for path in dict.fromkeys(paths)}
+    def run(
+        self,
+        paths: Sequence[Path],
+        on_update: Callable[[int, float], None] = lambda *_: None,
+        *,
+        all_labels: bool = True,
+    ) -> None:
+        """Train on episodes of graph files; a file that is given twice is drawn twice as often.
+
+        Without `all_labels`, graphs with a train_mask give only the labels of their first split.
+        """
+        loaded = {path: source_of(path, all_labels=all_labels) for path in dict.fromkeys(paths)}
         sources = [loaded[path] for path in paths]
         while self.done < self.updates:
             self._optimiser.zero_grad()
@@ -207,7 +248,7 @@ class Pretraining:
 
     def _step(self) -> None:
         for group in self._optimiser.param_groups:
-            group["lr"] = LR * lr_factor(self.done, self.updates)
+            group["lr"] = self.lr * lr_factor(self.done, self.updates)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self._optimiser.step()
 

@@ -13,7 +13,8 @@ from adar_runtime.graph import EDGE, GRAPH, NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbour_tables import Tables, Widths
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
-from adar_runtime.in_context.start import start
+from adar_runtime.in_context.label_check import LabelCheck
+from adar_runtime.in_context.start import Start, start
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -37,6 +38,7 @@ class PreparedGraph:
     by_row: bool  # the encoder treats each node alone, so nodes can be encoded in blocks
     smoothing: Smoothing | None  # of the encoder's nodes, before the first step
     known: Floats | None = None  # [n, c], the known classes of the nodes; None if the cell does not take them
+    check: LabelCheck | None = None  # how strongly a pretrained model moves; None for full moves
 
     @cached_property
     def structure(self) -> Arrays:
@@ -56,6 +58,13 @@ class PreparedGraph:
     def _inputs(self, widths: Widths | None) -> Arrays:
         edges = LAYOUTS[self.aggregation](self.neighbours, widths)
         return edges if self.known is None else edges | {KNOWN: self.known}
+
+    def with_start(self, first: Start) -> "PreparedGraph":
+        """The same edges with another closed-form start."""
+        graph = first.as_graph(self.graph)
+        found = replace(self, graph=graph, target_features=graph.target_features, known=first.known)
+        vars(found)["structure"] = self.structure | {KNOWN: first.known}
+        return found
 
     def feature_blocks(self) -> list[tuple[int, int]]:
         """The first and the last row (exclusive) of each block of nodes to encode at once."""
@@ -79,15 +88,16 @@ class PreparedGraph:
         return [self.pairs[:, start : start + size] for start in range(0, self.outputs, size)]
 
 
-def prepare(graph: Graph, manifest: Manifest, *, by_row: bool) -> PreparedGraph:
+def prepare(graph: Graph, manifest: Manifest, *, by_row: bool, first: Start | None = None) -> PreparedGraph:
     """Build the inputs of a bundle's models from a graph that fits the bundle.
 
-    The neighbour tables are built when they are first read: a batch of graphs has tables of its own.
+    The neighbour tables are built when they are first read: a batch of graphs has tables of its own. `first`
+    is the closed-form start of a pretrained model, if it is already computed.
     """
     neighbours = _neighbours(graph, weighted=manifest.edge_weights)
     known = None
     if manifest.in_context:
-        first = start(graph, manifest.features)
+        first = first or start(graph, manifest.features)
         graph, known = first.as_graph(graph), first.known
     return PreparedGraph(
         graph=graph,

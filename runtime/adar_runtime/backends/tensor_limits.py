@@ -43,7 +43,8 @@ def too_large(
     """The first tensor with 2³¹ elements or more, in words; None if there is none."""
     d, p = manifest.hidden, manifest.proxies
     sizes = {"features": features, "messages": nodes * (p + targets + d), "scores": nodes * targets}
-    sizes |= {f"rows of {name}": prod(structure[name]) * d for name in fixed_widths() if name in structure}
+    sent = max(d, targets) if manifest.in_context else d  # columns; a pretrained model also sends ψ(H, C)
+    sizes |= {f"rows of {name}": prod(structure[name]) * sent for name in fixed_widths() if name in structure}
     if manifest.aggregation == EDGES:
         sizes["messages along edges"] = prod(structure["edge_source"]) * 3 * d
     if manifest.level == EDGE:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_runtime.backends import AUTO, TENSORRT, Backend, Settings, open_backend, open_isolated
-from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
+from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle import hub, known_models, memory, signature, small_graphs
 from adar_runtime.bundle.fit import check_fits
+from adar_runtime.bundle.label_checks import prepare_for
 from adar_runtime.bundle.measured_solvers import make_measured, solver_for
 from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.pack import is_pack
@@ -223,10 +224,10 @@ class Bundle(Predictor):
         graph = as_graph(graph) if kept is None else kept.graph
         check_fits(graph, self.manifest)
         memory.check(graph, self.manifest, by_row=self.by_row)
-        recurrence = self.backend.start(self.prepare(graph) if kept is None else kept)
+        recurrence = self.backend.start(kept := kept or self.prepare(graph))
         prepared = time.perf_counter() - started
         names, ids = self.manifest.class_names_for(graph), graph.output_ids
-        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph)
+        return Loop(recurrence, self.manifest, budget, stop, solver, prepared, names, ids, graph, kept.check)
 
     def remember(
         self,
@@ -280,7 +281,7 @@ class Bundle(Predictor):
         Returns:
             The inputs, which every backend accepts.
         """
-        return prepare(graph, self.manifest, by_row=self.by_row)
+        return prepare_for(self, graph)
 
     def stop_rule(self, name: str | None = None, **settings: Any) -> StopRule:
         """Make a stop rule with the bundle's calibrated settings.

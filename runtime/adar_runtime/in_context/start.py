@@ -111,6 +111,60 @@ def check_can_start(graph: Graph) -> None:
         )
 
 
+@dataclass(frozen=True)
+class SmoothedFeatures:
+    """The part of a start that does not depend on labels.
+
+    Attributes:
+        nodes: For each number of rounds of smoothing, centred rows of nearly unit length [n, d].
+        middles: For each number of rounds, the mean [d] that was subtracted.
+        descriptions: Centred class descriptions of unit length [c, d]; None if the graph has none.
+        columns: d.
+    """
+
+    nodes: dict[int, Floats]
+    middles: dict[int, Floats]
+    descriptions: Floats | None
+    columns: int
+
+    @classmethod
+    def of(cls, graph: Graph, columns: int) -> "SmoothedFeatures":
+        """Smooth the features of a graph, seen along its `columns` leading directions."""
+        neighbours, described = Neighbours.in_graph(graph), graph.target_features
+        if described is not None:
+            described = described - described.mean(axis=0)
+        first = np.zeros((0, graph.width), np.float32) if described is None else described
+        rows = UnitRows(graph)
+        basis = leading_directions(rows, Smoothing(neighbours, 2), columns, first)
+        smoothed = [rows.times(basis)]
+        for _ in range(max(ROUNDS)):
+            smoothed.append(Smoothing(neighbours, 1)(smoothed[-1]))
+        units = {rounds: unit_rows(smoothed[rounds]) for rounds in ROUNDS}
+        middles: dict[int, Floats] = {rounds: unit.mean(axis=0) for rounds, unit in units.items()}
+        nodes = {rounds: unit - middles[rounds] for rounds, unit in units.items()}
+        return cls(nodes, middles, None if described is None else unit_rows(described @ basis), columns)
+
+    def start(self, labels: Integers, count: int) -> Start:
+        """The start for the known labels [n] (-1 where unknown) of `count` classes."""
+        nodes, candidates = self.nodes, _candidates(self, labels, count)
+        labelled = np.flatnonzero(labels >= 0)
+        spreads = [float(each.scores(nodes[each.rounds]).std(axis=1).mean()) or 1.0 for each in candidates]
+        if len(labelled):
+            losses = [
+                each.loss(spread, labels[labelled]) for each, spread in zip(candidates, spreads, strict=True)
+            ]
+            weights = np.exp(-SHARPNESS * (np.array(losses) - min(losses)))
+        else:
+            weights = np.array([float(each.rounds == ROUNDS[0]) for each in candidates])
+        weights /= weights.sum()
+        known = np.zeros((len(labels), count), np.float32)
+        known[labelled, labels[labelled]] = 1
+        placed = _joined(nodes, candidates, weights / spreads, weights)
+        best = candidates[int(weights.argmax())]
+        method = f"{best.method}, rounds: {best.rounds}"
+        return Start(*_balanced(*_reduced(*placed, self.columns)), known, method)
+
+
 def start(graph: Graph, columns: int) -> Start:
     """Place the nodes and the targets of a graph in `columns` columns.
 
@@ -125,30 +179,15 @@ def start(graph: Graph, columns: int) -> Start:
         GraphError: The graph has neither class descriptions nor known labels of at least two classes.
     """
     check_can_start(graph)
-    labels = known_labels(graph)
-    labelled = np.flatnonzero(labels >= 0)
-    nodes, candidates = _candidates(graph, columns, labels)
-    spreads = [float(each.scores(nodes[each.rounds]).std(axis=1).mean()) or 1.0 for each in candidates]
-    if len(labelled):
-        losses = [
-            each.loss(spread, labels[labelled]) for each, spread in zip(candidates, spreads, strict=True)
-        ]
-        weights = np.exp(-SHARPNESS * (np.array(losses) - min(losses)))
-    else:
-        weights = np.array([float(each.rounds == ROUNDS[0]) for each in candidates])
-    weights /= weights.sum()
-    known = np.zeros((graph.nodes, graph.targets), np.float32)
-    known[labelled, labels[labelled]] = 1
-    placed = _joined(nodes, candidates, weights / spreads, weights)
-    best = candidates[int(weights.argmax())]
-    return Start(*_balanced(*_reduced(*placed, columns)), known, f"{best.method}, rounds: {best.rounds}")
+    return SmoothedFeatures.of(graph, columns).start(known_labels(graph), graph.targets)
 
 
 def free_scores(graph: Graph, columns: int) -> list[Floats]:
     """The scores [n, c] of every candidate with two rounds of smoothing, as baselines."""
     check_can_start(graph)
-    nodes, candidates = _candidates(graph, columns, known_labels(graph))
-    return [each.scores(nodes[2]) for each in candidates if each.rounds == 2]
+    features = SmoothedFeatures.of(graph, columns)
+    candidates = _candidates(features, known_labels(graph), graph.targets)
+    return [each.scores(features.nodes[2]) for each in candidates if each.rounds == 2]
 
 
 def _joined(
@@ -189,27 +228,12 @@ def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floa
     return nodes @ basis, targets @ basis
 
 
-def _candidates(graph: Graph, columns: int, labels: Integers) -> tuple[dict[int, Floats], list[_Candidate]]:
-    """The nodes after each number of rounds, centred rows of nearly unit length, and the candidates."""
-    neighbours = Neighbours.in_graph(graph)
-    described = graph.target_features
-    if described is not None:
-        described = described - described.mean(axis=0)
-    first = np.zeros((0, graph.width), np.float32) if described is None else described
-    rows = UnitRows(graph)
-    basis = leading_directions(rows, Smoothing(neighbours, 2), columns, first)
-    smoothed = [rows.times(basis)]
-    for _ in range(max(ROUNDS)):
-        smoothed.append(Smoothing(neighbours, 1)(smoothed[-1]))
-    descriptions = None if described is None else unit_rows(described @ basis)
-    nodes: dict[int, Floats] = {}
+def _candidates(features: "SmoothedFeatures", labels: Integers, count: int) -> list[_Candidate]:
+    """Every way to score the nodes, for the known labels of `count` classes."""
     found: list[_Candidate] = []
-    for rounds in ROUNDS:
-        unit = unit_rows(smoothed[rounds])
-        middle = unit.mean(axis=0)
-        nodes[rounds] = unit - middle
-        found += _of_rounds(rounds, nodes[rounds], middle, labels, graph.targets, descriptions)
-    return nodes, found
+    for rounds, nodes in features.nodes.items():
+        found += _of_rounds(rounds, nodes, features.middles[rounds], labels, count, features.descriptions)
+    return found
 
 
 def _of_rounds(

@@ -18,6 +18,7 @@ from adar_runtime.bundle.proven_solver import solver_facts
 from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Floats, Graph, Ids
 from adar_runtime.graph.labels import fill_names
+from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.loop.checks import check_budget, check_kind
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.schedule import shared_step_code, time_at
@@ -96,6 +97,7 @@ class Loop:
         class_names: Names of the classes, as far as they are known.
         ids: Ids of the outputs, if the graph has ids.
         graph: The graph, which the result compares with the training data.
+        check: How strongly a pretrained model moves; None for full moves.
         calls: Cell calls made so far.
 
     Examples:
@@ -116,6 +118,7 @@ class Loop:
     class_names: Sequence[str] | None = None
     ids: Ids | None = None
     graph: Graph | None = None
+    check: LabelCheck | None = None
     _trace: "array[float]" = field(default_factory=lambda: array("d"), init=False)  # alignment of each state
     _times: "array[float]" = field(default_factory=lambda: array("d"), init=False)
     _best: int | None = field(default=None, init=False)  # index of the kept state
@@ -176,7 +179,7 @@ class Loop:
         if first is None:
             name = type(self.solver).__name__
             raise UsageError(f"the solver {name} yields no move from t = {start:.4g} to t = {end:.4g}")
-        self._moves, self._next = moves, first
+        self._moves, self._next = moves, self._scaled(first)
         if isinstance(self.recurrence, Lookahead):
             self.recurrence.plan_ahead(self._expected_moves(start, end))
 
@@ -185,11 +188,15 @@ class Loop:
         moves = self.solver.moves(start, end, self._step_size)
         move: Move | None = next(moves)
         while move is not None:
-            yield shared_step_code(move.time, self.manifest.hidden), move
+            yield shared_step_code(move.time, self.manifest.hidden), self._scaled(move)
             try:
                 move = moves.send(Motion(0.0, 0.0))
             except StopIteration:
                 move = None
+
+    def _scaled(self, move: Move) -> Move:
+        """The move of a solver with the strength of the label check."""
+        return move if self.check is None else move.scaled(self.check.strength)
 
     @property
     def _whole(self) -> float:
@@ -245,7 +252,7 @@ class Loop:
             raise UsageError(self._no_end())
         self._call(move)
         try:
-            self._next = self._moves.send(self.recurrence.motion)
+            self._next = self._scaled(self._moves.send(self.recurrence.motion))
         except StopIteration:
             self._next = None
         return move.time + move.size
@@ -260,7 +267,7 @@ class Loop:
             return None
         kept = self._times[self._best]
         size = time * self._whole - kept
-        return Move(kept, size, size, 0.0, self._step_size)
+        return self._scaled(Move(kept, size, size, 0.0, self._step_size))
 
     def _go_back(self, move: Move) -> Step:
         self._back = None
@@ -333,5 +340,6 @@ class Loop:
             ids=self.ids,
             compared=None if self.graph is None else (self.manifest, self.graph),
             capture=self.recurrence.capture if isinstance(self.recurrence, Capturing) else None,
+            check=self.check,
             **solver_facts(self.manifest, self.solver, self.budget),
         )

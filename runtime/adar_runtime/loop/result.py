@@ -12,6 +12,7 @@ from adar_runtime import summaries
 from adar_runtime.backends import Capture
 from adar_runtime.errors import UsageError, import_package
 from adar_runtime.graph import Floats, Graph, Ids, Integers
+from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.loop.stopping import StopReason
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Result:
         capture: Whether steps ran as one CUDA graph, and why not; None for backends without CUDA graphs.
         solver: The solver that ran, such as "euler" or "ab2, 32 calls".
         proof: What the export of the bundle proved about this solver, in one sentence.
+        check: How strongly a pretrained model moved, chosen with hidden labels; None for full moves.
 
     Examples:
         >>> result = bundle.run(graph, budget=300)  # doctest: +SKIP
@@ -65,6 +67,7 @@ class Result:
     capture: Capture | None = None
     solver: str = ""
     proof: str = ""
+    check: LabelCheck | None = None
 
     @cached_property
     def drift(self) -> "Drift | None":

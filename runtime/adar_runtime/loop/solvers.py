@@ -39,6 +39,11 @@ class Move(NamedTuple):
     previous_weight: float  # of the previous velocity
     lead: float  # how far ahead in time nodes see proxies and targets
 
+    def scaled(self, factor: float) -> "Move":
+        """The same times with velocities times a factor."""
+        weights = self.weight * factor, self.previous_weight * factor, self.lead * factor
+        return Move(self.time, self.size, *weights)
+
 
 class Motion(NamedTuple):
     """How the nodes moved in one cell call: root mean squares over the entries of a sample of nodes."""

@@ -1,0 +1,46 @@
+"""Hidden labels choose how strongly the pretrained model moves."""
+
+import numpy as np
+
+from adar_runtime.in_context.label_check import FOLDS, chosen, folds
+
+
+def test_each_label_is_hidden_once_and_every_class_keeps_one() -> None:
+    labels = np.array([0, 0, 0, 1, 1, 2, -1, -1, 0, 0, 0, 0])
+    parts = list(folds(labels))
+    assert len(parts) == FOLDS
+    hidden = np.sum(parts, axis=0)
+    np.testing.assert_array_equal(hidden, (labels == 0) | (labels == 1))  # class 2 has one label
+    for part in parts:
+        assert set(labels[~part]) == {-1, 0, 1, 2}
+
+
+def test_without_two_labels_of_a_class_nothing_is_hidden() -> None:
+    assert not list(folds(np.array([0, 1, -1])))
+    assert not list(folds(np.array([-1, -1])))
+
+
+def scores_of(labels: np.ndarray, share: float, noise: float) -> np.ndarray:
+    random = np.random.default_rng(0)
+    wanted = np.where(random.random(len(labels)) < share, labels, (labels + 1) % 3)
+    return (np.eye(3)[wanted] + noise * random.standard_normal((len(labels), 3))).astype(np.float32)
+
+
+def test_the_model_moves_only_if_hidden_labels_show_that_it_helps() -> None:
+    labels = np.arange(60) % 3
+    good, bad = scores_of(labels, 0.9, 0.1), scores_of(labels, 0.5, 0.1)
+    assert chosen({1.0: good, 0.0: bad}, labels).strength == 1
+    found = chosen({1.0: bad, 0.0: good}, labels)
+    assert found.strength == 0
+    assert found.right == found.right_at_start > 45
+    slightly = good.copy()
+    slightly[::2] += 0.05 * np.eye(3)[labels[::2]]  # better for half of the labels, by very little
+    slightly[1::2] -= 0.05 * np.eye(3)[labels[1::2]]
+    assert chosen({1.0: good, 0.0: slightly}, labels).strength == 0
+    assert chosen({1.0: slightly, 0.0: good}, labels).strength == 0
+
+
+def test_larger_scores_alone_are_no_gain() -> None:
+    labels = np.arange(60) % 3
+    scores = scores_of(labels, 0.8, 0.5)
+    assert chosen({1.0: 2 * scores, 0.0: scores}, labels).strength == 0
