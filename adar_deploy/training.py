@@ -208,6 +208,8 @@ def run_training(
         ROUND,
         candidates,
         challenger,
+        final_round,
+        has_final,
         is_wide,
         last_round,
         search_epochs,
@@ -299,7 +301,8 @@ def run_training(
         search = False
     choices = choices[:1] if search is False else choices
     rival = challenger(graphs[0], given_settings) if len(choices) > 1 else {}
-    searching = search_epochs(len(choices), ROUND, last_round(graphs[0]) if rival else 0)
+    final = final_round(job.training.epochs) if has_final(choices) else 0
+    searching = search_epochs(len(choices), ROUND, last_round(graphs[0]) if rival else 0, final)
     with (
         distributed.process_group(distributed.choose_device(device)),
         Bar("train", searching + job.training.epochs, shown=first and not quiet) as bar,

@@ -12,7 +12,7 @@ from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_runtime.graph.formats import write_graph
 from benchmarks.paper import __main__ as command
-from benchmarks.paper import ablations, compute, theory, transductive
+from benchmarks.paper import ablations, compute, theory, transductive, zero_shot
 from benchmarks.paper.cells import UNFINISHED, mean_cell, transductive_rows
 from benchmarks.paper.claims import FAILS, HOLDS, OPEN, claims, maxima
 from benchmarks.paper.existing_runs import add_run
@@ -20,7 +20,7 @@ from benchmarks.paper.page import write_page
 from benchmarks.paper.parts import PARTS
 from benchmarks.paper.runner import Selection, estimate, run_all
 from benchmarks.paper.table import Key, Table, make_row
-from benchmarks.paper.tasks import CHOSEN, Task
+from benchmarks.paper.tasks import CHOSEN, Task, Work
 from tests.helpers import random_graph
 
 KEY = Key("transductive", "minesweeper", 0, "gcn", "shallow")
@@ -241,3 +241,25 @@ def test_the_page_has_pictures_marks_and_verdicts_from_the_rows(tmp_path: Path) 
     assert (
         next(verdict for claim, verdict, _ in claims(table) if "of any depth" in claim) == OPEN
     )  # not equal
+
+
+def test_the_pretrained_model_of_the_package_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zero_shot, "BUDGETS", (2, 4))
+    write_graph(tmp_path / "cora-text.npz", random_graph(40, 120))
+    key = Key("zero-shot", "cora-text", 0, "adar", zero_shot.PRETRAINED)
+    found = zero_shot.measure(Work(key, {}, tmp_path, quick=False, report=lambda *_: None))
+    assert list(found["by_budget"]) == ["2", "4"]
+    assert 0 <= found["test"] == found["by_budget"]["4"]["at exit"] <= 1
+
+
+def test_the_pretrained_model_decides_no_claim(tmp_path: Path) -> None:
+    """It was trained on other graphs than the baselines."""
+    table = Table(tmp_path)
+    table.add(row(Key("zero-shot", "cora-text", 0, "gcn", "default"), test=0.4))
+    table.add(row(Key("zero-shot", "cora-text", 0, "adar", zero_shot.PRETRAINED), test=0.7))
+    assert claims(table)[-1][1] == OPEN
+    ours = {"test": 0.5, "trajectory": [(0.0, 0.1, 0.4), (1.0, 0.2, 0.5)]}
+    table.add(row(Key("zero-shot", "cora-text", 0, "adar", zero_shot.OURS), **ours))
+    assert claims(table)[-1][1:] == (HOLDS, "AdaR 50.00, best other: GCN 40.00")

@@ -27,7 +27,11 @@ from adar_train.search import (
     candidates,
     challenge,
     challenger,
+    final,
+    final_round,
     halve,
+    has_final,
+    rival,
     search_epochs,
     standard_error,
 )
@@ -217,11 +221,13 @@ class Fake:
 def test_halving_keeps_the_better_half_and_prefers_the_first_within_noise() -> None:
     """The first is behind the second by less than the margin."""
     scores = {0: 0.9, 1: 0.9001, 2: 0.5, 3: 0.6, 4: 0.4}
-    (settings, kept), others = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
-    assert (settings, len(kept.history)) == ({"seed": 0}, 8)
-    assert [(one.settings["seed"], one.epochs) for one in others] == [(1, 8), (3, 4), (2, 4), (4, 4)]
+    last, others = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
+    assert [(settings["seed"], len(kept.history)) for settings, kept in last] == [(0, 8), (1, 8)]
+    assert [(one.settings["seed"], one.epochs) for one in others] == [(3, 4), (2, 4), (4, 4)]
     scores[1] = 0.99
-    assert halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)[0][0] == {"seed": 1}
+    better, _ = halve([{"seed": i} for i in scores], lambda one: Fake(scores[one["seed"]]), 4)
+    assert better[0][0] == {"seed": 1}
+    kept = last[0][1]
     assert 0 < standard_error(kept, 0.9) < 0.2
 
 
@@ -229,13 +235,13 @@ def test_halving_keeps_the_better_half_and_prefers_the_first_within_noise() -> N
 def test_candidates_that_diverge_are_dropped_with_a_line(alone: int) -> None:
     scores = [0.5 if index == alone else None for index in range(4)]
     dropped = []
-    (settings, kept), others = halve(
+    last, others = halve(
         [{"seed": i} for i in range(4)],
         lambda one: Fake(scores[one["seed"]]),
         4,
         on_drop=lambda one, error: dropped.append((one["seed"], str(error))),
     )
-    assert (settings, kept.score) == ({"seed": alone}, 0.5)
+    assert [(settings, kept.score) for settings, kept in last] == [({"seed": alone}, 0.5)]
     assert dropped == [(i, "the loss is no longer finite") for i in range(4) if i != alone]
     assert [one.val for one in others] == [None, None, None]
     with pytest.raises(DivergedError):
@@ -256,7 +262,7 @@ def test_a_challenger_trains_as_long_as_the_winner_and_wins_unless_it_is_behind(
     score: float | None, better: bool
 ) -> None:
     made = [Fake(0.5) for _ in range(6)]
-    winner, _ = halve([{"seed": i} for i in range(6)], lambda one: made[one["seed"]], 3)
+    (winner, *_), _ = halve([{"seed": i} for i in range(6)], lambda one: made[one["seed"]], 3)
     rival, dropped = Fake(score), []
     best, other = challenge(
         winner, {"lr": 1e-3}, lambda _: rival, 12, on_drop=lambda one, _: dropped.append(one)
@@ -268,6 +274,40 @@ def test_a_challenger_trains_as_long_as_the_winner_and_wins_unless_it_is_behind(
         epochs = sum(len(one.history) for one in (*made, rival))
         assert epochs == search_epochs(6, 3, 12)
         assert len(rival.history) == len(winner[1].history) == 12
+
+
+@pytest.mark.parametrize("column_first", [False, True])
+@pytest.mark.parametrize(("score", "better"), [(0.6, True), (0.499, True), (0.4, False), (None, False)])
+def test_finalists_with_one_factor_per_column_have_the_margin(
+    score: float | None, better: bool, column_first: bool
+) -> None:
+    """They learn more slowly, whether or not they won the rounds."""
+    common, column = ({"feature_scaling": "common"}, Fake(0.5)), ({"feature_scaling": "column"}, Fake(score))
+    same = ({"feature_scaling": ("common", "column")[column_first], "dropout": 0.3}, Fake(0.5))
+    first, other = (column, common) if column_first else (common, column)
+    assert rival([first, same, other]) is other
+    assert rival([first, same]) is None
+    assert has_final([first[0], same[0], other[0]])
+    assert not has_final([first[0], same[0]])
+    best, beaten = final([first, other], 9)
+    assert best is (column if better else common)
+    assert beaten.settings == (common if better else column)[0]
+    assert len(best[1].history) == 9
+
+
+def test_a_search_with_two_scalings_ends_with_a_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both finalists have the same epochs, and no more than `search_epochs` says are trained."""
+    monkeypatch.setattr("adar_train.job.ROUND", 1)
+    choices = [{"feature_scaling": "common"}, {"feature_scaling": "column"}]
+    job = Job(["board"], [BOARD], model_config([BOARD], hidden=8, proxies=2), SHORT, tmp_path / "run")
+    seen = []
+    metrics = job.run("cpu", choices=choices, on_search=lambda settings, _: seen.append(settings))
+    assert [one["epochs"] for one in metrics["search"]] == [final_round(SHORT.epochs)] * 2 == [4, 4]
+    assert len(seen) == search_epochs(2, 1, final=4) == 8
+    assert metrics["epochs"] == SHORT.epochs
+    assert metrics["search_epochs"] == 4
 
 
 def test_the_standard_error_of_a_share() -> None:

@@ -27,8 +27,11 @@ from adar_train.search import (
     OnEpoch,
     Settings,
     challenge,
+    final,
+    final_round,
     halve,
     last_round,
+    rival,
     settings_line,
     tried,
 )
@@ -68,8 +71,9 @@ class Job:
         `resume` continues from the checkpoint. Without a checkpoint, training starts from the beginning, and
         a run that is finished with the same settings is kept: a supervisor can always pass `resume`.
         `overwrite` replaces a run. With several `choices` of settings, successive halving chooses one of them
-        first (`search.py`), and the winner is compared with its `challenger`; a candidate that diverges is
-        dropped with a note. A resumed training keeps the settings that were chosen.
+        first (`search.py`), and the winner is compared with its `challenger` and with a finalist that scales
+        features in another way. A candidate that diverges is dropped with a note. A resumed training keeps
+        the settings that were chosen.
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
@@ -141,9 +145,14 @@ class Job:
             tensors[:] = trainer.tensors
             return trainer
 
-        best, others = halve(choices, make, ROUND, on_search, on_drop)
+        last, others = halve(choices, make, ROUND, on_search, on_drop)
+        best, second = last[0], rival(last)
+        others = [*(tried(*one) for one in last[1:] if one is not second), *others]
         if challenger:
             best, other = challenge(best, challenger, make, last_round(self.graphs[0]), on_search, on_drop)
+            others = [other, *others]
+        if second is not None:
+            best, other = final((best, second), final_round(self.training.epochs), on_search, on_drop)
             others = [other, *others]
         settings, trainer = best
         trainer.search = [asdict(one) for one in (tried(settings, trainer), *others)]

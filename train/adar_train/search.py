@@ -14,6 +14,7 @@ import numpy as np
 
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Graph
+from adar_train.cell import COLUMN
 from adar_train.trainer import Epoch, Trainer
 
 Settings = dict[str, Any]
@@ -26,6 +27,7 @@ OnDrop = Callable[[Settings, DivergedError], None]
 WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
 ROUND = 40  # epochs of a round; after 20, settings that learn fast are ahead of better ones
 LAST_ROUND = {True: 80, False: 160}  # epochs of winner and challenger, with wide features or not
+FINAL = 0.7  # share of all epochs after which two finalists are compared
 FEWEST_EPOCHS = 100  # of a training with a search: with fewer epochs, a search would be most of the work
 MARGIN = 0.25  # standard errors; two models are validated on the same outputs, so their scores differ by less
 
@@ -84,15 +86,29 @@ def last_round(graph: Graph) -> int:
     return LAST_ROUND[is_wide(graph)]
 
 
-def search_epochs(count: int, epochs: int, last: int = 0) -> int:
+def final_round(epochs: int) -> int:
+    """The number of epochs after which finalists are compared, in a training with `epochs` epochs."""
+    return round(FINAL * epochs)
+
+
+def has_final(choices: Sequence[Settings]) -> bool:
+    """Whether a search of these candidates can end with a final."""
+    return len({one.get("feature_scaling") for one in choices}) > 1
+
+
+def search_epochs(count: int, epochs: int, last: int = 0, final: int = 0) -> int:
     """The epochs of all candidates together in a search with rounds of `epochs`.
 
-    `last` is the number of epochs of winner and challenger, or 0 if there is no challenger.
+    `last` is the number of epochs of winner and challenger, or 0 if there is no challenger; `final` that of
+    the finalists, of which one has had the rounds alone.
     """
     total, winner = 0, 0
     while count > 1:
         total, winner, count = total + count * epochs, winner + epochs, count // 2
-    return total + max(0, last - winner) + last if winner else 0
+    if not winner:
+        return 0
+    finalists = max(0, final - winner) + max(0, final - max(winner, last)) if final else 0
+    return total + max(0, last - winner) + last + finalists
 
 
 def settings_line(settings: Settings) -> str:
@@ -106,12 +122,12 @@ def halve(
     epochs: int,
     on_epoch: OnEpoch = lambda *_: None,
     on_drop: OnDrop = lambda *_: None,
-) -> tuple[Candidate, list[Tried]]:
+) -> tuple[list[Candidate], list[Tried]]:
     """Train all candidates for some epochs, keep the better half, and repeat until one is left.
 
-    A candidate that is kept continues where it stopped. Returned are the last one and all others. The first
-    candidate suits most graphs: another one counts as better only by more than `MARGIN` standard errors. A
-    candidate that diverges is dropped, and `on_drop` receives it.
+    A candidate that is kept continues where it stopped. Returned are the candidates of the last round, the
+    winner first, and all others. The first candidate suits most graphs: another one counts as better only by
+    more than `MARGIN` standard errors. A candidate that diverges is dropped, and `on_drop` receives it.
 
     Raises:
         DivergedError: If all candidates diverge.
@@ -124,7 +140,9 @@ def halve(
         return val if one[1] is first else val - MARGIN * standard_error(one[1], val)
 
     dropped: list[Tried] = []
+    finite = alive
     while len(alive) > 1:
+        dropped += [tried(*one) for one in reversed(finite[len(alive) :])]
         finite = []
         for settings, trainer in alive:
             try:
@@ -136,10 +154,8 @@ def halve(
                 on_drop(settings, error)
                 dropped.append(tried(settings, trainer))
         finite.sort(key=rank, reverse=True)
-        kept = max(1, min(len(finite), len(alive) // 2))
-        dropped += [tried(*one) for one in reversed(finite[kept:])]
-        alive = finite[:kept]
-    return alive[0], dropped[::-1]
+        alive = finite[: max(1, len(alive) // 2)]
+    return finite, dropped[::-1]
 
 
 def challenge(
@@ -152,25 +168,55 @@ def challenge(
 ) -> tuple[Candidate, Tried]:
     """Compare the winner of a search with its challenger after these epochs: the better one, and the other.
 
-    The challenger has the winner's settings with a `change`. It gains later than the winner does, so it is
-    the better one unless it is behind by more than `MARGIN` standard errors.
+    The challenger has the winner's settings with a `change`, and gains later than the winner does.
     """
     settings = winner[0] | change
-    pair = [winner, (settings, make(settings))]
+    return _compare(winner, (settings, make(settings)), epochs, on_epoch, on_drop)
+
+
+def rival(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The best candidate that scales the features in another way than the first one; None without one."""
+    first = candidates[0][0].get("feature_scaling")
+    return next((one for one in candidates if one[0].get("feature_scaling") != first), None)
+
+
+def final(
+    finalists: Sequence[Candidate],
+    epochs: int,
+    on_epoch: OnEpoch = lambda *_: None,
+    on_drop: OnDrop = lambda *_: None,
+) -> tuple[Candidate, Tried]:
+    """Compare two candidates after many epochs: the better one, and the other.
+
+    Features with one factor for each column are learned more slowly than those with one for all.
+    """
+    early, late = sorted(finalists, key=lambda one: one[0].get("feature_scaling") == COLUMN)
+    return _compare(early, late, epochs, on_epoch, on_drop)
+
+
+def _compare(
+    early: Candidate, late: Candidate, epochs: int, on_epoch: OnEpoch, on_drop: OnDrop
+) -> tuple[Candidate, Tried]:
+    """The better of two candidates after these epochs, and the other.
+
+    The `late` one gains later, so it is the better one unless it is behind by more than `MARGIN` standard
+    errors.
+    """
+    pair = (early, late)
     kept = []
     for one in pair:
         try:
             one[1].advance(epochs - len(one[1].history), partial(on_epoch, one[0]))
             kept.append(one)
         except DivergedError as error:
-            if one is pair[-1] and not kept:
+            if one is late and not kept:
                 raise
             on_drop(one[0], error)
     better = kept[-1]
     if len(kept) == 2:
-        val = _best(winner[1])
-        better = winner if _best(better[1]) < val - MARGIN * standard_error(winner[1], val) else better
-    return better, tried(*pair[better is winner])
+        val = _best(early[1])
+        better = early if _best(late[1]) < val - MARGIN * standard_error(early[1], val) else late
+    return better, tried(*pair[better is early])
 
 
 def standard_error(trainer: Trainer, val: float) -> float:
