@@ -18,7 +18,7 @@ with without_warnings():
     serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed (extra serve-ray)")
     from adar_serve import ray_serve
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.torture, pytest.mark.usefixtures("cluster")]
 OPTIONS = {"backend": "onnxruntime-cpu", "threads": 1}
 SHORT = {"max_steps": 4, "exit": "final", "solver": "euler"}
 TOKEN = "a-token-of-the-tests"

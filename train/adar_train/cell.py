@@ -16,8 +16,7 @@ Passes over all nodes are single autograd operations of `fused_autograd`.
 Choices that the paper leaves open: ψ and the relations are scaled by 1/√d, and the NL of a velocity is
 Linear → LayerNorm → LeakyReLU → Linear.
 
-This file holds the standard classes. `zero_shot.py` holds the classes of the zero-shot variant, and
-`variants.py` says which classes each variant uses.
+The standard classes are here, those of the other variant in `zero_shot.py`; `variants.py` names both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -223,17 +222,12 @@ class Velocity(nn.Module):
             _freeze_at_zero(self.relation.weight)
 
     def forward(self, projected: Tensor, relation: Tensor, step: Tensor, current: Tensor) -> Tensor:  # noqa: ARG002
-        """Compute the velocity [k, d] of the state `current` [k, d].
+        """Compute the velocity [k, d] of the state `current` [k, d] at the time that `step` [d] encodes.
 
-        `projected` [k, d] is the representation after the layer `representation`, `relation` is [k, p] and
-        `step` [d] encodes the time.
+        `projected` [k, d] is the representation after the layer `representation`; `relation` is [k, p].
         """
-        first = (
-            projected,
-            relation,
-            self.relation.weight,
-            self.step(step),
-        )  # summed by the first layer: [k, d]
+        step = self.step(step)  # [d]
+        first = projected, relation, self.relation.weight, step  # summed by the first layer: [k, d]
         norm = self.norm.weight, self.norm.bias, self.norm.eps
         return fused.bounded(first, norm, self.dropout.mask(projected), self.out.weight)  # [k, d]
 
