@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from adar_runtime.errors import BundleError, UsageError, short
 from adar_runtime.json_files import parse_json
@@ -83,6 +83,20 @@ def read_bundle_file(path: Path, max_bytes: int) -> bytes:
         if facts.st_size > max_bytes:
             raise BundleError(f"{name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
         return file.read(facts.st_size)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a file from outside. Links, pipes and devices are refused: they may never end.
+
+    Raises:
+        OSError: The file is missing or a link, or cannot be read.
+        ValueError: It is not a regular file.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | NO_LINK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{short(path.name)} is not a regular file")
+        yield file
 
 
 def check_writable(path: Path) -> None:

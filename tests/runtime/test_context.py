@@ -1,5 +1,7 @@
 """New and changed nodes are answered from one kept inference."""
 
+import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from adar_export import export_bundle
 from adar_export.writer import open_unmeasured
 from adar_runtime import AdamsBashforth2, Adaptive, Bundle, Euler, Final, Graph, Peak, Solver, StopRule, load
 from adar_runtime.bundle import memory
+from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH
 from adar_runtime.graph.neighbours import Neighbours
@@ -389,6 +392,31 @@ def test_a_damaged_context_is_refused(bundle: Bundle, tmp_path: Path, change: st
     damage, words = CHANGES[change]
     damage(tmp_path / "context")
     with pytest.raises(GraphError, match=words):
+        load_context(bundle, tmp_path / "context")
+
+
+def test_fields_of_other_types_are_refused(bundle: Bundle, tmp_path: Path) -> None:
+    """34 of 171 changed contexts gave a traceback."""
+    bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
+    path = tmp_path / "context/context.json"
+    raw = json.loads(path.read_text())
+    for name, kept in raw["result"].items():
+        for value in (None, [], {}, -1, 10**200, [None], 0.5, "a"):
+            if name in ("class_names", "stop_reason") or (
+                isinstance(value, str | dict) and isinstance(kept, type(value))
+            ):
+                continue
+            changed = raw | {"result": raw["result"] | {name: value}}
+            path.write_text(json.dumps(changed | {"checksum": checksum_of(changed)}))
+            with pytest.raises(GraphError, match="damaged"):
+                load_context(bundle, tmp_path / "context")
+
+
+def test_a_pipe_in_place_of_the_manifest_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
+    (tmp_path / "context/context.json").unlink()
+    os.mkfifo(tmp_path / "context/context.json")
+    with pytest.raises(GraphError, match="not a regular file"):
         load_context(bundle, tmp_path / "context")
 
 

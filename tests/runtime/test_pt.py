@@ -202,6 +202,19 @@ def test_a_data_set_with_labels_of_nodes_is_an_error(tmp_path: Path) -> None:
         read_graphs(tmp_path / "g.pt")
 
 
+def test_labels_that_belong_to_other_graphs_are_an_error(tmp_path: Path) -> None:
+    """One graph has two labels and another has none: the second label was read as that of the other graph."""
+    given = [small(3, 0), small(2, 1)]
+    given[0].y, given[1].y = torch.tensor([0, 1]), torch.zeros(0, dtype=int)
+    InMemoryDataset.save(given, tmp_path / "g.pt")
+    with pytest.raises(GraphError, match="y does not have one value for each graph"):
+        read_graphs(tmp_path / "g.pt")
+    weights = [small(3, 0, edge_weight=torch.ones(2)), small(2, 1, edge_weight=torch.ones(0))]
+    InMemoryDataset.save(weights, tmp_path / "g.pt")
+    with pytest.raises(GraphError, match="edge_weight does not have one value for each edge"):
+        read_graphs(tmp_path / "g.pt")
+
+
 def test_writing_needs_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
     with pytest.raises(MissingExtraError, match=r"writing a \.pt graph needs"):

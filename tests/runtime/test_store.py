@@ -1,6 +1,7 @@
 """A graph store: written from graphs and tables, refused when it is damaged, and run part by part."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from adar_runtime import (
 )
 from adar_runtime.errors import DivergedError, GraphError, UsageError
 from adar_runtime.graph import EDGE
+from adar_runtime.graph.formats.npy import map_array
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.store import GraphStore, open_store, sources, write_store
 from adar_runtime.graph.store.store import checksum_of
@@ -276,6 +278,12 @@ HOSTILE = {
     "an outside node out of range": ("outside", lambda a: a + 10**9, "outside nodes are not in order"),
     "own nodes outside": ("outside", lambda a: np.sort(np.r_[a[:-1], 0]), "outside nodes are its own"),
     "starts that fall": ("starts", lambda a: a[::-1].copy(), "not in order"),
+    "starts whose differences wrap around": (
+        "starts",
+        lambda a: np.r_[0, 2**62, -(2**63), -(2**62), a[4:]],
+        "not in order",
+    ),
+    "neighbours in two dimensions": ("sources", lambda a: a[:, None].copy(), "not lists"),
     "a node twice": ("nodes", lambda a: np.full_like(a, 1), "in no part"),
     "other types": ("sources", lambda a: a.astype(np.float64), "other types"),
     "Python objects": ("x", lambda _: np.array([[print]], object), "not a readable .npy"),
@@ -300,6 +308,11 @@ def test_a_hostile_store_is_refused(attack: str, tmp_path: Path) -> None:
         (lambda m: m.update(schema=99), "schema 99"),
         (lambda m: m["parts"][0]["files"].update({"../../x": {}}), "other files"),
         (lambda m: m.pop("parts"), "damaged"),
+        (lambda m: m["parts"][0].update(nodes=float("inf")), "damaged"),
+        (lambda m: m["parts"][0].update(nodes=10**200), "do not have all nodes"),
+        (lambda m: m.update(features=float("inf")), "damaged"),
+        (lambda m: m["parts"][0]["files"].update(x=5), "damaged"),
+        (lambda m: m["parts"][0]["files"].pop("starts"), "other files"),
     ],
 )
 def test_a_damaged_manifest_is_refused(change, words: str, tmp_path: Path) -> None:
@@ -310,6 +323,55 @@ def test_a_damaged_manifest_is_refused(change, words: str, tmp_path: Path) -> No
     (tmp_path / "store/store.json").write_text(json.dumps(manifest))
     with pytest.raises(GraphError, match=words):
         open_store(tmp_path / "store")
+
+
+def test_nodes_that_only_the_manifest_claims_take_no_memory(tmp_path: Path) -> None:
+    sharded(tmp_path / "store", some_graph())
+    path = tmp_path / "store/store.json"
+    manifest = json.loads(path.read_text())
+    for claims in (manifest, manifest["parts"][0]):
+        claims["nodes"] += 10**13
+    path.write_text(json.dumps(manifest | {"checksum": checksum_of(manifest)}))
+    with pytest.raises(GraphError, match="nodes differ in number"):
+        open_store(tmp_path / "store").check()
+
+
+@pytest.mark.parametrize("name", ["00000/x.npy", "store.json"])
+def test_files_that_never_end_are_refused(name: str, tmp_path: Path) -> None:
+    """A pipe made `run` wait for ever, and a link to /dev/zero was read without end."""
+    path = tmp_path / "store"
+    sharded(path, some_graph())
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(GraphError, match="not a regular file"):
+        open_store(path).check()
+    (path / name).unlink()
+    (path / name).symlink_to("/dev/zero")
+    with pytest.raises(GraphError, match="symbolic links"):
+        open_store(path).check()
+
+
+IDS = {
+    "of another number": np.arange(1),
+    "in two dimensions": np.zeros((N, 2), int),
+    "with named columns": np.zeros(N, [("a", int)]),
+    "beyond Unicode": np.full(N, 2**32 - 1, np.uint32).view("<U1"),
+    "of half characters": np.full(N, 0xD800, np.uint32).view("<U1"),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_hostile_ids_are_refused(kind: str, tmp_path: Path) -> None:
+    sharded(tmp_path / "store", some_graph(ids=np.arange(N)), parts=1)
+    resealed(tmp_path / "store", "00000/ids.npy", IDS[kind])
+    with pytest.raises(GraphError, match="ids"):
+        open_store(tmp_path / "store").check()
+
+
+def test_a_header_that_numpy_cannot_tokenize_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + (b"(" * 60).ljust(117) + b"\n")
+    with pytest.raises(GraphError, match=r"not a readable \.npy"):
+        map_array(tmp_path / "a.npy")
 
 
 def test_a_changed_manifest_is_refused(tmp_path: Path) -> None:

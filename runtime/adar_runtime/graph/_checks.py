@@ -83,6 +83,16 @@ def integers(name: str, value: Any) -> Integers:
     return np.require(given, np.int64, LAYOUT)
 
 
+def rises(numbers: NDArray[Any], *, strictly: bool = False) -> bool:
+    """Whether no number is smaller than the one before; `strictly`: each one is larger.
+
+    Compared, not subtracted: a difference wraps around beyond 64 bits, and `np.repeat` writes outside its
+    memory if such differences are its counts.
+    """
+    compare = np.greater if strictly else np.greater_equal
+    return bool(compare(numbers[1:], numbers[:-1]).all())
+
+
 def mask(name: str, value: Any, outputs: int) -> Mask:
     """Booleans [splits, outputs]; [outputs] is taken as one split."""
     given = np.atleast_2d(array(name, value))
@@ -97,6 +107,13 @@ def mask(name: str, value: Any, outputs: int) -> Mask:
 
 def ids(value: Any, nodes: int) -> Ids:
     """The id of each node [nodes]: different integers, or different strings that are not empty."""
+    found = readable_ids(value, nodes)
+    _check_different(found.tolist())
+    return found
+
+
+def readable_ids(value: Any, nodes: int) -> Ids:
+    """Integers or valid strings [nodes], which may be equal: a part of a large graph is not compared."""
     given = array("ids", value)
     if given.dtype.kind in "OT":  # a column of pandas, or numpy's strings of variable length
         require(all(isinstance(each, str) for each in given.ravel()), "ids must be integers or strings")
@@ -112,7 +129,6 @@ def ids(value: Any, nodes: int) -> Ids:
         valid = (codes <= sys.maxunicode) & ((codes < SURROGATES.start) | (codes >= SURROGATES.stop))
         require(bool(valid.all()), "ids contains characters that are not valid Unicode text")
         found = np.require(given, given.dtype.newbyteorder("="), LAYOUT)
-    _check_different(found.tolist())
     return found
 
 

@@ -63,9 +63,7 @@ class SparseRows:
             self.columns.shape == self.values.shape and self.values.ndim == 1,
             "x_indices and x_data differ in length",
         )
-        ordered = (
-            self.starts[0] == 0 and self.starts[-1] == len(self.values) and (np.diff(self.starts) >= 0).all()
-        )
+        ordered = self.starts[0] == 0 and self.starts[-1] == len(self.values) and checks.rises(self.starts)
         require(bool(ordered), "x_indptr must increase from 0 to the number of entries in x_data")
         checks.check_range("x_indices", self.columns, width, "columns")
         self._sort()

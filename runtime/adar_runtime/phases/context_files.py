@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError, GraphError, short
-from adar_runtime.files import Marker, new_folder
+from adar_runtime.files import Marker, new_folder, open_regular
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array, write_array, write_stack
 from adar_runtime.graph.neighbours import Neighbours
@@ -32,6 +31,7 @@ FILE_NAME = "context.json"
 MARKER = Marker(FILE_NAME, "checksum")
 FORMAT, SCHEMA = "adar context", 2
 MAX_BYTES = 2**26
+LARGEST = 2**63  # of a number of steps
 MOVED = ("weight", "previous_weight")
 OF_CALLS = (*FOR_MESSAGE, *FOR_UPDATE, *MOVED)
 CHANGED = ("sent", "encoded", "smoothed")  # by an update
@@ -120,7 +120,7 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
     path, manifest = Path(path), bundle.manifest
     check_can_remember(manifest, by_row=bundle.by_row)
     try:
-        with (path / FILE_NAME).open("rb") as file:
+        with open_regular(path / FILE_NAME) as file:
             raw = parse_json(file.read(MAX_BYTES).decode())
         if raw["format"] != FORMAT or raw["schema"] != SCHEMA or raw["checksum"] != checksum_of(raw):
             raise ValueError("it is of another version, or was changed")
@@ -141,7 +141,7 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
 def _checked(path: Path, name: str, digest: str, shared: bool) -> NDArray[Any]:
     """An array of the folder, after its hash was compared. Arrays that updates of others change have none."""
     file = path / f"{name}.npy"
-    if name not in NAMES or not stat.S_ISREG(file.lstat().st_mode):
+    if name not in NAMES:
         raise ValueError(f"{short(name)} is not one of its files")
     if shared and name in CHANGED:
         return map_array(file, "r+")
@@ -151,8 +151,24 @@ def _checked(path: Path, name: str, digest: str, shared: bool) -> NDArray[Any]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fields(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked fields of the result that are not arrays."""
+    fields = {name: result[name] for name in OF_RESULT}
+    times, alignment, seconds = fields["times"], fields["alignment"], fields["timings"]
+    texts = all(isinstance(fields[name], str) for name in ("backend", "solver", "proof"))
+    whole = all(type(fields[name]) is int and fields[name] < LARGEST for name in ("budget", "best_step"))
+    lists = isinstance(times, list) and isinstance(alignment, list) and isinstance(seconds, dict)
+    if not (texts and whole and lists and isinstance(fields["regression"], bool)):
+        raise ValueError("a field of its result has another type")
+    if not all(isinstance(each, float | int) for each in (*times, *alignment, *seconds.values())):
+        raise ValueError("a time or an alignment of its result is not a number")
+    if len(times) != len(alignment) or not 0 <= fields["best_step"] < len(times) or fields["budget"] < 1:
+        raise ValueError("its result has another number of steps")
+    return fields
 
 
 def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: int) -> Kept:
@@ -180,7 +196,7 @@ def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: 
         stop_reason=StopReason[result["stop_reason"]],
         class_names=None if names is None else checks.names("class_names", names),
         ids=checks.ids(arrays["ids"], nodes) if "ids" in arrays else None,
-        **{name: result[name] for name in OF_RESULT},
+        **_fields(result),
     )
     described = checks.matrix("target_x", arrays["target_x"]) if "target_x" in arrays else None
     return Kept(

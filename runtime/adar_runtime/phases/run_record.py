@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from adar_runtime.bundle.signature import STATE
 from adar_runtime.errors import GraphError, UsageError, short
+from adar_runtime.files import open_regular
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.solvers import Motion, Move
 from adar_runtime.phases.shard_arrays import FolderArrays
@@ -59,7 +60,7 @@ class RunRecord:
         if not path.exists():
             return
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 raw = parse_json(file.read(MAX_BYTES).decode())
             settings = dict(raw["settings"])
             self.position, self.first = Position(**raw["position"]), float(raw["first"])

@@ -124,7 +124,12 @@ class _Machine:
         self._stack.append(struct.unpack(">d", self._take(8))[0])
 
     def text(self) -> None:
-        self._stack.append(str(self._take(self._number(4)), "utf-8", "surrogatepass"))
+        try:  # Python would call a function for each half of a pair that it accepts: seconds for a small file
+            self._stack.append(str(self._take(self._number(4)), "utf-8"))
+        except UnicodeDecodeError as error:
+            raise GraphError(
+                "refused: a text in it contains characters that are not valid Unicode"
+            ) from error
 
     def new_list(self) -> None:
         self._stack.append([])

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, short
 from adar_runtime.graph import MASKS, Floats, SparseRows
+from adar_runtime.graph._checks import rises
 from adar_runtime.graph.formats._archive import Archive, read_member
 from adar_runtime.graph.formats._tensors import (
     BFLOAT16,
@@ -179,10 +180,9 @@ def float8_values(name: str) -> Floats:
 def _expanded(starts: NDArray[Any], entries: int) -> NDArray[np.int64]:
     """The column of each entry of a matrix that is stored by columns."""
     starts = starts.astype(np.int64)
-    counts = starts[1:] - starts[:-1]
-    if starts[0] != 0 or starts[-1] != entries or (counts < 0).any():
+    if starts[0] != 0 or starts[-1] != entries or not rises(starts):
         raise GraphError("the columns of the sparse tensor x do not rise from 0 to the number of entries")
-    return np.repeat(np.arange(len(counts)), counts)
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
 def _sorted_rows(

@@ -15,15 +15,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, warn
 from adar_runtime.graph import GRAPH, MASKS, NODE, Floats, Graph, Integers
-from adar_runtime.graph._checks import names as class_names
+from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.limits import GRAPH_BYTES, ByteBudget
 
 ONE_WANTED = "the file holds many graphs: train, evaluate and run take it; other commands take one graph"
 POINTERS = ("node_ptr", "edge_ptr")
 HIGHEST_DEGREE = 16  # degrees from 0 to this one have a column each
+EDGE_BYTES = 12  # of an edge while it is checked: the size of its graph, and booleans
+OF_ONE_GRAPH = ("target_x", "pairs", "ids", "feature_encoding")  # keys that many graphs do not have
+NO_EDGES = np.zeros((2, 0), np.int64)
 DEGREE_BYTES = 4 * (HIGHEST_DEGREE + 2) + 40  # of a node: its features, and temporary arrays
 
 
@@ -77,18 +81,23 @@ def split_graphs(arrays: Mapping[str, Any], budget: ByteBudget) -> list[Graph]:
     budget.reserve("node_ptr", count, GRAPH_BYTES)
     if "x" not in arrays:
         budget.reserve("the features from degrees", int(nodes[-1]), DEGREE_BYTES)
-    features = _features(arrays, nodes, edges, starts)
-    labels = arrays.get("y")
+    budget.reserve("edge_index", edges.shape[1], EDGE_BYTES)
+    # Everything is checked here for all graphs together: an error in the last of 100,000 comes at once.
+    edges = _edges(edges, nodes, starts)
+    features = checks.matrix("x", _features(arrays, nodes, edges, starts))
+    labels = None if arrays.get("y") is None else np.atleast_1d(arrays["y"])
     if labels is not None and len(labels) != count:
         raise GraphError(f"y has {len(labels):,} labels for {count:,} graphs: give one label per graph")
     weights = arrays.get("edge_weight")
-    if weights is not None and len(np.atleast_1d(weights)) != edges.shape[1]:
-        raise GraphError(
-            f"edge_weight has {len(np.atleast_1d(weights)):,} weights for {edges.shape[1]:,} edges"
-        )
+    weights = None if weights is None else checks.edge_weights(weights, edges.shape[1])
     masks = {name: _mask(name, arrays[name], count) for name in MASKS if arrays.get(name) is not None}
     names = arrays.get("class_names")
-    names = None if names is None else class_names("class_names", names)  # once, not for every graph
+    names = None if names is None else checks.names("class_names", names)
+    if labels is not None:  # a graph with a node in place of each graph has the same rules for labels
+        Graph(np.zeros((count, 1), np.float32), NO_EDGES, labels, **masks)
+    unused = [key for key in OF_ONE_GRAPH if arrays.get(key) is not None]
+    if unused:
+        warn(f"keys that a file of many graphs may not have, and that are not used: {', '.join(unused)}")
     return [
         Graph(
             features=features[nodes[i] : nodes[i + 1]],
@@ -110,10 +119,25 @@ def _pointer(arrays: Mapping[str, Any], name: str, end: int | None) -> Integers:
     if found.ndim != 1 or len(found) < 2 or found.dtype.kind not in "iu":
         raise GraphError(f"{name} must be a list of at least two integers")
     found = found.astype(np.int64)
-    if found[0] != 0 or (np.diff(found) < (1 if end is None else 0)).any():
+    if found[0] != 0 or not checks.rises(found, strictly=end is None):
         raise GraphError(f"{name} must begin with 0 and rise")
     if end is not None and found[-1] != end:
         raise GraphError(f"{name} ends with {found[-1]:,}, and there are {end:,} edges")
+    return found
+
+
+def _edges(edges: NDArray[Any], nodes: Integers, starts: Integers) -> Integers:
+    """The edges, if each is between nodes of its own graph."""
+    found = checks.integers("edge_index", edges)
+    sizes = np.repeat(np.diff(nodes), np.diff(starts))
+    wrong = (found < 0) | (found >= sizes)
+    if wrong.any():
+        row, edge = np.unravel_index(int(wrong.argmax()), wrong.shape)
+        graph = int(np.searchsorted(starts, edge, "right"))
+        raise GraphError(
+            f"edge_index has node numbers outside their graphs: {found[row, edge]} in graph {graph:,}, "
+            f"where valid ids are 0–{sizes[edge] - 1}"
+        )
     return found
 
 
@@ -130,10 +154,8 @@ def _features(arrays: Mapping[str, Any], nodes: Integers, edges: Integers, start
 def degree_features(nodes: Integers, edges: Integers, starts: Integers) -> Floats:
     """One column for each degree, the last one for all high degrees, and log(1 + degree)."""
     offsets = np.repeat(nodes[:-1], np.diff(starts))
-    targets = edges[1].astype(np.int64) + offsets
+    targets = edges[1] + offsets
     total = int(nodes[-1])
-    if len(targets) and not 0 <= targets.min() <= targets.max() < total:
-        raise GraphError("edge_index has node numbers outside their graphs")
     degrees = np.bincount(targets, minlength=total)
     found = np.zeros((total, HIGHEST_DEGREE + 2), np.float32)
     found[np.arange(total), np.minimum(degrees, HIGHEST_DEGREE)] = 1

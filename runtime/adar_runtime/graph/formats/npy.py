@@ -43,7 +43,7 @@ def map_array(path: Path, mode: Literal["r", "c", "r+"] = "r") -> NDArray[Any]:
             if not math.prod(shape):
                 return np.zeros(shape, dtype)
             return np.memmap(file, dtype, mode, offset, shape)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # the header decides which errors numpy raises
         raise GraphError(f"{path}: not a readable .npy file ({reason(error)})") from error
 
 

@@ -180,9 +180,26 @@ def _data_set(file: _File, data: Any, slices: dict[Any, Any]) -> list[Graph]:
     if "x" not in arrays and isinstance(counts, list) and all(type(each) is int for each in counts):
         file.budget.reserve(NODE_COUNTS, len(counts), CELL_BYTES)
         arrays[POINTERS[0]] = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])
+    _check_slices(file, arrays, slices)
     graphs = split_graphs(arrays, file.budget)
     warn_unused(entries.keys() - {NODE_COUNTS})
     return graphs
+
+
+def _check_slices(file: _File, arrays: Mapping[str, Any], slices: Mapping[Any, Any]) -> None:
+    """Refuse labels that do not belong to the graphs in order: one graph could have two, another none."""
+    if POINTERS[1] not in arrays:
+        return
+    edges = arrays[POINTERS[1]]
+    for key in ("y", "edge_weight", *MASKS):
+        if key in arrays and isinstance(slices.get(key), Tensor):
+            expected = edges if key == "edge_weight" else np.arange(len(np.atleast_1d(edges)))
+            if not np.array_equal(file.array(key, slices[key]), expected):
+                what = "edge" if key == "edge_weight" else "graph"
+                raise GraphError(
+                    f"{key} does not have one value for each {what}: give one label per graph, and one "
+                    "weight per edge"
+                )
 
 
 def _from_list(key: str, value: Any, budget: ByteBudget) -> Any:

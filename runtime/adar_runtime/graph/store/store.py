@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.errors import GraphError, UsageError, short
-from adar_runtime.files import Marker
+from adar_runtime.errors import GraphError, UsageError, reason, short
+from adar_runtime.files import Marker, open_regular
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array
@@ -35,6 +35,8 @@ FILE_NAME = "store.json"
 MARKER = Marker(FILE_NAME, "checksum")
 FORMAT, SCHEMA = "adar graph store", 1
 MAX_MANIFEST = 64 * 2**20  # bytes: enough for 10,000 parts
+MAX_NODES = 2**48  # sums and products with the number of nodes stay below 2^63
+NUMBERS = ("starts", "sources", "outside", "nodes")
 DENSE, SPARSE = ("x",), ("x_indptr", "x_indices", "x_data")
 NO_EDGES = np.zeros((2, 0), np.int64)
 TARGETS = "target_x"
@@ -106,24 +108,24 @@ class GraphStore:
         """
         for name, facts in self.target_files.items():
             self._check_hash(".", name, facts)
-        seen = np.zeros(self.nodes, np.bool_)
         for number, files in enumerate(self.files):
             for name, facts in files.items():
                 self._check_hash(part_folder(number), name, facts)
-            part = self.part(number)
-            part.check()
-            seen[part.numbers] = True
+            self.part(number).check()
             on_part(number + 1)
+        seen = np.zeros(self.nodes, np.bool_)  # now the files show that the nodes exist
+        for number in range(self.parts):
+            seen[self.part(number).numbers] = True
         if not seen.all():
             raise self._damaged(f"node {int(seen.argmin())} is in no part")
 
     def _check_hash(self, folder: str, name: str, facts: Mapping[str, str]) -> None:
         path = self.path / folder / f"{name}.npy"
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise self._damaged(f"{folder}/{name}.npy cannot be read ({error.strerror})") from error
+        except (OSError, ValueError) as error:
+            raise self._damaged(f"{folder}/{name}.npy cannot be read ({reason(error)})") from error
         if found != facts.get("sha256"):
             raise self._damaged(f"{folder}/{name}.npy was changed after it was written")
 
@@ -211,7 +213,7 @@ class Part:
 
     def check(self) -> None:
         """Raise a GraphError if the arrays do not describe a part of this store."""
-        starts, sources, outside, numbers = map(self.array, ("starts", "sources", "outside", "nodes"))
+        starts, sources, outside, numbers = map(self.array, NUMBERS)
         whole = self.store.nodes
         self._require(
             [one.dtype.str for one in (starts, sources, outside, numbers)] == ["<i8", "<i4", "<i8", "<i8"],
@@ -220,17 +222,20 @@ class Part:
         self._require(
             starts.shape == (self.nodes + 1,) and numbers.shape == (self.nodes,), "its nodes differ in number"
         )
-        in_order = starts[0] == 0 and starts[-1] == len(sources) and bool((np.diff(starts) >= 0).all())
-        self._require(sources.ndim == outside.ndim == 1 and in_order, "its neighbours are not in order")
+        self._require(sources.ndim == outside.ndim == 1, "its neighbours are not lists")
+        in_order = starts[0] == 0 and starts[-1] == len(sources) and checks.rises(starts)
+        self._require(in_order, "its neighbours are not in order")
         self._require(_within(sources, self.nodes + len(outside)), "a neighbour is in no part")
         self._require(_within(numbers, whole), "a node is not one of the graph")
-        ascending = bool((np.diff(outside) > 0).all())
+        ascending = checks.rises(outside, strictly=True)
         self._require(_within(outside, whole) and ascending, "its outside nodes are not in order")
         own = np.searchsorted(outside, [self.first, self.first + self.nodes])
         self._require(own[0] == own[1], "its outside nodes are its own")
         features = self.array(DENSE[0]) if DENSE[0] in self.store.files[self.number] else None
         shape = (self.nodes, self.store.features)
         self._require(features is None or features.shape == shape, "its features have another shape")
+        if "ids" in self.store.files[self.number]:
+            checks.readable_ids(self.array("ids"), self.nodes)
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:
@@ -251,7 +256,7 @@ def open_store(path: str | Path) -> GraphStore:
     """
     path = Path(path)
     try:
-        with (path / FILE_NAME).open("rb") as file:
+        with open_regular(path / FILE_NAME) as file:
             text = file.read(MAX_MANIFEST + 1)
         if len(text) > MAX_MANIFEST:
             raise ValueError("it is too large")
@@ -265,7 +270,7 @@ def open_store(path: str | Path) -> GraphStore:
         return _store(path, raw)
     except OSError as error:
         raise GraphError(f"{path}: not a graph store ({FILE_NAME}: {error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, UsageError) as error:
         raise GraphError(
             f"{path}: {FILE_NAME} is damaged ({short(error)}): write the store again with data shard"
         ) from error
@@ -275,13 +280,15 @@ def _store(path: Path, raw: Mapping[str, Any]) -> GraphStore:
     if raw["checksum"] != checksum_of(raw):
         raise ValueError("its checksum is not that of its fields")
     parts = raw["parts"]
-    bounds = np.concatenate([[0], np.cumsum([int(part["nodes"]) for part in parts], dtype=np.int64)])
-    if len(bounds) < 2 or bounds[-1] != raw["nodes"] or (np.diff(bounds) < 1).any():
+    sizes = [int(part["nodes"]) for part in parts]
+    if not sizes or min(sizes) < 1 or sum(sizes) != raw["nodes"] or sum(sizes) > MAX_NODES:
         raise ValueError("its parts do not have all nodes")
-    files = tuple(dict(part["files"]) for part in parts)
-    known = {"nodes", "starts", "sources", "outside", "ids", *DENSE, *SPARSE}
+    bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    files = tuple({name: dict(facts) for name, facts in part["files"].items()} for part in parts)
+    known = {*NUMBERS, "ids", *DENSE, *SPARSE}
     for each in files:
-        if not set(each) <= known or not ({*DENSE} <= set(each) or {*SPARSE} <= set(each)):
+        features = {*DENSE} <= set(each) or {*SPARSE} <= set(each)
+        if not {*NUMBERS} <= set(each) <= known or not features:
             raise ValueError("a part has other files than a part of a graph")
     names = raw["class_names"]
     encoding = raw["feature_encoding"]
