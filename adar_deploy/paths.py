@@ -113,16 +113,20 @@ def existing_parent(output: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Raise a UsageError if a file cannot be written, or if it would replace a file of a bundle or run."""
+    """Raise a UsageError if a file cannot be written, or if it would replace a file of adar-deploy."""
     from adar_runtime.bundle import manifest, run_files
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
+    from adar_runtime.graph.store import store
+    from adar_runtime.phases import context_files
 
     check_writable(path)
     of_bundle = path.name == manifest.FILE_NAME
     of_run = path.name in run_files.NAMES and (path.parent / run_files.WEIGHTS).is_file()
     if path.exists() and (of_bundle or of_run):
         raise UsageError(f"{path} is a file of a bundle or training run: choose another path")
+    if path.exists() and path.name in (store.FILE_NAME, context_files.FILE_NAME):
+        raise UsageError(f"{path} is a file of a graph store or context: choose another path")
 
 
 def output_paths(

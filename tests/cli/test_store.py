@@ -51,6 +51,20 @@ def test_a_store_is_answered_by_part(adar, store: Path, bundle_folder: Path, tmp
     assert adar("run", bundle_folder, store, "--max-steps", 2, "--output", "answers")[0] == 0  # replaced
 
 
+def test_a_store_is_not_replaced_without_a_word(adar, store: Path, bundle_folder: Path) -> None:
+    before = (store / "store.json").read_bytes()
+    code, _, err = adar("data", "shard", "board.npz", "--parts", 2, "-o", "store")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a graph store: choose another --output, or add --overwrite" in err
+    options = ["--bundle", bundle_folder, "--max-steps", 2, "--output"]
+    code, _, err = adar("run", "board.npz", *options, store / "store.json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a file of a graph store or context" in err
+    assert (store / "store.json").read_bytes() == before
+    assert adar("data", "shard", "board.npz", "--parts", 2, "-o", "store", "--overwrite")[0] == 0
+    assert (store / "store.json").read_bytes() != before
+
+
 def test_tables_become_a_store(adar, tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("id,a,b\nx,1,2\ny,3,4\nz,5,6\n")
     (tmp_path / "edges.csv").write_text("source,target\nx,y\ny,z\n")

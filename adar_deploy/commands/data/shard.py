@@ -56,6 +56,9 @@ def shard(
         bool | None,
         typer.Option("--both-ways/--one-way", help="Add the reverse of every edge.", show_default="one way"),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the store that --output names.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a graph as a store: a folder of parts, for graphs that are larger than the memory.
@@ -71,12 +74,14 @@ def shard(
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_replaceable
     from adar_runtime.graph.formats import FORMATS
-    from adar_runtime.graph.store import open_store, sources, write_store
+    from adar_runtime.graph.store import is_store, open_store, sources, write_store
     from adar_runtime.graph.store.partition import metis_parts
     from adar_runtime.graph.store.store import MARKER
     from adar_runtime.graph.store.write import Classes
 
     check_replaceable(output, MARKER)
+    if is_store(output) and not overwrite:
+        raise UsageError(f"{output} is a graph store: choose another --output, or add --overwrite")
     with (
         Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
         tempfile.TemporaryDirectory(prefix="adar-", dir=existing_parent(output)) as work,
