@@ -9,8 +9,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from adar_runtime.errors import BundleError, UsageError, short
 from adar_runtime.json_files import parse_json
@@ -86,7 +87,7 @@ def read_bundle_file(path: Path, max_bytes: int) -> bytes:
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[BinaryIO]:
+def open_regular(path: Path) -> Iterator[BufferedReader]:
     """Open a file from outside. Links, pipes and devices are refused: they may never end.
 
     Raises:

@@ -1,5 +1,6 @@
 """New and changed nodes are answered from one kept inference."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -410,6 +411,19 @@ def test_fields_of_other_types_are_refused(bundle: Bundle, tmp_path: Path) -> No
             path.write_text(json.dumps(changed | {"checksum": checksum_of(changed)}))
             with pytest.raises(GraphError, match="damaged"):
                 load_context(bundle, tmp_path / "context")
+
+
+def test_starts_whose_differences_wrap_around_are_refused(bundle: Bundle, tmp_path: Path) -> None:
+    bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
+    path = tmp_path / "context/starts.npy"
+    starts = np.load(path)
+    starts[1:4] = [2**62, -(2**63), -(2**62)]
+    np.save(path, starts)
+    raw = json.loads((tmp_path / "context/context.json").read_text())
+    raw["files"]["starts"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "context/context.json").write_text(json.dumps(raw | {"checksum": checksum_of(raw)}))
+    with pytest.raises(GraphError, match="damaged"):
+        load_context(bundle, tmp_path / "context")
 
 
 def test_a_pipe_in_place_of_the_manifest_is_refused(bundle: Bundle, tmp_path: Path) -> None:

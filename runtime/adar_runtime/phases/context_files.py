@@ -217,7 +217,7 @@ def _edges(arrays: Mapping[str, NDArray[Any]], nodes: int) -> KeptEdges:
     for starts, sources in ((arrays[a], arrays[b]) for a, b in EDGES if a in arrays):
         if starts.dtype != np.int64 or sources.dtype != np.int64 or (starts.ndim, sources.ndim) != (1, 1):
             raise ValueError("its edges are not integers")
-        if len(starts) != nodes + 1 or starts[0] or starts[-1] != len(sources) or np.any(np.diff(starts) < 0):
+        if len(starts) != nodes + 1 or starts[0] or starts[-1] != len(sources) or not checks.rises(starts):
             raise ValueError("its edges do not fit its nodes")
         checks.check_range("edges", sources, nodes, "ids")
         found.append(Neighbours(starts, sources))
