@@ -34,7 +34,16 @@ FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one w
 NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature", "triton"),
     "what is replaced or installed": ("overwrite", "rebuild", "install"),
-    "which model is loaded": ("bundle", "bundles", "pack", "run", "model", "context", "allow-unknown-model"),
+    "which model is loaded": (
+        "bundle",
+        "bundles",
+        "pack",
+        "run",
+        "model",
+        "from",
+        "context",
+        "allow-unknown-model",
+    ),
     "which machines get the graphs": ("workers", "ray"),
     "who can reach the server": (
         "host",

@@ -280,7 +280,7 @@ class Device:
         )
 
     def _regions(self):
-        return list(self.device_memory.items())  # other threads allocate
+        return self.device_memory.copy().items()  # other threads allocate; the copy is one operation
 
     @property
     def names(self) -> list[str]:

@@ -16,7 +16,7 @@ from adar_runtime.backends import BACKENDS, available, prepared_graph
 from adar_runtime.backends.onnxruntime.backend import OnnxCpuBackend, OnnxCudaBackend
 from adar_runtime.backends.onnxruntime.recurrence import OnnxRecurrence
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.bundle import bundle as bundles
+from adar_runtime.bundle import label_checks
 from adar_runtime.errors import BackendError, MissingExtraError, ProfileError, UsageError
 from adar_train import load_run
 from tests.bundles import edit, replace_model
@@ -88,7 +88,7 @@ def test_the_fallback_does_not_prepare_the_graph_again(
         made.append(prepared_graph.prepare(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(bundles, "prepare", counted)
+    monkeypatch.setattr(label_checks, "prepare", counted)
     monkeypatch.setattr(backends, "BACKENDS", {"picky": f"{__name__}:PickyBackend"} | BACKENDS)
     bundle = adar_runtime.load(bundle_folder)
     assert (bundle.backend.name, bundle.run(board, 2).backend) == ("picky", "onnxruntime-cpu")

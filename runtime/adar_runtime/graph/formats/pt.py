@@ -105,6 +105,8 @@ def _opened(path: Path) -> Iterator[_File]:
     try:
         with open_archive(path) as archive:
             check_members(path, archive.infolist())
+            if archive.testzip() is not None:  # also of members that no key needs
+                raise ValueError("a checksum does not fit")
             budget = ByteBudget(path.stat().st_size)
             folder = _folder(archive)
             start = f"{folder}/data/"
