@@ -1,11 +1,11 @@
 """Time of an inference with 300 steps: the runtime compared with other implementations.
 
 adar-deploy export RUN --out fused; adar-deploy export RUN --out plain --plain
-python -m benchmarks.run_speed RUN GRAPH --fused fused --plain plain --calls 20 --threads 2
+python -m benchmarks.run_speed RUN GRAPH --fused fused --plain plain --threads 2
 
 All sides have the same graph and the same weights, and take turns:
 
-* ab2: the runtime with the Adams-Bashforth solver and few cell calls
+* default: the runtime as it runs without options, with the solver that `export` proved (`--solver auto`)
 * euler: the runtime with one cell call for each of the 300 steps
 * eager: the paper's formulas in PyTorch (scatter_add), 300 steps
 * eager per edge: the same, with messages transformed per edge as in PyG's MessagePassing.message
@@ -31,10 +31,10 @@ from adar_runtime.benchmarking.race import Turn, Worker, race, spread
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.graph import Floats
 from adar_runtime.loop.schedule import times
-from adar_runtime.loop.solvers import AdamsBashforth2
+from adar_runtime.loop.solvers import DEFAULT_SOLVER
 from adar_train import AdaR, GraphTensors, load_run
 
-AB2, EULER, EAGER, PER_EDGE, PLAIN = SIDES = ("ab2", "euler", "eager", "eager per edge", "plain onnx")
+DEFAULT, EULER, EAGER, PER_EDGE, PLAIN = SIDES = ("default", "euler", "eager", "eager per edge", "plain onnx")
 STEPS = 300
 
 
@@ -57,7 +57,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plain", type=Path, default=Path("plain"), help="bundle of the run, exported with --plain"
     )
-    parser.add_argument("--calls", type=int, default=20, help="cell calls of ab2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--without", nargs="*", default=[], choices=SIDES[2:], help="sides to leave out")
@@ -87,7 +86,7 @@ def build(side: str, options: argparse.Namespace, graph: Graph) -> Callable[[], 
     # `made_here`: a plain export is an unknown model, which would run in a child process.
     folder = options.plain if side == PLAIN else options.fused
     bundle = adar_runtime.Bundle(folder, threads=options.threads, made_here=True)
-    solver = AdamsBashforth2(options.calls) if side == AB2 else "euler"
+    solver = DEFAULT_SOLVER if side == DEFAULT else "euler"
     return lambda: bundle.run(graph, STEPS, Final(), solver).scores
 
 
@@ -104,17 +103,17 @@ def print_report(
 ) -> None:
     """Print the command, the versions and the table."""
     name = metric_name(scores[EULER].shape[1])
-    given = f"--calls {options.calls} --threads {options.threads} --repeats {options.repeats}"
+    given = f"--threads {options.threads} --repeats {options.repeats}"
     print(f"python -m benchmarks.run_speed RUN {options.graph.name} {given}")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, onnxruntime {ort.__version__}")
     print(f"n = {graph.nodes:,}, m = {graph.edges:,}, {STEPS} steps\n")
     print(
-        "| side | seconds, median [quartiles] | time relative to ab2 | time relative to euler "
+        "| side | seconds, median [quartiles] | time relative to default | time relative to euler "
         f"| test {name} | changed predictions (vs euler) |"
     )
     print("|---|---|---|---|---|---|")
     for side, values in seconds.items():
-        ratios = (spread(np.divide(values, seconds[other]), 1) for other in (AB2, EULER))
+        ratios = (spread(np.divide(values, seconds[other]), 1) for other in (DEFAULT, EULER))
         changed = (scores[side].argmax(axis=1) != scores[EULER].argmax(axis=1)).mean()
         metric = split_metrics(graph, scores[side], parts=["test"]).get("test", float("nan"))
         row = (side, spread(values, 3), *ratios, f"{100 * metric:.3f}", f"{100 * changed:.2f} %")

@@ -17,6 +17,7 @@ import pytest
 from adar_runtime import Graph, load, write_graph
 from adar_serve.refusals import RefusedError
 from adar_serve.runs import Control
+from adar_serve.server import listen
 from tests.helpers import random_graph
 from tests.serve.servers import Running, Settings, eventually, running, tensor, tensors
 
@@ -26,6 +27,13 @@ ENDLESS = {"max_steps": 2_000_000, "exit": "final"}  # minutes of work
 def metric(served: Running, line: str) -> float:
     text = served.http.get("/metrics").text
     return next((float(each.split()[-1]) for each in text.splitlines() if each.startswith(line)), 0.0)
+
+
+def test_an_answer_is_sent_without_waiting_for_the_client_to_confirm_its_headers() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_metrics_count_requests_and_cell_calls(served: Running, board: Graph) -> None:
