@@ -47,6 +47,21 @@ def test_the_environment_has_the_last_word(
     assert bundle.run(board, 2).steps == 2
 
 
+def test_only_one_table_is_gathered_at_a_time(bundle: Bundle) -> None:
+    """Lists of six lengths have six tables; lists of one length have one, with all edges."""
+    one_length, six_lengths = np.full(600, 102), 100 + np.arange(600) // 100
+    needed = [
+        memory.needed_bytes(
+            Graph(
+                np.zeros((600, 4)), np.stack([np.arange(lengths.sum()) % 600, np.repeat(range(600), lengths)])
+            ),
+            replace(bundle.manifest, hidden=256),
+        )
+        for lengths in (one_length, six_lengths)
+    ]
+    assert needed[0] > 2 * needed[1]
+
+
 def test_what_is_free_is_the_least_of_machine_and_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,5 @@
 """Neighbour tables give the same sums as the edges, with little padding."""
 
-import hashlib
 import time
 from collections.abc import Sequence
 
@@ -18,6 +17,7 @@ from adar_runtime.graph.neighbour_tables import (
     Tables,
     Widths,
     fixed_widths,
+    largest_leaf,
     most_rows,
 )
 from adar_runtime.graph.neighbours import Neighbours
@@ -51,31 +51,6 @@ def entries(tables: Tables) -> int:
     return sum(table.size for table in tables.leaves + tables.joins)
 
 
-def skewed(nodes: int, edges: int) -> np.ndarray:
-    """Edges to every node, and four of five edges to the first 50 nodes."""
-    numbers = np.arange(edges)
-    popular = numbers % 5 != 0
-    return np.stack([numbers * 7919 % nodes, np.where(popular, numbers % 50, numbers * numbers % nodes)])
-
-
-@pytest.mark.parametrize(
-    ("edge_index", "nodes", "digest"),
-    [
-        (skewed(3000, 20_000), 3000, "4ce63a0acee83bce"),
-        (np.stack([np.arange(9000), np.zeros(9000, np.int64)]), 9000, "435524ff41587aea"),
-        (np.zeros((2, 0), np.int64), 5, "a563596fabb3ad02"),
-    ],
-)
-def test_the_tables_of_onnx_runtime_are_those_before_the_fixed_widths(
-    edge_index: np.ndarray, nodes: int, digest: str
-) -> None:
-    """The digests are of version 0.2.0, so the layout of TensorRT costs ONNX Runtime nothing."""
-    found = hashlib.sha256()
-    for name, array in sorted(Tables.of(Neighbours.of(edge_index, nodes)).arrays().items()):
-        found.update(f"{name}{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    assert found.hexdigest()[:16] == digest
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     nodes=st.integers(1, 80),
@@ -87,8 +62,10 @@ def test_sums_of_any_graph(nodes: int, edges: int, skew: float, seed: int) -> No
     random = np.random.default_rng(seed)
     target = (nodes * random.random(edges) ** skew).astype(np.int64)  # skewed: most edges end at a few nodes
     edge_index = np.stack([random.integers(0, nodes, edges), target])
-    check(edge_index, nodes)
+    leaves = check(edge_index, nodes).leaves
     check_fixed(edge_index, nodes)
+    assert max(table.size for table in leaves) == leaves[-1].size  # for ONNX Runtime, which sums it first
+    assert largest_leaf(Neighbours.of(edge_index, nodes).counts) == (leaves[-1].size if edges else 0)
 
 
 def check_fixed(edge_index: np.ndarray, nodes: int) -> Tables:

@@ -190,6 +190,16 @@ def _entries(counts: Sizes, width: int) -> float:
     return full + _best_widths(remainders, LEAVES - 1)[1] + _best_widths(rows[rows > 1], JOINS)[1]
 
 
+def largest_leaf(counts: Sizes) -> int:
+    """The entries of the largest leaf table, for lists of these lengths."""
+    width = _full_width(counts)
+    lengths = np.concatenate([counts % width, np.full(int((counts // width).sum()), width)])
+    widths = _best_widths(lengths, LEAVES)[0]
+    lengths = lengths[lengths > 0]
+    rows = np.bincount(np.searchsorted(widths, lengths), minlength=len(widths))
+    return int((rows * widths).max(initial=0))
+
+
 def _build(
     values: Sizes, starts: Sizes, lengths: Sizes, number: int, fixed: tuple[int, ...] | None
 ) -> tuple[tuple[Index, ...], NDArray[np.int64]]:
@@ -198,10 +208,13 @@ def _build(
     if lengths.max(initial=0) > max(widths, default=0):
         raise ValueError(f"a row of {lengths.max()} entries is wider than every table")
     table = np.searchsorted(widths, lengths)
+    widths += (1,) * (number - len(widths))
+    entries = np.bincount(table, minlength=number) * widths
+    # ONNX Runtime sums the last table first. If it is the largest, its memory is enough for the others.
+    order = range(number) if fixed else np.argsort(entries, kind="stable")
     tables, positions, offset = [], np.zeros(len(lengths), np.int64), 0
-    for index in range(number):
-        chosen = np.flatnonzero(table == index)
-        width = widths[index] if index < len(widths) else 1
+    for index in order:
+        chosen, width = np.flatnonzero(table == index), widths[index]
         tables.append(_table(values, starts[chosen], lengths[chosen], width))
         positions[chosen] = offset + np.arange(len(chosen))
         offset += len(tables[-1])
