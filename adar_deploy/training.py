@@ -63,7 +63,7 @@ def run_training(
         typer.Option(
             min=1,
             help="Most epochs. Training stops earlier if validation does not improve for 100 epochs.",
-            show_default="700, or 200 with many feature columns, or 120 for zero-shot",
+            show_default="700, or 400 with many feature columns, or 120 for zero-shot",
         ),
     ] = None,
     train_steps: Annotated[
@@ -156,8 +156,8 @@ def run_training(
         bool | None,
         typer.Option(
             "--mixed-precision/--no-mixed-precision",
-            help="Matrix products in bfloat16: faster on processors with AVX512-BF16 or AMX.",
-            show_default="on CUDA only",
+            help="Matrix products in bfloat16.",
+            show_default="on CUDA; on processors with AVX512-BF16 or AMX for graphs of 4000 nodes or more",
         ),
     ] = None,
     search: Annotated[

@@ -9,6 +9,7 @@ import torch
 from adar_runtime import Graph
 from adar_runtime.errors import GraphError, UsageError
 from adar_train import Epoch, ModelConfig, TrainConfig, fit
+from adar_train.precision import BFLOAT16_FROM, prefers_bfloat16
 from tests.helpers import random_graph
 
 SHORT = {"select_budgets": (2,), "exit_budgets": (2, 4)}
@@ -39,7 +40,7 @@ def test_the_same_seed_gives_the_same_weights(board: Graph) -> None:
 
 
 def test_mixed_precision_on_request(board: Graph) -> None:
-    """On a CPU, off by default. Weights stay in single precision."""
+    """Off by default for a small graph on a CPU. Weights stay in single precision."""
 
     def losses(*, mixed: bool | None) -> list[float]:
         epochs: list[Epoch] = []
@@ -52,6 +53,23 @@ def test_mixed_precision_on_request(board: Graph) -> None:
     assert losses(mixed=None) == single
     assert mixed != single
     assert np.allclose(mixed, single, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("device", "instructions", "nodes", "preferred"),
+    [
+        ("cpu", {"avx512_bf16": True}, BFLOAT16_FROM, True),
+        ("cpu", {"amx_bf16": True}, BFLOAT16_FROM, True),
+        ("cpu", {"avx512_bf16": True}, BFLOAT16_FROM - 1, False),
+        ("cpu", {}, BFLOAT16_FROM, False),
+        ("cuda", {}, 1, True),
+    ],
+)
+def test_where_mixed_precision_is_the_default(
+    device: str, instructions: dict[str, bool], nodes: int, preferred: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
+    assert prefers_bfloat16([random_graph(nodes, 0)], torch.device(device)) is preferred
 
 
 def test_training_with_described_targets(board: Graph) -> None:

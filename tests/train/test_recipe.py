@@ -81,7 +81,7 @@ def test_the_preset_quick_trains_as_the_default_of_before() -> None:
 
 def test_the_default_recipe() -> None:
     narrow, wide = (preset(wide=wide) for wide in (False, True))
-    assert (narrow.epochs, wide.epochs) == (700, 200)
+    assert (narrow.epochs, wide.epochs) == (700, 400)
     for one in (narrow, wide):
         assert one.patience
         assert one.ema_decay
@@ -304,10 +304,10 @@ def test_a_search_with_two_scalings_ends_with_a_final(
     job = Job(["board"], [BOARD], model_config([BOARD], hidden=8, proxies=2), SHORT, tmp_path / "run")
     seen = []
     metrics = job.run("cpu", choices=choices, on_search=lambda settings, _: seen.append(settings))
-    assert [one["epochs"] for one in metrics["search"]] == [final_round(SHORT.epochs)] * 2 == [4, 4]
-    assert len(seen) == search_epochs(2, 1, final=4) == 8
+    assert [one["epochs"] for one in metrics["search"]] == [final_round(SHORT.epochs)] * 2 == [2, 2]
+    assert len(seen) == search_epochs(2, 1, final=2) == 4
     assert metrics["epochs"] == SHORT.epochs
-    assert metrics["search_epochs"] == 4
+    assert metrics["search_epochs"] == 2
 
 
 def test_the_standard_error_of_a_share() -> None:

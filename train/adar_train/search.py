@@ -27,7 +27,7 @@ OnDrop = Callable[[Settings, DivergedError], None]
 WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
 ROUND = 40  # epochs of a round; after 20, settings that learn fast are ahead of better ones
 LAST_ROUND = {True: 80, False: 160}  # epochs of winner and challenger, with wide features or not
-FINAL = 0.7  # share of all epochs after which two finalists are compared
+FINAL = 0.35  # share of all epochs after which two finalists are compared
 FEWEST_EPOCHS = 100  # of a training with a search: with fewer epochs, a search would be most of the work
 MARGIN = 0.25  # standard errors; two models are validated on the same outputs, so their scores differ by less
 

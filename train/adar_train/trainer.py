@@ -27,6 +27,7 @@ from adar_train.exit_calibration import calibrated_metrics
 from adar_train.initialisation import scale_labels
 from adar_train.model import Model
 from adar_train.objective import Episodes, Objective, WholeGraphs
+from adar_train.precision import prefers_bfloat16
 from adar_train.sharded_graph import ShardedGraph, sum_gradients, training_tensors
 from adar_train.tensors import GraphTensors
 from adar_train.time_grids import GRIDS
@@ -313,7 +314,7 @@ class Trainer:
 
     def _autocast(self) -> Any:
         chosen = self.config.mixed_precision
-        on = self.device.type == "cuda" if chosen is None else chosen
+        on = prefers_bfloat16(self.graphs, self.device) if chosen is None else chosen
         return torch.autocast(self.device.type, torch.bfloat16, enabled=on)
 
     def _validate(self) -> float:
