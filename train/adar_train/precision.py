@@ -10,7 +10,7 @@ BFLOAT16_FROM = 4000  # nodes; below, conversions to bfloat16 take longer than i
 
 
 def prefers_bfloat16(graphs: Iterable[Graph], device: torch.device) -> bool:
-    """Whether bfloat16 products are faster: on CUDA, and on a CPU with instructions for them and large graphs."""
+    """Whether bfloat16 is faster: on CUDA, and for large graphs on a CPU with instructions for it."""
     return device.type == "cuda" or (
         has_bfloat16_instructions() and max(graph.nodes for graph in graphs) >= BFLOAT16_FROM
     )
