@@ -215,6 +215,7 @@ def run_training(
         search_epochs,
         settings_line,
     )
+    from adar_train.threads import avoid_busy_cores
 
     if resume and out is None:
         raise UsageError("--resume needs --out, the folder of the run to continue")
@@ -295,6 +296,7 @@ def run_training(
         baseline=baseline,
         out=out or free_name(RUNS, Path(given[0]).stem),
     )
+    avoid_busy_cores(note)
     choices = [] if preset or search else candidates(graphs[0], given_settings)
     if search is None and len(choices) > 1 and job.training.epochs < FEWEST_EPOCHS:
         note(f"no search of the regularisation: it needs at least {FEWEST_EPOCHS} epochs (--epochs)")
