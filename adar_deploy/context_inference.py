@@ -41,7 +41,7 @@ def run_context(ctx: typer.Context, bundle: "Bundle", graphs: list[Path], option
     if len(graphs) != 1:
         raise UsageError(f"--context needs exactly one table of new nodes; got {len(graphs)}")
     path, tables = graphs[0], options.tables
-    outputs = OutputFiles.plan([path], options.output, None, several=False)
+    outputs = OutputFiles.plan([path], options.output, None, [tables.edges], several=False)
     context = load_context(bundle, options.context)
     kept = range(context.nodes) if context.kept.ids is None else context.kept.ids.tolist()
     encoding = bundle.manifest.feature_encoding

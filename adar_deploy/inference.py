@@ -204,9 +204,18 @@ class OutputFiles:
 
     @classmethod
     def plan(
-        cls, graphs: Sequence[Path], output: Path | None, plot: Path | None, *, several: bool
+        cls,
+        graphs: Sequence[Path],
+        output: Path | None,
+        plot: Path | None,
+        inputs: Sequence[Path | None],
+        *,
+        several: bool,
     ) -> "OutputFiles":
-        """Check that all files can be written before any work is done."""
+        """Check that all files can be written before any work is done.
+
+        `inputs` are the files that the command reads beside the graphs.
+        """
         from adar_runtime.evaluation.plots import check_drawable
         from adar_runtime.prediction_files import prediction_writer
 
@@ -214,8 +223,8 @@ class OutputFiles:
         if plot:
             check_drawable(plot)
         return cls(
-            predictions=output_paths("--output", output, graphs, several=several),
-            plots=output_paths("--plot", plot, graphs, several=several),
+            predictions=output_paths("--output", output, graphs, inputs, several=several),
+            plots=output_paths("--plot", plot, graphs, inputs, several=several),
             write=write,
         )
 

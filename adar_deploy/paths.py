@@ -1,7 +1,7 @@
 """Which files the commands read and write."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
@@ -112,14 +112,16 @@ def existing_parent(output: Path) -> Path:
     return next(folder for folder in output.absolute().parents if folder.is_dir())
 
 
-def check_output(path: Path) -> None:
-    """Raise a UsageError if a file cannot be written, or if it would replace a file of adar-deploy."""
+def check_output(path: Path, inputs: Iterable[Path | None] = (), option: str = "the output") -> None:
+    """Raise a UsageError if a file cannot be written, or would replace an input or a file of adar-deploy."""
     from adar_runtime.bundle import manifest, run_files
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
     from adar_runtime.graph.store import store
     from adar_runtime.phases import context_files
 
+    if path.exists() and any(each and each.exists() and path.samefile(each) for each in inputs):
+        raise UsageError(f"{path} is the input graph or table: choose another path for {option}")
     check_writable(path)
     of_bundle = path.name == manifest.FILE_NAME
     of_run = path.name in run_files.NAMES and (path.parent / run_files.WEIGHTS).is_file()
@@ -130,9 +132,12 @@ def check_output(path: Path) -> None:
 
 
 def output_paths(
-    option: str, pattern: Path | None, graphs: Sequence[Path], *, several: bool
+    option: str, pattern: Path | None, graphs: Sequence[Path], inputs: Iterable[Path | None], *, several: bool
 ) -> list[Path | None]:
-    """The output path of each graph. No path overwrites an input or the output of another graph."""
+    """The output path of each graph. No path overwrites an input or the output of another graph.
+
+    `inputs` are the files that the command reads beside the graphs, such as a table of edges.
+    """
     from adar_runtime.errors import UsageError
 
     if pattern is None:
@@ -151,7 +156,5 @@ def output_paths(
     for path in paths:
         if paths.count(path) > 1:
             raise UsageError(f"two graphs would be written to {path}: give their files different names")
-        if path.exists() and any(graph.exists() and path.samefile(graph) for graph in graphs):
-            raise UsageError(f"{path} is the input graph: choose another path for {option}")
-        check_output(path)
+        check_output(path, (*graphs, *inputs), option)
     return list(paths)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adar_runtime.phases.run_store import Start
 
 WORK, SUMMARY = "unfinished", "run.json"  # in the folder of the predictions
+STARTED = "adar-deploy"  # an empty file in WORK, which shows that this program made the folder
 
 
 @dataclass(frozen=True)
@@ -35,22 +36,24 @@ class StoreInference:
 
     def run(self, *, shown: bool) -> Success:
         """Predict, or continue an interrupted inference."""
-        from adar_runtime.files import Marker, check_replaceable, writing
+        from adar_runtime.files import Marker, check_replaceable, write_file, writing
         from adar_runtime.prediction_files import prediction_writer
         from adar_runtime.temporary_files import locked
 
         prediction_writer(self.output / "part.parquet")  # raises an error if a package is missing
-        check_replaceable(self.output, Marker(SUMMARY, "graph"), Marker(WORK))
+        check_replaceable(self.output, Marker(SUMMARY, "stop_reason"), Marker(WORK))
         work = self.output / WORK
+        _check_work(work)
         with writing(work):
             work.mkdir(parents=True, exist_ok=True)
             with locked(self.output):
+                (work / STARTED).touch()
                 store = self._store(work, shown=shown)
                 with self._who_runs() as start:
                     result = self._loop(store, work, start, shown=shown)
                 written = self._write(store, result)
                 done = self._success(store, result, written)
-                (self.output / SUMMARY).write_text(json.dumps(done.summary()))
+                write_file(self.output / SUMMARY, json.dumps(done.summary()).encode())
                 shutil.rmtree(work)
         return done
 
@@ -107,7 +110,7 @@ class StoreInference:
         from adar_runtime.files import write_file
         from adar_runtime.prediction_files import prediction_writer
 
-        for old in self.output.glob("part-*.parquet"):
+        for old in self.output.glob(f"part-{'[0-9]' * 5}.parquet"):
             old.unlink()
         paths = tuple(self.output / f"part-{number:05d}.parquet" for number in range(store.parts))
         for number, path in enumerate(paths):
@@ -130,6 +133,18 @@ class StoreInference:
             result=replace(result, scores=result.scores[:0].copy()),
             written=written,
         )
+
+
+def _check_work(work: Path) -> None:
+    """Refuse a folder that this program did not make: it is removed when the predictions are complete."""
+    from adar_runtime.errors import UsageError
+    from adar_runtime.files import Marker, check_replaceable
+    from adar_runtime.phases.run_record import FILE_NAME
+
+    check_replaceable(work, Marker(STARTED), Marker(FILE_NAME, "settings"))
+    link = next((path for path in (work, *work.rglob("*")) if path.is_symlink()), None)
+    if link is not None:
+        raise UsageError(f"{link} is a link, and nothing is written through links: remove it")
 
 
 class _Status:

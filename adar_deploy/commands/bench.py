@@ -23,7 +23,7 @@ from adar_deploy.options import (
     is_typed,
     parse_numbers,
 )
-from adar_deploy.paths import bundle_first, named_bundle
+from adar_deploy.paths import bundle_first, check_output, named_bundle
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def bench(
 
     if plot:
         check_drawable(plot)
+        check_output(plot)
     if bundle is not None and graph is not None:
         bundle, (graph,) = bundle_first(bundle, [graph])
     if bundle is not None:

@@ -63,7 +63,7 @@ def embed(
 
     if output.suffix not in FORMATS:
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")
-    check_output(output)
+    check_output(output, (nodes, edges, classes))
     columns = [column.strip() for column in text.split(",")]
     tables = read_texts(nodes, edges, classes, columns, directed=directed)
     started = time.perf_counter()

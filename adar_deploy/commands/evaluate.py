@@ -11,7 +11,7 @@ from adar_deploy.console import Bar, err, print_error, print_facts, print_note, 
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
-from adar_deploy.paths import bundle_first, graph_files, named_bundle
+from adar_deploy.paths import bundle_first, check_output, graph_files, named_bundle
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
 
@@ -86,6 +86,9 @@ def evaluate(
     write = evaluation.table_writer(output) if output else None
     if plot:
         check_drawable(plot)
+    for path in (output, plot):
+        if path is not None:
+            check_output(path, (*files, tables.edges))
     allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     subject = open_subject(model, allow_unknown_model=allowed)
     done: list[Evaluation] = []

@@ -38,7 +38,10 @@ def remember(
         Path, typer.Argument(help="Graph file (.npz or .pt), or a table of nodes.", readable=False)
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder of the context. An older context in it is replaced.")
+        Path,
+        typer.Option(
+            "--out", "-o", help="Folder of the context. An older context of the same bundle is replaced."
+        ),
     ] = Path("context"),
     max_steps: MaxSteps = 300,
     exit: Annotated[
@@ -64,6 +67,9 @@ def remember(
     threads: Threads = None,
     tables: TableOptions = NO_TABLES,
     allow_unknown_model: AllowUnknownModel = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a context that was made with another bundle.")
+    ] = False,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
@@ -81,8 +87,9 @@ def remember(
     Example: adar-deploy run new.csv --edges new-edges.csv --bundle bundle --context context
     """
     from adar_runtime import load
+    from adar_runtime.errors import UsageError
     from adar_runtime.files import check_replaceable
-    from adar_runtime.phases.context_files import MARKER
+    from adar_runtime.phases.context_files import MARKER, is_of_another_bundle
     from adar_runtime.phases.kept_calls import Storage
     from adar_runtime.phases.remember import remember as remember_graph
 
@@ -93,6 +100,8 @@ def remember(
     tables.check([graph])
     known = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     opened = load(bundle, "onnxruntime-cpu", threads, allow_unknown_model=known)
+    if is_of_another_bundle(out, opened) and not overwrite:
+        raise UsageError(f"{out} is a context of another bundle: choose another --out, or add --overwrite")
     rule = opened.manifest.exit.get("rule") if exit is None else str(exit)
     stop = opened.stop_rule(rule, **RULE_OPTIONS.settings(rule, settings))
     steps = opened.solver(str(solver), max_steps, **for_solver)

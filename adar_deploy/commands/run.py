@@ -212,7 +212,9 @@ def run(
     if shards is not None and (store is not None or several):
         raise UsageError("--shards splits one graph file: a graph store has its parts already")
     tables.check(files)
-    outputs = OutputFiles.plan(files, None if in_folder else output, plot, several=several)
+    outputs = OutputFiles.plan(
+        files, None if in_folder else output, plot, [tables.edges, nodes], several=several
+    )
     trusted = backend == TENSORRT and is_typed(ctx, "backend")
     opened = load(
         bundle,

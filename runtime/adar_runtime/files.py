@@ -26,11 +26,13 @@ NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the kernel or file sy
 class Marker(NamedTuple):
     """A file that shows that this program wrote a folder.
 
-    Other programs write files of the same name (`manifest.json`, `config.json`), so a JSON file needs a key.
+    Other programs write files of the same name (`manifest.json`, `config.json`), so a JSON file needs a key or
+    a key with a value.
     """
 
     name: str
     key: str | None = None  # of the JSON object in the file; None: the name is enough
+    value: str | None = None  # of the key; None: any value
 
     def marks(self, folder: Path) -> bool:
         """Whether the folder has this file. A file that cannot be read does not count."""
@@ -43,7 +45,9 @@ class Marker(NamedTuple):
             content = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        return isinstance(content, dict) and self.key in content
+        if not isinstance(content, dict) or self.key not in content:
+            return False
+        return self.value is None or content[self.key] == self.value
 
 
 @contextmanager

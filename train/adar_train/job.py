@@ -219,6 +219,7 @@ class TensorBoardLog:
             # Ctrl-C inside `add_scalar` can lose the wake-up of the writer's thread. The thread then sleeps
             # until the next flush, and `close` waits for it: flush every second.
             self._writer = SummaryWriter(folder, flush_secs=1)
+            (folder / run_files.STARTED).touch()
 
     def __enter__(self) -> "TensorBoardLog":
         return self

@@ -35,7 +35,7 @@ MODELS: dict[str, type[Model]] = {"adar": AdaR, **BASELINES}
 MARKERS = (
     Marker(run_files.CONFIG, "kind"),
     Marker(run_files.CHECKPOINT),
-    Marker(run_files.TENSORBOARD),
+    Marker(f"{run_files.TENSORBOARD}/{run_files.STARTED}"),
 )
 """A folder with one of these is a run, and may be replaced by another run."""
 

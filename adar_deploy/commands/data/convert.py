@@ -57,10 +57,7 @@ def convert(
     from adar_runtime.errors import UsageError
     from adar_runtime.graph import ALL
 
-    check_output(output)
-    for path in (graph, table, tables.edges):
-        if path is not None and output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(f"{output} is the input graph: choose another output file")
+    check_output(output, (graph, table, tables.edges))
     if table is not None:  # the older form: edges first
         graph, tables = table, replace(tables, edges=graph)
     encoding = read_manifest(bundle).feature_encoding if bundle else None

@@ -19,6 +19,7 @@ HISTORY = "history.json"  # loss of every epoch
 GRAPH = "graph.pt"  # the first of the graphs that the model was trained on
 LEARNING_CURVE = "learning.png"
 TENSORBOARD = "tensorboard"  # a folder
+STARTED = "adar-deploy"  # an empty file in TENSORBOARD: other programs have a folder of that name too
 CHECKPOINT = "checkpoint.safetensors"  # of an unfinished run
 NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, LEARNING_CURVE, CHECKPOINT)
 MAX_CONFIG_BYTES = 2**20

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
 
 FILE_NAME = "context.json"
-MARKER = Marker(FILE_NAME, "checksum")
 FORMAT, SCHEMA = "adar context", 2
+MARKER = Marker(FILE_NAME, "format", FORMAT)
 MAX_BYTES = 2**26
 LARGEST = 2**63  # of a number of steps
 MOVED = ("weight", "previous_weight")
@@ -98,6 +98,12 @@ def save_context(context: Context, path: Path) -> None:
         }
         fields["checksum"] = checksum_of(parse_json(json.dumps(fields)))
         (folder / FILE_NAME).write_text(json.dumps(fields))
+
+
+def is_of_another_bundle(path: Path, bundle: "Bundle") -> bool:
+    """Whether this folder has a context that was made with another bundle."""
+    own = Marker(FILE_NAME, "bundle", checksum_of(bundle.manifest.to_dict()))
+    return MARKER.marks(path) and not own.marks(path)
 
 
 def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) -> Context:

@@ -69,7 +69,9 @@ class ValueColumn:
 
 
 def parse_numbers(values: Sequence[Any]) -> NDArray[np.float64] | None:
-    """The values as numbers; None if any is not a number."""
+    """The values as numbers; None if any is not a number. "1_0" is a word, although Python reads it as 10."""
+    if any(isinstance(value, str) and "_" in value for value in values):
+        return None
     try:
         return np.array([*map(float, values)], np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adar_runtime.errors import GraphError, reason, short
+from adar_runtime.errors import GraphError, reason, short, warn
 from adar_runtime.graph.formats._columns import Locate
 from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget, check_size
 from adar_runtime.json_files import parse_json
@@ -38,14 +38,26 @@ def read_rows(path: Path, default_separator: str, comments: tuple[str, ...] = ()
     """Yield the rows of a table without empty lines and comments.
 
     The first row decides the separator of the whole file, because texts in later rows may contain other
-    separators. `default_separator` is used if the first row has none.
+    separators. `default_separator` is used if the first row has none. A warning names comments that look like
+    rows: an id may begin with #.
     """
     lines = read_lines(path)
-    separator = ""
+    separator, width, skipped = "", 0, list[int]()
     for number, line in lines:
-        if line.strip() and not line.startswith(comments):
-            separator = separator or separator_of(path, line) or default_separator
-            yield Row(number, line.split() if separator == BLANKS else _cells(number, line, lines, separator))
+        if not line.strip():
+            continue
+        if line.startswith(comments):
+            skipped += [number] if width > 1 and line.count(separator) == width - 1 else []
+            continue
+        separator = separator or separator_of(path, line) or default_separator
+        cells = line.split() if separator == BLANKS else _cells(number, line, lines, separator)
+        width = width or len(cells)
+        yield Row(number, cells)
+    if skipped:
+        warn(
+            f"{path}: {len(skipped):,} lines with as many cells as a row begin with {' or '.join(comments)} and "
+            f"were skipped as comments, the first is line {skipped[0]}: put an id that begins so in quotes"
+        )
 
 
 def collect(path: Path, rows: Iterator[Row]) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError, UsageError, short
-from adar_runtime.graph import PARTS, FeatureEncoding, Graph, Ids, Integers
+from adar_runtime.graph import MASKS, PARTS, FeatureEncoding, Graph, Ids, Integers
 from adar_runtime.graph.feature_encoding import CLASSES, LABEL_KINDS, NUMBERS
 from adar_runtime.graph.formats._columns import (
     Codes,
@@ -25,6 +25,7 @@ from adar_runtime.graph.limits import NAME_BYTES, ByteBudget
 LABEL_COLUMNS = ("y", "label", "class", "target")
 SPLIT_COLUMN = "split"
 SPLIT_WORDS = {part: part for part in PARTS} | {"valid": "val", "validation": "val"}
+MASK_WORDS = {"": False, "false": False, "0": False, "true": True, "1": True}
 MAX_LISTED = 5  # columns that a note names
 
 WHOLE = re.compile(r"[+-]?[0-9]+\.0*")  # a whole number that is written as a decimal number
@@ -101,11 +102,14 @@ def graph_from_columns(
     choice = choice.completed(encoding)
     notes: list[str] = []
     label, split = _label_and_split(columns, choice, encoding, notes)
+    taken = choice.features or () if encoding is None else [one.name for one in encoding.columns]
+    parts = _mask_columns(columns, split, taken)
+    others = (label, split, *parts.values())
     if encoding is None:
-        encoded = fit_features(columns, (label, split), choice.features, locate, notes)
+        encoded = fit_features(columns, others, choice.features, locate, notes)
     else:
         encoded = encoding.columns
-        unused = [name for name in columns if name not in {label, split, *(one.name for one in encoded)}]
+        unused = [name for name in columns if name not in {*others, *taken}]
         notes += [f"columns that the model does not use: {listed(unused, MAX_LISTED)}"] if unused else []
     if encoded:
         features = encode_features(encoded, columns, len(ids), locate, budget, known=encoding is not None)
@@ -115,6 +119,7 @@ def graph_from_columns(
     said = notes if encoding is None else []
     labels = _labels(label, columns[label], choice.labels, locate, said) if label else {}
     masks = split_masks(columns[split].words(), locate) if split else {}
+    masks |= {part: _mask(name, columns[name].words(), locate) for part, name in parts.items()}
     own = FeatureEncoding(
         encoded,
         id=choice.id,
@@ -168,16 +173,36 @@ def _label_and_split(
 
 
 def _by_meaning(columns: Columns) -> dict[str, str]:
-    """The columns of labels and of the split: name in lower case -> name."""
+    """The columns of labels, of the split and of masks: name in lower case -> name."""
     found: dict[str, str] = {}
     for name in columns:
         meaning = name.lower()
-        if meaning not in (*LABEL_COLUMNS, SPLIT_COLUMN):
+        if meaning not in (*LABEL_COLUMNS, SPLIT_COLUMN, *MASKS):
             continue
         if meaning in found:
             raise GraphError(f"two columns mean {meaning!r}: rename or remove {found[meaning]!r} or {name!r}")
         found[meaning] = name
     return found
+
+
+def _mask_columns(columns: Columns, split: str | None, taken: Sequence[str]) -> dict[str, str]:
+    """The columns of masks, as PyG has them: name of the mask -> name of its column."""
+    names = _by_meaning(columns)
+    found = {mask: names[mask] for mask in MASKS if mask in names and names[mask] not in taken}
+    if found and split is not None:
+        raise GraphError(f"both {split!r} and {next(iter(found.values()))!r} are a split: remove one")
+    return found
+
+
+def _mask(name: str, words: Sequence[str], locate: Locate) -> Any:
+    """The mask of a column of true and false, or of 1 and 0. A missing value is false."""
+    values = [MASK_WORDS.get(word.lower()) for word in words]
+    if None in values:
+        node = values.index(None)
+        raise GraphError(
+            f"{locate(node)}: {name!r} is {short(words[node])!r}, not true or false (1 or 0, or empty)"
+        )
+    return np.array(values, np.bool_)
 
 
 def split_masks(words: Sequence[str], locate: Locate) -> dict[str, Any]:
@@ -211,7 +236,8 @@ def _labels(name: str, column: Column, kind: str | None, locate: Locate, notes: 
 def _class_labels(
     name: str, labels: Codes, integers: bool, kind: str | None, notes: list[str]
 ) -> dict[str, Any]:
-    names = sorted(set(labels.words), key=float if integers else None)
+    # Whole numbers beyond 2^53 may be equal as floats: then their text decides, in every process alike.
+    names = sorted(set(labels.words), key=(lambda word: (float(word), word)) if integers else None)
     number = {word: position for position, word in enumerate(names)}
     if integers and names and float(names[0]) == -1:  # the file already marks unknown labels by -1
         number, names = {word: position - 1 for position, word in enumerate(names)}, names[1:]

@@ -35,11 +35,45 @@ def read(path: Path, choice: TableChoice, encoding: FeatureEncoding | None = Non
 
 def _parse(networkx: Any, path: Path) -> Any:
     if path.suffix == ".graphml":
+        _check_structure(path)
         return networkx.read_graphml(path)
     graph = networkx.read_gml(path, label="id")
     names = {node: found.pop("label", node) for node, found in graph.nodes(data=True)}  # GML's names of nodes
     different = len({*map(str, names.values())}) == len(names)
     return networkx.relabel_nodes(graph, names) if different else graph
+
+
+def _check_structure(path: Path) -> None:
+    """Refuse what networkx changes or leaves out without a word: repeated and unknown nodes, nested graphs."""
+    from xml.parsers import expat
+
+    nodes, ends, keys, graphs = set[str](), set[str](), set[str](), 0
+
+    def on_element(tag: str, given: dict[str, str]) -> None:
+        nonlocal graphs
+        tag, found = tag.rpartition(":")[2], given.get("id", "")
+        if tag == "graph":
+            graphs += 1
+        elif tag == "node":
+            if found in nodes:
+                raise GraphError(f"node {short(found)!r} is there twice: give every node an id of its own")
+            nodes.add(found)
+        elif tag == "edge":
+            ends.update((given.get("source", ""), given.get("target", "")))
+        elif tag == "key" and given.get("for") == "node" and "attr.name" in given:
+            if given["attr.name"] in keys:
+                raise GraphError(f"two keys have the name {short(given['attr.name'])!r}: rename one")
+            keys.add(given["attr.name"])
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = on_element
+    with path.open("rb") as file:
+        parser.ParseFile(file)
+    if graphs > 1:
+        raise GraphError(f"the file has {graphs:,} graphs, some perhaps inside nodes: save one graph per file")
+    unknown = next(iter(sorted(ends - nodes)), None)
+    if unknown is not None:
+        raise GraphError(f"an edge ends at {short(unknown)!r}, which is not a node of the file")
 
 
 def from_networkx(graph: Any, label: str | None = None, kind: str | None = None) -> Imported:
@@ -72,11 +106,10 @@ def _convert(
         edges = np.concatenate([edges, edges[::-1, reverse]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights[reverse]])
     attributes = [found for _, found in graph.nodes(data=True)]
-    names = list(dict.fromkeys(name for found in attributes for name in found))
-    budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
+    names = list(dict.fromkeys([name for found in attributes for name in found] + list(defaults)))
+    budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
     raw = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
-    masks = _take_masks(raw)
     nodes = list(number)
     columns = {name: ValueColumn(values) for name, values in _spread(raw, nodes).items()}
     imported = graph_from_columns(
@@ -88,31 +121,28 @@ def _convert(
         locate=lambda node: f"node {short(repr(nodes[node]))}",
         budget=budget,
     )
-    added = masks if weights is None else masks | {"edge_weight": weights}
-    return Imported(replace(imported.graph, **added), _edge_notes(graph) + imported.notes)
+    weighted = imported.graph if weights is None else replace(imported.graph, edge_weight=weights)
+    return Imported(weighted, _edge_notes(graph) + imported.notes)
 
 
 def _weights(graph: Any) -> Floats | None:
-    """The attribute `weight` of the edges, 1 where it is missing; None if no edge has it."""
+    """The attribute `weight` of the edges, 1 or the file's default where it is missing; None if none has it."""
     edges = list(graph.edges(data=True))
-    if not any(WEIGHT_COLUMN in attributes for *_, attributes in edges):
+    default = graph.graph.get("edge_default", {}).get(WEIGHT_COLUMN)  # of a .graphml file
+    if default is None and not any(WEIGHT_COLUMN in attributes for *_, attributes in edges):
         return None
-    values = [attributes.get(WEIGHT_COLUMN, 1.0) for *_, attributes in edges]
+    missing = 1.0 if default is None else default
+    values = [attributes.get(WEIGHT_COLUMN, missing) for *_, attributes in edges]
     return read_weights(values, lambda edge: f"edge {short(repr(edges[edge][:2]))}")
 
 
 def _edge_notes(graph: Any) -> list[str]:
     """A note on attributes of edges: weights are used, ids are not needed, others are not used."""
     found = {str(name): None for *_, attributes in graph.edges(data=True) for name in attributes}
+    found |= dict.fromkeys(map(str, graph.graph.get("edge_default", {})))
     names = [name for name in found if name not in ("id", "key", WEIGHT_COLUMN)]
     notes = [f"edge weights are from the attribute {WEIGHT_COLUMN!r}"] if WEIGHT_COLUMN in found else []
     return notes + ([f"edge features are not used: {listed(names)} was not read"] if names else [])
-
-
-def _take_masks(columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """Remove the attributes train_mask, val_mask and test_mask, and return them as masks."""
-    found = {name: columns.pop(name) for name in MASKS if name in columns}
-    return {name: np.array([bool(value) for value in values]) for name, values in found.items()}
 
 
 def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[Any]]:
@@ -121,7 +151,7 @@ def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[A
     for name, values in columns.items():
         vectors = [value if _is_vector(value) else None for value in values]
         lengths = {len(vector) for vector in vectors if vector is not None}
-        if not lengths:
+        if not lengths or name in MASKS:
             spread[name] = values
             continue
         length = max(lengths)

@@ -1,9 +1,9 @@
 """The nodes and edges of a store: from a graph in memory, or from tables that are read in blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from adar_runtime.errors import GraphError, MissingExtraError, UsageError, reaso
 from adar_runtime.graph import Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats._parquet_check import check_parquet
+from adar_runtime.graph.formats._rows import check_header
 from adar_runtime.graph.formats._table_files import PARQUET
 from adar_runtime.graph.formats._tables import LABEL_COLUMNS, SPLIT_COLUMN
 from adar_runtime.graph.formats.edge_list import HEADERS, ID_HEADINGS
@@ -20,7 +21,8 @@ from adar_runtime.graph.limits import ByteBudget
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*SEPARATORS, PARQUET)
-ROWS = 2**20  # of a Parquet file that are read at once
+ROWS = 2**20  # rows that are read at once, at most
+BLOCK_BYTES = 2**26  # numbers of a block of a Parquet file: with many columns, a block has fewer rows
 TEXT_BYTES = 2**24  # of a text table that are read at once
 
 
@@ -73,19 +75,25 @@ def read_nodes(path: Path, spool: Path, id_column: str | None, features: Sequenc
         if found.ndim != 2 or found.dtype.kind not in "fiu":
             raise GraphError(f"{path}: features are numbers [nodes, columns]; got {list(found.shape)}")
         return ArrayRows(found)
-    ids, columns = list[NDArray[Any]](), list[str]()
+    ids, width = list[NDArray[Any]](), 0
+
+    def choose(names: Sequence[str]) -> list[str]:
+        chosen = id_column or next((one for one in names if one.lower() in ID_HEADINGS), names[0])
+        return [chosen, *_feature_columns(path, names, chosen, features)]
+
     with spool.open("wb") as file:
-        for block in _blocks(path, None):
-            names = block.schema.names
-            chosen = id_column or next((one for one in names if one.lower() in ID_HEADINGS), names[0])
-            columns = columns or _feature_columns(path, names, chosen, features)
-            ids.append(_numpy(path, block, chosen))
-            rows = [checks.floats(f"column {short(name)!r}", _numpy(path, block, name)) for name in columns]
+        for chosen, *columns in _blocks(path, choose):
+            ids.append(chosen.values)
+            rows = [checks.floats(f"column {short(one.name)!r}", one.values) for one in columns]
             file.write(np.stack(rows, axis=1).tobytes())
+            width = len(columns)
     if not ids:
         raise GraphError(f"{path}: the table is empty: it needs at least one row")
+    # numpy pads every id to the longest one.
+    longest = max(one.dtype.itemsize for one in ids)
+    ByteBudget(path.stat().st_size).reserve("ids", sum(map(len, ids)), 2 * longest)
     found_ids: Ids = np.concatenate(ids)
-    shape = (len(found_ids), len(columns))
+    shape = (len(found_ids), width)
     mapped: Floats = np.memmap(spool, np.float32, "r", shape=shape)
     is_counted = found_ids.dtype.kind in "iu" and bool((found_ids == np.arange(len(found_ids))).all())
     return ArrayRows(mapped, None if is_counted else checks.ids(found_ids, len(found_ids)))
@@ -115,14 +123,16 @@ def read_edges(
 ) -> Iterator[Integers]:
     """The edges of a table in blocks, with both directions if requested. `ids` are those of the nodes."""
     order = None if ids is None else np.argsort(ids, kind="stable")
-    for block in _blocks(path, (source, target)):
-        names = block.schema.names
+
+    def choose(names: Sequence[str]) -> list[str]:
+        if len(names) < 2:
+            raise GraphError(f"{path}: an edge needs two columns of node ids")
         lower = {name.lower(): name for name in names}
         guess = next(((lower[a], lower[b]) for a, b in HEADERS if a in lower and b in lower), names[:2])
-        ends = [
-            _numpy(path, block, given or name) for given, name in zip((source, target), guess, strict=True)
-        ]
-        pairs = np.stack([_numbered(path, end, ids, order) for end in ends])
+        return [given or name for given, name in zip((source, target), guess, strict=True)]
+
+    for ends in _blocks(path, choose):
+        pairs = np.stack([_numbered(path, end.values, ids, order) for end in ends])
         yield np.concatenate([pairs, pairs[::-1]], axis=1) if both_ways else pairs
 
 
@@ -150,13 +160,22 @@ class _BlockBudget(ByteBudget):
             super().reserve(name, count, item_bytes)
 
 
-def _blocks(path: Path, columns: tuple[str | None, str | None] | None) -> Iterator[Any]:
-    """The rows of a table in blocks, as pyarrow's record batches."""
+class _Column(NamedTuple):
+    """A column of a block: numbers or text."""
+
+    name: str
+    values: NDArray[Any]
+
+
+def _blocks(path: Path, choose: Callable[[Sequence[str]], list[str]]) -> Iterator[list[_Column]]:
+    """The rows of a table in blocks. `choose` names the columns to read; no other column is decoded."""
     if path.suffix not in TABLES:
         known = ", ".join(TABLES)
         raise UsageError(
             f"{path}: a table that is read in blocks ends in {known}; got {path.suffix or 'no suffix'}"
         )
+    if not path.is_file():  # a pipe or a device may never end
+        raise GraphError(f"{path}: there is no such file")
     try:
         import pyarrow
         import pyarrow.csv
@@ -167,7 +186,13 @@ def _blocks(path: Path, columns: tuple[str | None, str | None] | None) -> Iterat
         if path.suffix == PARQUET:
             check_parquet(path, _BlockBudget(path.stat().st_size))
             with pyarrow.parquet.ParquetFile(path) as file:
-                yield from _named(path, columns, file.iter_batches(ROWS))
+                names = _chosen(path, file.schema_arrow.names, choose)
+                texts = _check_plain(path, [file.schema_arrow.field(name) for name in names])
+            # Texts stay codes: a file can repeat one long text any number of times.
+            with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+                rows = max(1, min(ROWS, BLOCK_BYTES // (8 * len(names))))
+                for block in file.iter_batches(rows, columns=names):
+                    yield [_column(path, name, block.column(name)) for name in names]
             return
         reader = pyarrow.csv.open_csv(
             path,
@@ -175,25 +200,59 @@ def _blocks(path: Path, columns: tuple[str | None, str | None] | None) -> Iterat
             parse_options=pyarrow.csv.ParseOptions(delimiter=SEPARATORS[path.suffix]),
         )
         with reader:
-            yield from _named(path, columns, reader)
+            names = _chosen(path, reader.schema.names, choose)
+            _check_plain(path, [reader.schema.field(name) for name in names])
+            for block in reader:
+                yield [_column(path, name, block.column(name)) for name in names]
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise GraphError(f"{path}: not a readable table ({reason(error)})") from error
 
 
-def _named(path: Path, columns: tuple[str | None, str | None] | None, blocks: Any) -> Iterator[Any]:
-    for block in blocks:
-        for name in columns or ():
-            if name is not None and name not in block.schema.names:
-                raise UsageError(f"{path}: column {short(name)!r} not found")
-        if columns is not None and len(block.schema.names) < 2:
-            raise GraphError(f"{path}: an edge needs two columns of node ids")
-        yield block
+def _chosen(path: Path, names: Sequence[str], choose: Callable[[Sequence[str]], list[str]]) -> list[str]:
+    """The columns to read, which the table has once each."""
+    try:
+        check_header(names, 1)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from error
+    if not names:
+        raise GraphError(f"{path}: the table has no columns")
+    chosen = choose(names)
+    missing = next((name for name in chosen if name not in names), None)
+    if missing is not None:
+        raise UsageError(f"{path}: column {short(missing)!r} not found")
+    return chosen
 
 
-def _numpy(path: Path, block: Any, name: str) -> NDArray[Any]:
-    """A column as an array: numbers, or text."""
-    column = block.column(name)
-    if column.null_count:
+def _check_plain(path: Path, fields: Sequence[Any]) -> list[str]:
+    """Refuse columns of anything but numbers and texts. Returns the names of those with texts."""
+    import pyarrow
+
+    kinds, found = pyarrow.types, list[str]()
+    for field in fields:
+        kind = field.type.value_type if kinds.is_dictionary(field.type) else field.type
+        numbers = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
+        texts = kinds.is_string(kind) or kinds.is_large_string(kind)
+        found += [field.name] if texts else []
+        if not (numbers or texts or kinds.is_null(kind)):
+            hint = ": save the table as UTF-8" if kinds.is_binary(kind) else ""
+            raise GraphError(
+                f"{path}: column {short(field.name)!r} holds {short(kind)}, not numbers or text{hint}"
+            )
+    return found
+
+
+def _column(path: Path, name: str, column: Any) -> _Column:
+    """A column of a block as an array. numpy pads every text to the longest one: that is counted first."""
+    import pyarrow
+
+    is_coded = pyarrow.types.is_dictionary(column.type)
+    codes = column if is_coded or pyarrow.types.is_primitive(column.type) else column.dictionary_encode()
+    words = codes.dictionary.to_pylist() if codes is not column or is_coded else []
+    if column.null_count or None in words:
         raise GraphError(f"{path}: column {short(name)!r} has an empty cell")
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found.astype(np.str_) if found.dtype == object else found
+    if not words:
+        return _Column(name, column.to_numpy(zero_copy_only=False))
+    longest = max(len(str(word)) for word in words)
+    budget = ByteBudget(path.stat().st_size)
+    budget.reserve(f"column {short(name)!r}", len(column) + len(words), 4 * longest)
+    return _Column(name, np.array(words)[codes.indices.to_numpy(zero_copy_only=False)])

@@ -32,8 +32,8 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.json_files import parse_json
 
 FILE_NAME = "store.json"
-MARKER = Marker(FILE_NAME, "checksum")
 FORMAT, SCHEMA = "adar graph store", 1
+MARKER = Marker(FILE_NAME, "format", FORMAT)
 MAX_MANIFEST = 64 * 2**20  # bytes: enough for 10,000 parts
 MAX_NODES = 2**48  # sums and products with the number of nodes stay below 2^63
 NUMBERS = ("starts", "sources", "outside", "nodes")
