@@ -9,14 +9,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import CodeType, FrameType
 from typing import Any
 
 import typer
 
-from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS
+from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS, exit_at_once
 from adar_deploy.streams import report_error
 
 EXIT_USER_ERROR = 2
@@ -56,7 +56,8 @@ class Interrupts:
 
     An exception in the middle of an import leaves a half-imported module, which some packages turn into
     another error or ignore. Python prints and ignores exceptions of finalisers and of callbacks from C. In
-    these cases the signal is delivered again a moment later.
+    these cases the signal is delivered again a moment later. Imports of PyTorch and PyG take seconds, or a
+    minute on a busy machine: if no block of the command has anything to clean up, the program ends at once.
     """
 
     def __init__(self, outermost: CodeType) -> None:
@@ -67,6 +68,10 @@ class Interrupts:
         self.number = number
         if self._is_safe(frame):
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        if self._is_clean(frame):
+            with suppress(Exception):
+                sys.stdout.flush()
+            exit_at_once(number, frame)
         self._retry()
 
     @contextmanager
@@ -81,12 +86,20 @@ class Interrupts:
             if self.number is not None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _is_safe(self, frame: FrameType | None) -> bool:
+    def _frames(self, frame: FrameType | None) -> Iterator[FrameType]:
+        """The frames of the command, the innermost one first."""
         while frame is not None and frame.f_code is not self._outermost:
-            if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code.co_name == "__del__":
-                return False
+            yield frame
             frame = frame.f_back
-        return True
+
+    def _is_safe(self, frame: FrameType | None) -> bool:
+        return not any(_imports(one) or one.f_code.co_name == "__del__" for one in self._frames(frame))
+
+    def _is_clean(self, frame: FrameType | None) -> bool:
+        """Whether the command is importing, outside all of its `with` and `try` blocks."""
+        frames = list(self._frames(frame))
+        importing = [index for index, one in enumerate(frames) if _imports(one)]
+        return bool(importing) and not any(map(in_block, frames[importing[-1] + 1 :]))
 
     def _retry(self) -> None:
         signal.signal(signal.SIGALRM, self._deliver_again)
@@ -101,6 +114,27 @@ class Interrupts:
             self._retry()
         else:
             sys.__unraisablehook__(ignored)
+
+
+def _imports(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith("<frozen importlib")
+
+
+def in_block(frame: FrameType) -> bool:
+    """Whether a frame is inside a `with` or `try` block, by the exception table of its code.
+
+    The table has four numbers for each block: its first instruction, its length, its handler and its depth. A
+    number consists of groups of six bits, the highest first; bit 6 marks all groups except the last.
+    """
+    numbers, value = list[int](), 0
+    for byte in frame.f_code.co_exceptiontable:
+        value = value << 6 | byte & 63
+        if not byte & 64:
+            numbers.append(value)
+            value = 0
+    now = frame.f_lasti // 2
+    blocks = zip(numbers[::4], numbers[1::4], strict=True)
+    return any(first <= now < first + length for first, length in blocks)
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
