@@ -117,3 +117,17 @@ def test_errors(
     code, _, err = adar("run", *words, "--bundle", bundle_folder, "--context", context)
     assert code == 2
     assert message in err
+
+
+def test_a_context_of_another_bundle_is_replaced_on_request_only(
+    adar, context: Path, board: Graph, bundle_folder: Path, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    file = context / "context.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"bundle": "another"}))
+    words = ["remember", bundle_folder, "board.npz", "--max-steps", 2, "--solver", "euler", "--out", context]
+    code, _, err = adar(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a context of another bundle: choose another --out, or add --overwrite" in err
+    assert adar(*words, "--overwrite")[0] == 0
+    assert adar(*words)[0] == 0  # of the same bundle

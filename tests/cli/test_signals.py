@@ -160,3 +160,33 @@ def test_a_signal_that_is_ignored_does_not_end_a_block_of_deferred_signals() -> 
         assert deferred.arrived == []
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_long_import_does_not_delay_a_signal(tmp_path: Path) -> None:
+    """PyTorch and PyG take a minute to import on a busy machine. With a block to clean up, the signal waits."""
+    (tmp_path / "slow.py").write_text("import time\nfor _ in range(1200): time.sleep(0.05)\n")
+    (tmp_path / "short.py").write_text("import time\nfor _ in range(20): time.sleep(0.05)\n")
+    code = (
+        "import os, signal, sys, threading, time\n"
+        "from pathlib import Path\n"
+        "from adar_deploy import cli\n"
+        "def work():\n"
+        "    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        "    {what}\n"
+        "    time.sleep(60)\n"
+        "cli.app.registered_commands.clear()\n"
+        "cli.add(cli.app, work)\n"
+        "sys.argv = ['adar-deploy', 'work']\n"
+        "cli.main()\n"
+    )
+    cleaned = "try: import short\n    finally: Path('cleaned').touch()"
+    for what in ("import slow", cleaned):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(what=what)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what
+    assert (tmp_path / "cleaned").exists()

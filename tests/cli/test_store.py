@@ -65,6 +65,29 @@ def test_a_store_is_not_replaced_without_a_word(adar, store: Path, bundle_folder
     assert (store / "store.json").read_bytes() != before
 
 
+def test_a_folder_of_the_user_is_not_taken_for_an_unfinished_inference(
+    adar, store: Path, bundle_folder: Path, tmp_path: Path
+) -> None:
+    """The folder `unfinished` is removed at the end, and nothing is written through links."""
+    words = ["run", store, "--bundle", bundle_folder, "--max-steps", 2, "--output", "mine"]
+    novel = tmp_path / "mine/unfinished/novel.txt"
+    novel.parent.mkdir(parents=True)
+    novel.write_text("It was a dark night")
+    code, _, err = adar(*words)
+    assert (code, err.count("\n"), novel.exists()) == (2, 1, True)
+    novel.unlink()
+    (novel.parent / "state.json.new").symlink_to(tmp_path / "board.npz")
+    (novel.parent / "adar-deploy").touch()
+    assert "is a link" in adar(*words)[2]
+    (novel.parent / "state.json.new").unlink()
+    before = (tmp_path / "board.npz").read_bytes()
+    (tmp_path / "mine/run.json").symlink_to(tmp_path / "board.npz")
+    (tmp_path / "mine/part-mine.parquet").touch()
+    assert adar(*words)[0] == 0
+    assert (tmp_path / "board.npz").read_bytes() == before
+    assert (tmp_path / "mine/part-mine.parquet").exists()
+
+
 def test_tables_become_a_store(adar, tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("id,a,b\nx,1,2\ny,3,4\nz,5,6\n")
     (tmp_path / "edges.csv").write_text("source,target\nx,y\ny,z\n")

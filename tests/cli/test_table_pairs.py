@@ -298,3 +298,31 @@ def test_edges_without_a_table_of_nodes(adar, bundle: Path, command: str) -> Non
     code, _, err = adar(command, bundle, "--edges", "e.csv")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "--edges needs exactly one table of nodes; got 0" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "a.csv", "--edges", "a-friends.csv", "--output", "a-friends.csv"),
+        ("run", "a.csv", "--edges", "a-friends.csv", "--nodes", "ids.csv", "--output", "ids.csv"),
+        ("run", "a.csv", "--edges", "a-friends.csv", "--context", "context", "--output", "a-friends.csv"),
+        ("evaluate", "bundle", "a.csv", "--edges", "a-friends.csv", "--output", "a.csv"),
+        ("evaluate", "bundle", "a.csv", "--edges", "a-friends.csv", "--output", "a-friends.csv"),
+        ("evaluate", "bundle", "a.csv", "--edges", "a-friends.csv", "--output", "bundle/manifest.json"),
+        ("evaluate", "bundle", "a.csv", "--edges", "a-friends.csv", "--plot", "run/learning.png"),
+        ("bench", "bundle", "a.csv", "--edges", "a-friends.csv", "--plot", "run/learning.png"),
+    ],
+)
+def test_no_output_replaces_an_input_or_a_file_of_a_model(adar, bundle: Path, tmp_path: Path, words) -> None:
+    ids = write_people(tmp_path, "a")
+    (tmp_path / "ids.csv").write_text("\n".join(ids[:3]))
+    (tmp_path / "bundle").symlink_to(bundle)
+    (tmp_path / "run").mkdir()
+    for name in ("learning.png", "model.safetensors"):
+        (tmp_path / "run" / name).touch()
+    named = tmp_path / words[-1]
+    before = named.read_bytes()
+    code, _, err = adar(*words, *(["--bundle", "bundle"] if words[0] == "run" else []))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "choose another path" in err
+    assert named.read_bytes() == before

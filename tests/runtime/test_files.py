@@ -10,6 +10,7 @@ from adar_runtime import files
 from adar_runtime import temporary_files as temporaries
 from adar_runtime.errors import UsageError
 from adar_runtime.files import Marker, check_writable, new_folder, write_file
+from adar_runtime.graph.store import store
 
 MARK = Marker("mark")
 JSON_MARK = Marker("manifest.json", "graphs")
@@ -223,3 +224,11 @@ def test_clearing_what_cannot_be_removed_leaks_nothing(
     for _ in range(10):
         temporaries.clear(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_marker_with_a_value_is_not_that_of_another_program(tmp_path: Path) -> None:
+    (tmp_path / "store.json").write_text('{"format": "other", "checksum": "x"}')
+    assert Marker("store.json", "format").marks(tmp_path)
+    assert not Marker("store.json", "format", "ours").marks(tmp_path)
+    with pytest.raises(UsageError, match="contains no"), new_folder(tmp_path, store.MARKER):
+        pass

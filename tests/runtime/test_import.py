@@ -400,3 +400,46 @@ def test_attributes_of_edges_and_defaults_of_nodes(tmp_path: Path) -> None:
     imported = import_graph(tmp_path / "g.graphml")
     assert imported.graph.features.tolist() == [[1], [7]]
     assert any("weight" in note for note in imported.notes)
+
+
+GRAPHML = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><key id="h" for="node" attr.name="h" '
+    'attr.type="double"/><key id="m" for="node" attr.name="train_mask" attr.type="string"/><key id="w" '
+    'for="edge" attr.name="weight" attr.type="double"><default>3</default></key>{keys}'
+    '<graph edgedefault="directed"><node id="a"><data key="h">1</data><data key="m">{a}</data></node><node '
+    'id="b"><data key="h">2</data><data key="m">{b}</data></node>{more}<edge source="a" target="b"/></graph>'
+    "</graphml>"
+)
+
+
+def graphml(folder: Path, a: str = "True", b: str = "False", more: str = "", keys: str = "") -> Path:
+    (folder / "g.graphml").write_text(GRAPHML.format(a=a, b=b, more=more, keys=keys))
+    return folder / "g.graphml"
+
+
+def test_masks_as_words_and_the_default_weight_of_graphml(tmp_path: Path) -> None:
+    """`bool("False")` is True: all nodes were in every mask."""
+    graph = import_graph(graphml(tmp_path)).graph
+    assert graph.train_mask.tolist() == [[True, False]]
+    assert graph.edge_weight.tolist() == [3]
+    nodes = nx.Graph()
+    nodes.add_node("a", h=1.0, train_mask=np.True_)
+    nodes.add_node("b", h=2.0, train_mask=False)
+    assert from_networkx(nodes).graph.train_mask.tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"a": "yes"}, "node 'a': 'train_mask' is 'yes', not true or false"),
+        ({"more": '<node id="b"/>'}, "node 'b' is there twice"),
+        ({"more": '<edge source="a" target="zz"/>'}, "an edge ends at 'zz', which is not a node"),
+        ({"more": '<node id="c"><graph edgedefault="directed"/></node>'}, "the file has 2 graphs"),
+        ({"keys": '<key id="x" for="node" attr.name="h" attr.type="int"/>'}, "two keys have the name 'h'"),
+    ],
+)
+def test_graphml_that_networkx_changes_without_a_word_is_refused(
+    tmp_path: Path, fields: dict[str, str], message: str
+) -> None:
+    with pytest.raises(GraphError, match=message):
+        import_graph(graphml(tmp_path, **fields))

@@ -34,6 +34,9 @@ from adar_runtime.phases.run_store import Plan, check_can_shard, loop_over_store
 from adar_train import ModelConfig
 from adar_train.untrained import trial_run
 
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
 N, F, PARTS = 90, 6, 4
 
 
@@ -441,3 +444,54 @@ def test_a_work_folder_can_be_removed(bundle: Bundle, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "work")
     assert result.scores.shape == (N, 3)
     assert np.isfinite(result.scores).all()
+
+
+def repeated(text: str, rows: int) -> object:
+    """A column of one text, which takes a few bytes in a Parquet file."""
+    codes = pyarrow.array(np.zeros(rows, np.int32))
+    return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array([text]))
+
+
+NODE_TABLES = {
+    "two equal names": ("n.csv", b"id,a,a\n1,2,3\n", "two columns have the name 'a'"),
+    "another encoding": ("n.csv", b"id,a\n\xe9,1\nb,2\n", "column 'id' holds binary, not numbers or text"),
+    "a date": ("n.csv", b"id,a\n1,2020-01-01\n", "column 'a' holds date32"),
+    "a long id": ("n.csv", b"id,a\n" + b"x" * 10**6 + b",1\n" + b"y,1\n" * 2000, "would unpack from"),
+    "one long id, repeated": ("n.parquet", {"id": ("x" * 10**5, 10**5), "a": (0.0, 10**5)}, "ADAR_MAX_BYTES"),
+    "lists": ("n.parquet", {"id": ([1], 2), "a": (0.0, 2)}, "column 'id' holds list"),
+    "no columns": ("n.parquet", {}, "no columns"),
+}
+
+
+@pytest.mark.parametrize("name", NODE_TABLES)
+def test_a_hostile_table_in_blocks_is_refused(name: str, tmp_path: Path) -> None:
+    file, content, message = NODE_TABLES[name]
+    if isinstance(content, bytes):
+        (tmp_path / file).write_bytes(content)
+    else:
+        columns = {
+            key: repeated(value, rows) if isinstance(value, str) else [value] * rows
+            for key, (value, rows) in content.items()
+        }
+        parquet.write_table(pyarrow.table(columns), tmp_path / file)
+    with pytest.raises(GraphError, match=message):
+        sources.read_nodes(tmp_path / file, tmp_path / "spool", None, None)
+
+
+def test_columns_that_are_not_needed_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some kB with many columns of zeros took more than a gigabyte; blocks have fewer rows now."""
+    rows = 1000
+    columns = {"id": np.arange(rows), "a": np.arange(rows), "text": repeated("x" * 10**6, rows)}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "n.parquet")
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 64 * 8 * 2)
+    found = sources.read_nodes(tmp_path / "n.parquet", tmp_path / "spool", None, ["a"])
+    assert found.features[:, 0].tolist() == list(range(rows))
+    blocks = list(sources._blocks(tmp_path / "n.parquet", lambda _: ["id", "a"]))
+    assert [len(one.values) for one, _ in blocks] == [64] * 15 + [40]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_table_in_blocks_is_a_file(tmp_path: Path, make) -> None:
+    make(tmp_path / "n.csv")
+    with pytest.raises(GraphError, match="there is no such file"):
+        sources.read_nodes(tmp_path / "n.csv", tmp_path / "spool", None, None)

@@ -273,3 +273,41 @@ def test_parquet_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"adar-deploy\[parquet\]"):
         read_tables(nodes, edges, CHOICE)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_masks_in_a_table_are_masks_and_not_features(tmp_path: Path, suffix: str) -> None:
+    masks = {"train_mask": [1, 0, 0], "val_mask": [False, True, False], "Test_Mask": ["false", "False", "1"]}
+    nodes = write(tmp_path / f"n{suffix}", {"id": ["a", "b", "c"], "h": [1, 2, 3], **masks})
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    graph = read_tables(nodes, edges).graph
+    assert graph.width == 1
+    parts = [mask[0].tolist() for mask in (graph.train_mask, graph.val_mask, graph.test_mask)]
+    assert parts == np.eye(3, dtype=bool).tolist()
+    assert read_tables(nodes, edges, TableChoice(features=("h", "train_mask"))).graph.width == 2
+
+
+def test_a_mask_with_other_words_is_refused(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "train_mask": ["yes", "no"]})
+    with pytest.raises(GraphError, match="line 2: 'train_mask' is 'yes', not true or false"):
+        read_tables(nodes, edges)
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "train_mask": [1, 0], "split": ["train", "val"]})
+    with pytest.raises(GraphError, match="both 'split' and 'train_mask' are a split"):
+        read_tables(nodes, edges)
+
+
+def test_rows_that_look_like_comments_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("# people\nid,h\n#a,1\nb,2\n# a remark\nc,3\n")
+    edges = write(tmp_path / "e.csv", {"source": ["b"], "target": ["c"]})
+    with pytest.warns(AdarWarning, match="1 lines with as many cells as a row begin with # or % .* line 3"):
+        assert read_tables(tmp_path / "n.csv", edges).graph.nodes == 2
+
+
+def test_numbers_with_underscores_are_words_and_large_labels_have_one_order(tmp_path: Path) -> None:
+    labels = ["90071992547409932", "90071992547409931"]
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "version": ["1_0", "2_0"], "label": labels})
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    graph = read_tables(nodes, edges).graph
+    assert graph.features.tolist() == [[1, 0], [0, 1]]
+    assert graph.class_names == tuple(sorted(labels))

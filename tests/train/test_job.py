@@ -77,6 +77,15 @@ def test_an_unfinished_run_is_replaced_only_on_request(board: Graph, tmp_path: P
     one.run("cpu", overwrite=True)
 
 
+def test_files_of_another_program_beside_tensorboard_are_not_replaced(board: Graph, tmp_path: Path) -> None:
+    (tmp_path / "run" / "tensorboard").mkdir(parents=True)
+    (tmp_path / "run" / "metrics.json").write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match=r"metrics\.json is not of a run of adar-deploy"):
+            job(board, tmp_path / "run").run("cpu", overwrite=overwrite)
+    assert (tmp_path / "run" / "metrics.json").read_text() == "{}"
+
+
 def test_a_supervisor_can_always_resume(board: Graph, tmp_path: Path) -> None:
     """Nothing there, killed before the first checkpoint, and finished: the same command works."""
     notes: list[str] = []

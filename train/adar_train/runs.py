@@ -36,8 +36,10 @@ MARKERS = (
     Marker(run_files.CONFIG, "kind"),
     Marker(run_files.CHECKPOINT),
     Marker(f"{run_files.TENSORBOARD}/{run_files.STARTED}"),
+    Marker(run_files.TENSORBOARD),
 )
-"""A folder with one of these is a run, and may be replaced by another run."""
+"""A folder with one of these is a run, and may be replaced by another run. Of the last one, other programs
+have a folder too: it is not enough if there are files that a run would replace."""
 
 HEADER_BYTES = 4096  # of a weights file: the description of one tensor, and the file's own
 UNREADABLE = (OSError, ValueError, TypeError, ArithmeticError, MemoryError, RuntimeError, SafetensorError)
@@ -238,6 +240,9 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
     `overwrite` allows to replace a run. `resume` allows to continue an unfinished one.
     """
     check_replaceable(path, *MARKERS)
+    theirs = next((name for name in run_files.NAMES if (path / name).exists()), None)
+    if theirs is not None and not any(marker.marks(path) for marker in MARKERS[:-1]):
+        raise UsageError(f"{path / theirs} is not of a run of adar-deploy: choose another --out, or move it away")
     if not overwrite:
         unfinished = (path / run_files.CHECKPOINT).is_file()
         if unfinished and not resume:

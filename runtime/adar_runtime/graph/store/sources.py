@@ -91,7 +91,7 @@ def read_nodes(path: Path, spool: Path, id_column: str | None, features: Sequenc
         raise GraphError(f"{path}: the table is empty: it needs at least one row")
     # numpy pads every id to the longest one.
     longest = max(one.dtype.itemsize for one in ids)
-    ByteBudget(path.stat().st_size).reserve("ids", sum(map(len, ids)), 2 * longest)
+    ByteBudget(path.stat().st_size).reserve(f"{path}: ids", sum(map(len, ids)), 2 * longest)
     found_ids: Ids = np.concatenate(ids)
     shape = (len(found_ids), width)
     mapped: Floats = np.memmap(spool, np.float32, "r", shape=shape)
@@ -253,6 +253,6 @@ def _column(path: Path, name: str, column: Any) -> _Column:
     if not words:
         return _Column(name, column.to_numpy(zero_copy_only=False))
     longest = max(len(str(word)) for word in words)
-    budget = ByteBudget(path.stat().st_size)
-    budget.reserve(f"column {short(name)!r}", len(column) + len(words), 4 * longest)
+    count = len(column) + len(words)
+    ByteBudget(path.stat().st_size).reserve(f"{path}: column {short(name)!r}", count, 4 * longest)
     return _Column(name, np.array(words)[codes.indices.to_numpy(zero_copy_only=False)])
