@@ -26,8 +26,8 @@ NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the kernel or file sy
 class Marker(NamedTuple):
     """A file that shows that this program wrote a folder.
 
-    Other programs write files of the same name (`manifest.json`, `config.json`), so a JSON file needs a key or
-    a key with a value.
+    Other programs write files of the same name (`manifest.json`, `config.json`), so a JSON file needs a key,
+    or a key with a value.
     """
 
     name: str

@@ -242,7 +242,9 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
     check_replaceable(path, *MARKERS)
     theirs = next((name for name in run_files.NAMES if (path / name).exists()), None)
     if theirs is not None and not any(marker.marks(path) for marker in MARKERS[:-1]):
-        raise UsageError(f"{path / theirs} is not of a run of adar-deploy: choose another --out, or move it away")
+        raise UsageError(
+            f"{path / theirs} is not of a run of adar-deploy: choose another --out, or move it away"
+        )
     if not overwrite:
         unfinished = (path / run_files.CHECKPOINT).is_file()
         if unfinished and not resume:

@@ -1,7 +1,6 @@
 """The command `adar-deploy data shard`."""
 
 import json
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -78,13 +77,14 @@ def shard(
     from adar_runtime.graph.store.partition import metis_parts
     from adar_runtime.graph.store.store import MARKER
     from adar_runtime.graph.store.write import Classes
+    from adar_runtime.temporary_files import temporary_folder
 
     check_replaceable(output, MARKER)
     if is_store(output) and not overwrite:
         raise UsageError(f"{output} is a graph store: choose another --output, or add --overwrite")
     with (
         Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
-        tempfile.TemporaryDirectory(prefix="adar-", dir=existing_parent(output)) as work,
+        temporary_folder(existing_parent(output)) as work,
     ):
         classes, part_of = Classes(), None
         if edges is None:
@@ -102,7 +102,7 @@ def shard(
             raise UsageError("--partition metis needs the graph in memory: convert it to .npz, or use ranges")
         else:
             named = None if features is None else [name.strip() for name in features.split(",")]
-            rows = sources.read_nodes(graph, Path(work) / "features", id, named)
+            rows = sources.read_nodes(graph, work / "features", id, named)
             blocks = sources.read_edges(edges, rows.ids, source, target, both_ways=bool(both_ways))
         cut = write_store(output, rows, blocks, parts, classes, part_of, bar.update)
     store = open_store(output)

@@ -55,8 +55,8 @@ def read_rows(path: Path, default_separator: str, comments: tuple[str, ...] = ()
         yield Row(number, cells)
     if skipped:
         warn(
-            f"{path}: {len(skipped):,} lines with as many cells as a row begin with {' or '.join(comments)} and "
-            f"were skipped as comments, the first is line {skipped[0]}: put an id that begins so in quotes"
+            f"{path}: {len(skipped):,} lines with as many cells as a row begin with {' or '.join(comments)} "
+            f"and were skipped as comments, first line {skipped[0]}: put an id that begins so in quotes"
         )
 
 

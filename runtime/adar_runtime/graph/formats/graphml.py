@@ -44,7 +44,7 @@ def _parse(networkx: Any, path: Path) -> Any:
 
 
 def _check_structure(path: Path) -> None:
-    """Refuse what networkx changes or leaves out without a word: repeated and unknown nodes, nested graphs."""
+    """Refuse what networkx changes without a word: repeated and unknown nodes, and several graphs."""
     from xml.parsers import expat
 
     nodes, ends, keys, graphs = set[str](), set[str](), set[str](), 0
@@ -70,7 +70,9 @@ def _check_structure(path: Path) -> None:
     with path.open("rb") as file:
         parser.ParseFile(file)
     if graphs > 1:
-        raise GraphError(f"the file has {graphs:,} graphs, some perhaps inside nodes: save one graph per file")
+        raise GraphError(
+            f"the file has {graphs:,} graphs, some perhaps inside nodes: save one graph per file"
+        )
     unknown = next(iter(sorted(ends - nodes)), None)
     if unknown is not None:
         raise GraphError(f"an edge ends at {short(unknown)!r}, which is not a node of the file")
@@ -126,7 +128,7 @@ def _convert(
 
 
 def _weights(graph: Any) -> Floats | None:
-    """The attribute `weight` of the edges, 1 or the file's default where it is missing; None if none has it."""
+    """The attribute `weight` of the edges, where missing the file's default or 1; None if no edge has it."""
     edges = list(graph.edges(data=True))
     default = graph.graph.get("edge_default", {}).get(WEIGHT_COLUMN)  # of a .graphml file
     if default is None and not any(WEIGHT_COLUMN in attributes for *_, attributes in edges):
