@@ -413,6 +413,20 @@ def test_fields_of_other_types_are_refused(bundle: Bundle, tmp_path: Path) -> No
                 load_context(bundle, tmp_path / "context")
 
 
+@pytest.mark.parametrize("changed", [{"class_names": ["a"]}, {"class_names": []}, {"regression": True}])
+def test_a_result_that_does_not_fit_the_scores_is_refused(
+    bundle: Bundle, tmp_path: Path, changed: dict[str, object]
+) -> None:
+    """A context with too few class names gave a traceback after the inference."""
+    bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
+    path = tmp_path / "context/context.json"
+    raw = json.loads(path.read_text())
+    raw["result"] |= changed
+    path.write_text(json.dumps(raw | {"checksum": checksum_of(raw)}))
+    with pytest.raises(GraphError, match="damaged"):
+        load_context(bundle, tmp_path / "context")
+
+
 def test_starts_whose_differences_wrap_around_are_refused(bundle: Bundle, tmp_path: Path) -> None:
     bundle.remember(some_graph(), 3, Final(), Euler()).save(tmp_path / "context")
     path = tmp_path / "context/starts.npy"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.bundle.manifest import checksum_of
+from adar_runtime.bundle.manifest import Manifest, checksum_of
 from adar_runtime.errors import BundleError, GraphError, short
 from adar_runtime.files import Marker, new_folder, open_regular
 from adar_runtime.graph import _checks as checks
@@ -135,7 +135,7 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
                 f"{path}: the context was made with another bundle: make it again (adar-deploy remember)"
             )
         arrays = {name: _checked(path, name, digest, shared) for name, digest in raw["files"].items()}
-        kept = _kept(arrays, raw["result"], manifest.hidden)
+        kept = _kept(arrays, raw["result"], manifest)
     except OSError as error:
         raise GraphError(f"{path}: not a context ({FILE_NAME}: {error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -177,8 +177,9 @@ def _fields(result: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: int) -> Kept:
+def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], manifest: Manifest) -> Kept:
     """Check the shapes, and build what a context consists of."""
+    width = manifest.hidden
     scores, targets = (checks.matrix(name, arrays[name]) for name in ("scores", "targets"))
     encoded = checks.matrix("encoded", arrays["encoded"])
     nodes, sent = len(scores), arrays.get("sent", np.zeros((0, len(scores), width), np.float32))
@@ -197,6 +198,10 @@ def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], width: 
         for number in range(len(sent))
     ]
     names = result["class_names"]
+    if len(targets) != scores.shape[1] or len(scores.T if names is None else names) != scores.shape[1]:
+        raise ValueError("its scores, targets and class names differ in number")
+    if result["regression"] is not manifest.regression:
+        raise ValueError("its bundle predicts something else")
     answer = Result(
         scores=scores,
         stop_reason=StopReason[result["stop_reason"]],
