@@ -1,22 +1,26 @@
-"""The exchange between Ray actors on this machine, against the cost model of `benchmarks.cost_model`.
+"""Steps with Ray actors on this machine, against the cost model of `benchmarks.cost_model`.
 
-The coefficients of the model are measured first, without shards: how fast a block of rows goes from one actor
-to another, how long an empty call takes, and how long the driver needs to start a call. Then a graph with
-random edges runs with 1, 2 and 4 actors. Each actor measures its own work, and the driver the time that it
-waits; the difference is the exchange: sums and rows that travel, and the calls of the driver. All figures are
-the least of several steps, because other processes of the machine only add to them.
+The coefficients of the model are measured first, without shards: the CPU time of a step, per node and per
+edge, in one process and in one on every core; how fast rows go from one actor to another; and how long the
+calls of a step take with actors that compute nothing. Then a graph with random edges runs with 1, 2 and 4
+actors, and the measured seconds of a step are divided by those of the model.
 
-    python -m benchmarks.exchange --nodes 400000 --degree 10 --steps 12
+Each actor measures its own work, and the driver the time that it waits; the difference is the exchange: rows
+that are gathered and travel, sums, and the calls of the driver. All figures are the least of several steps,
+because other processes of the machine only add to them: run it on an idle machine.
+
+    python -m benchmarks.exchange --nodes 400000 --degree 10 --steps 20
 """
 
 import argparse
+import math
 import os
 import sys
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,10 +31,22 @@ from adar_runtime.graph import Floats
 from adar_runtime.graph.store import GraphStore, open_store, sources, write_store
 from adar_runtime.phases.run_store import Plan, loop_over_store
 from adar_runtime.phases.sharded_recurrence import Message
-from benchmarks.cost_model import CLASSES, FEATURES, Exchange, Machine, Sizes, random_graph, step_cost
+from benchmarks.cost_model import (
+    CLASSES,
+    FLOAT,
+    PROXIES,
+    Exchange,
+    Machine,
+    Sizes,
+    described,
+    measured_at_once,
+    random_bundle,
+    random_graph,
+    small_bytes,
+    step_cost,
+)
 
-PROXIES = 32
-BLOCK = 2**25  # bytes of the block that is sent to measure the bandwidth
+ROWS = 2**18  # that are sent to measure the bandwidth
 
 
 class MeasuredActor(ray_shards.ShardActor):
@@ -38,25 +54,19 @@ class MeasuredActor(ray_shards.ShardActor):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._sending = self._receiving = self._cpu = 0.0
+        self._spent: dict[str, tuple[float, float]] = {}
 
-    def send(self, message: Message, receivers: list[int]) -> tuple[Floats | None, ...]:
-        """Send as any shard does, and record the time."""
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the shard, and record the time."""
         started, cpu = time.perf_counter(), time.process_time()
-        found = super().send(message, receivers)
-        self._sending, self._cpu = time.perf_counter() - started, time.process_time() - cpu
-        return found
-
-    def receive(self, message: Message, _sent: None, *blocks: Floats) -> Any:
-        """Receive as any shard does, and record the time."""
-        started, cpu = time.perf_counter(), time.process_time()
-        found = super().receive(message, _sent, *blocks)
-        self._receiving, self._cpu = time.perf_counter() - started, self._cpu + time.process_time() - cpu
+        found = super().call(method, *arguments)
+        self._spent[method] = time.perf_counter() - started, time.process_time() - cpu
         return found
 
     def times(self) -> tuple[float, float, float]:
-        """Seconds of the last step: sending, receiving, and CPU time of both."""
-        return self._sending, self._receiving, self._cpu
+        """Seconds of the last step: before and after the rows travel, and CPU time of both."""
+        before, after = self._spent["message"], self._spent["update"]
+        return before[0], after[0], before[1] + after[1]
 
 
 class MeasuredShards(ray_shards.RayShards):
@@ -73,39 +83,61 @@ class MeasuredShards(ray_shards.RayShards):
 
 
 class Echo:
-    """An actor that gives and takes blocks."""
+    """An actor that gives and takes rows, as a shard does."""
 
-    def give(self, size: int) -> Floats:
-        """A block of this many bytes."""
-        return np.ones(size // 4, np.float32)
+    def __init__(self, width: int) -> None:
+        self._array = np.ones((2 * ROWS, width), np.float32)
 
-    def take(self, *blocks: Floats) -> float:
-        """Read the blocks."""
-        return sum(float(block[::1024].sum()) for block in blocks)
+    def give(self, _message: Floats, rows: int) -> Floats:
+        """Every second row, until these are so many."""
+        found: Floats = self._array[np.arange(rows) * 2]
+        return found
+
+    def take(self, _message: Floats, block: Floats) -> int:
+        """Copy the rows, as a shard does to put them behind its own."""
+        return len(np.concatenate([block]))
 
 
-def coefficients(repeats: int) -> Machine:
-    """What Ray takes on this machine, with one block of rows at a time."""
+class Calls(NamedTuple):
+    """What Ray takes on this machine."""
+
+    bandwidth: float  # bytes of rows per second: gathered, sent and copied
+    latency: float  # seconds of a call, with what the driver puts into the object store for it
+    call: float  # seconds to start one of many calls
+
+    def machine(self, found: Machine) -> Machine:
+        """The machine with these calls. Its states stay in the page cache, and no disk is waited for."""
+        return replace(
+            found, **self._asdict(), block=self.call / 10, disk=math.inf, cores=os.cpu_count() or 1
+        )
+
+
+def measured_calls(sizes: Sizes, repeats: int) -> Calls:
+    """Measure with two actors that compute nothing."""
     ray = import_ray()
-    giver, taker = (ray.remote(Echo).options(num_cpus=0.5).remote() for _ in range(2))
+    giver, taker = (ray.remote(Echo).options(num_cpus=0.5).remote(sizes.hidden) for _ in range(2))
+    message = np.ones(small_bytes(sizes) // FLOAT, np.float32)
 
-    def seconds(size: int) -> float:
-        ray.get(giver.give.remote(4))
+    def seconds(rows: int) -> float:
         started = time.perf_counter()
-        ray.get(taker.take.remote(giver.give.remote(size)))
+        sending, receiving = ray.put(message), ray.put(message)
+        ray.get(taker.take.remote(receiving, giver.give.remote(sending, rows)))
         return time.perf_counter() - started
 
     def starting() -> float:
         started = time.perf_counter()
-        calls = [giver.give.remote(4) for _ in range(200)]
+        calls = [giver.give.remote(message[:1], 1) for _ in range(200)]
         spent = time.perf_counter() - started
         ray.get(calls)
         return spent / len(calls)
 
-    seconds(BLOCK)
-    small, large = (min(seconds(size) for _ in range(repeats)) for size in (4, BLOCK))
+    seconds(ROWS)
+    few, many = (min(seconds(rows) for _ in range(repeats)) for rows in (1, ROWS))
     call = min(starting() for _ in range(repeats))
-    return Machine(0, 0, bandwidth=BLOCK / (large - small), latency=small / 2, call=call, block=call / 10)
+    bandwidth = FLOAT * sizes.hidden * ROWS / (many - few)
+    for each in (giver, taker):
+        ray.kill(each)
+    return Calls(bandwidth, few / 2, call)
 
 
 def main() -> None:
@@ -116,37 +148,35 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--measured-nodes", type=int, default=500_000, help="for the coefficients")
     options = parser.parse_args()
     print("python -m benchmarks.exchange " + " ".join(sys.argv[1:]))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    machines = {}
+    for processes in sorted({min(actors, os.cpu_count() or 1) for actors in options.actors}):
+        machines[processes] = measured_at_once(processes, options.hidden, options.measured_nodes)
+        print(f"CPU time of a step, {processes} at once: {described(machines[processes])}")
+    sizes = Sizes(options.nodes, options.degree * options.nodes, options.hidden, PROXIES, CLASSES)
     with connected("auto"), tempfile.TemporaryDirectory() as name:
         ray_shards.ShardActor = MeasuredActor  # type: ignore[misc]
-        machine = coefficients(repeats=15)
+        calls = measured_calls(sizes, repeats=15)
         print(
-            f"between two actors {machine.bandwidth / 1e9:.2f} GB/s, latency {1e3 * machine.latency:.2f} ms, "
-            f"start of a call {1e3 * machine.call:.2f} ms\n"
+            f"between two actors {calls.bandwidth / 1e9:.2f} GB/s, latency {1e3 * calls.latency:.2f} ms, "
+            f"start of a call {1e3 * calls.call:.2f} ms\n"
         )
         print(
-            "| actors | rows received by an actor | step, ms | work of the slowest, ms | CPU of all, ms | "
-            "driver's work, ms | exchange, ms | model, ms | exchange / model |\n" + "|---" * 9 + "|"
+            "| actors | rows received by an actor | work of the slowest, ms | CPU of all, ms | step, ms | "
+            "model, ms | step / model | exchange, ms | model, ms | exchange / model |\n" + "|---" * 10 + "|"
         )
         bundle = random_bundle(Path(name), options.hidden)
         for actors in options.actors:
-            measure(bundle, Path(name) / str(actors), actors, machine, options)
+            machine = calls.machine(machines[min(actors, os.cpu_count() or 1)])
+            measure(bundle, Path(name) / str(actors), actors, machine, sizes, options)
 
 
-def random_bundle(folder: Path, hidden: int) -> Bundle:
-    """A bundle with random weights."""
-    from adar_export.writer import open_unmeasured
-    from adar_train import ModelConfig
-    from adar_train.untrained import trial_run
-
-    (folder / "bundle").mkdir()
-    config = ModelConfig(FEATURES, CLASSES, hidden=hidden, proxies=PROXIES)
-    return open_unmeasured(trial_run(folder / "run", random_graph(100, 2), config), folder / "bundle")
-
-
-def measure(bundle: Bundle, folder: Path, actors: int, machine: Machine, options: argparse.Namespace) -> None:
+def measure(
+    bundle: Bundle, folder: Path, actors: int, machine: Machine, sizes: Sizes, options: argparse.Namespace
+) -> None:
     """Run some steps with this many actors, and print a row."""
     folder.mkdir()
     graph = random_graph(options.nodes, options.degree)
@@ -168,20 +198,15 @@ def measure(bundle: Bundle, folder: Path, actors: int, machine: Machine, options
         seconds = time.perf_counter() - started
         each = np.array(ray.get([actor.times.remote() for actor in running[0].actors]))
         work = each[:, 0].max() + each[:, 1].max()
-        waited = running[0].waited
-        found.append((seconds, work, each[:, 2].sum(), seconds - waited, waited - work))
-    step, work, cpu, driver, exchange = 1e3 * np.min(found, axis=0)
+        found.append((work, each[:, 2].sum(), seconds, running[0].waited - work))
+    work, cpu, step, exchange = 1e3 * np.min(found, axis=0)
     rows, senders = received(store)
-    sizes = Sizes(options.nodes, graph.edges, options.hidden, PROXIES, CLASSES)
-    shared = min(1.0, (os.cpu_count() or 1) / actors)  # actors copy their rows, and share the cores
-    machine = replace(machine, bandwidth=shared * machine.bandwidth)
     cost = step_cost(sizes, actors, Exchange(rows, senders), machine)
-    modelled = 1e3 * (cost.rows + cost.small + cost.driver)
-    print(
-        f"| {actors} | {rows:,} | {step:.0f} | {work:.0f} | {cpu:.0f} | {driver:.1f} | {exchange:.1f} | "
-        f"{modelled:.1f} | {exchange / modelled:.2f} |",
-        flush=True,
-    )
+    modelled = 1e3 * sum(cost)
+    exchanged = 1e3 * (cost.rows + cost.small + cost.driver - machine.per_step)
+    of_step = f"{step:.0f} | {modelled:.0f} | {step / modelled:.2f}"
+    of_exchange = f"{exchange:.1f} | {exchanged:.1f} | {exchange / exchanged:.2f}"
+    print(f"| {actors} | {rows:,} | {work:.0f} | {cpu:.0f} | {of_step} | {of_exchange} |", flush=True)
     for actor in running[0].actors:
         ray.kill(actor)
 

@@ -13,6 +13,7 @@ import argparse
 import http.client
 import itertools
 import json
+import os
 import random
 import signal
 import socket
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ import numpy as np
 from adar_runtime import Bundle, Graph, load
 from adar_runtime.benchmarking.race import spread
 
+HERE = Path(__file__).parents[1]
 HEADER_LENGTH = "Inference-Header-Content-Length"
 CONCURRENT = 2  # threads of the server, and of the runtime in process
 DEGREE = 8
@@ -66,6 +68,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each turn, or of the long run")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1, help="server processes of the long run")
+    parser.add_argument("--against", type=Path, help="another checkout, whose server takes turns (added)")
     parser.add_argument("--pairs", type=int, default=200, help="of a request and a run in process")
     options = parser.parse_args()
     bundle = load(options.bundle, "onnxruntime-cpu", 1)
@@ -110,24 +114,22 @@ def _run(bundle: Bundle, graph: Graph, steps: int) -> Any:
 
 
 @contextmanager
-def server(path: Path, port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server process and its port."""
-    words = [
-        "serve",
-        f"model={path}",
-        "--backend",
-        "onnxruntime-cpu",
-        "--threads",
-        "1",
-        "--no-grpc",
-        "--json",
-    ]
+def server(
+    path: Path, port: int = 0, workers: int = 1, checkout: Path = HERE
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A server process and its port; it is the parent of several workers."""
+    packages = [str(checkout / each) for each in ("", "train", "export", "runtime", "serve")]
+    words = ["serve", f"model={path.absolute()}", "--backend", "onnxruntime-cpu", "--threads", "1"]
+    words += ["--no-grpc", "--json", "--drain-seconds", "0"]
     options = ["--port", str(port), "--limit-concurrent", str(CONCURRENT), "--limit-queue", "128"]
+    options += ["--workers", str(workers)]
     with subprocess.Popen(
-        [sys.executable, "-m", "adar_deploy", *words, *options, "--drain-seconds", "0"],
+        [sys.executable, "-m", "adar_deploy", *words, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(packages)},
     ) as process:
         try:
             assert process.stdout is not None
@@ -230,20 +232,29 @@ def measure_load(path: Path, bundle: Bundle, options: argparse.Namespace) -> Non
 def measure_added(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
     """One request and one run in process in turns, so that both see the same load of the machine."""
     print("p50 ms of a request and of the run in process; added: of each pair; ×: run / request of each pair")
-    print("| nodes | tensors | request | in process | added ms | × | CPU ms added | CPU × |")
-    print("|---|---|---|---|---|---|---|---|")
-    with server(path) as (port, process):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    print("| nodes | tensors | server | request | in process | added ms | × | CPU ms added | CPU × |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    with ExitStack() as stack:
+        servers = {"this": stack.enter_context(server(path))}
+        if options.against is not None:
+            servers["other"] = stack.enter_context(server(path, checkout=options.against.absolute()))
+        connections = {
+            name: http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            for name, (port, _) in servers.items()
+        }
         for nodes, binary in itertools.product(options.nodes, (True, False)):
             one = question(bundle, nodes, options.steps, binary=binary)
-            pairs = [
-                _pair(connection, process.pid, bundle, one, options.steps) for _ in range(options.pairs + 5)
-            ]
-            served, alone, used, own = np.array(pairs[5:]).T * 1e3
-            p50 = f"{np.median(served):.2f} | {np.median(alone):.2f}"
-            wall = f"{spread([*(served - alone)], 2)} | {spread([*(alone / served)], 2)}"
-            cpu = f"{np.median(used) - np.median(own):.2f} | {np.median(own) / np.median(used):.2f}"
-            print(f"| {nodes:,} | {'bytes' if binary else 'JSON'} | {p50} | {wall} | {cpu} |", flush=True)
+            pairs: dict[str, list[tuple[float, ...]]] = {name: [] for name in servers}
+            for _ in range(options.pairs + 5):
+                for name, (_, process) in servers.items():
+                    pairs[name].append(_pair(connections[name], process.pid, bundle, one, options.steps))
+            for name, found in pairs.items():
+                served, alone, used, own = np.array(found[5:]).T * 1e3
+                p50 = f"{np.median(served):.2f} | {np.median(alone):.2f}"
+                wall = f"{spread([*(served - alone)], 2)} | {spread([*(alone / served)], 2)}"
+                cpu = f"{spread([*(used - own)], 2)} | {np.median(own) / np.median(used):.2f}"
+                tensors = "bytes" if binary else "JSON"
+                print(f"| {nodes:,} | {tensors} | {name} | {p50} | {wall} | {cpu} |", flush=True)
 
 
 def _pair(
@@ -261,19 +272,30 @@ def _pair(
 
 
 def soak(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
-    """Full load for a long time; the state of the process ten times."""
+    """Full load for a long time; the state of the server's processes ten times."""
     questions = [question(bundle, nodes, options.steps) for nodes in options.nodes]
     print("| seconds | answers | errors | memory MB | handles | threads |\n|---|---|---|---|---|---|")
-    with server(path) as (port, process):
-        started, answers = time.monotonic(), 0
+    with server(path, workers=options.workers) as (port, process):
+        started, answers, children = time.monotonic(), 0, _children(process.pid)
         for _ in range(10):
             found = ask(port, questions, options.clients[-1], options.seconds / 10)
             answers += len(found.seconds)
-            status = dict(line.split(":\t", 1) for line in _proc(process.pid, "status").splitlines())
-            handles = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
             seen = f"{answers:,} | {len(found.errors) + found.wrong}"
-            state = f"{int(status['VmRSS'].split()[0]) / 1024:.0f} | {handles} | {status['Threads']}"
+            state = " | ".join(map(str, _state([process.pid, *children])))
             print(f"| {time.monotonic() - started:.0f} | {seen} | {state} |", flush=True)
+        assert _children(process.pid) == children, "a worker ended"
+
+
+def _state(pids: list[int]) -> tuple[int, int, int]:
+    """The memory in MB, the handles and the threads of processes."""
+    found = [dict(line.split(":\t", 1) for line in _proc(pid, "status").splitlines()) for pid in pids]
+    memory = sum(int(each["VmRSS"].split()[0]) for each in found) // 1024
+    handles = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+    return memory, handles, sum(int(each["Threads"]) for each in found)
+
+
+def _children(pid: int) -> list[int]:
+    return [*map(int, _proc(pid, f"task/{pid}/children").split())]
 
 
 def kill(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
@@ -311,8 +333,11 @@ def cpu_seconds(pid: int) -> float:
 
 def thread_seconds(pid: int) -> float:
     """Processor time of a process, to the nanosecond."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            spent += int((task / "schedstat").read_text().split()[0])
+    return spent / 1e9
 
 
 def _proc(pid: int, name: str) -> str:

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 
+WATCH_SECONDS = 0.002  # after which a request watches its connection: many are answered by then
 T = TypeVar("T")
 Send = Callable[[str, dict[str, Any]], None]
 """Sends an event with this name and content. Any thread may call it."""
@@ -50,24 +51,32 @@ async def event_stream(request: Request, work: Callable[[Send], Coroutine[Any, A
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Wait for the work, and cancel it if the client closes the connection."""
-    asking, watching = asyncio.current_task(), asyncio.create_task(_disconnected(request))
+    asking, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert asking is not None
+    watching: asyncio.Task[None] | None = None
     is_working = True
 
     def on_gone(ended: asyncio.Task[None]) -> None:
         if is_working and not ended.cancelled():
             asking.cancel()
 
-    watching.add_done_callback(on_gone)
+    def watch() -> None:
+        nonlocal watching
+        watching = asyncio.create_task(_disconnected(request))
+        watching.add_done_callback(on_gone)
+
+    timer = loop.call_later(WATCH_SECONDS, watch)  # so that the thread of the work starts first
     try:
         return await work
     except asyncio.CancelledError as error:
-        if not watching.done() or asking.uncancel():
+        if watching is None or not watching.done() or asking.uncancel():
             raise
         raise RefusedError(CLIENT_GONE, "the client closed the connection") from error
     finally:
         is_working = False
-        watching.cancel()
+        timer.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 async def _disconnected(request: Request) -> None:

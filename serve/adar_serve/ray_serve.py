@@ -1,21 +1,23 @@
 """The same HTTP application on Ray Serve: replicas on a cluster, as many as the waiting requests need."""
 
 import asyncio
+import logging
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp
 
-from adar_runtime.distributed.cluster import RETRIES, connected
-from adar_runtime.errors import BackendError, MissingExtraError, UsageError, reason
+from adar_runtime.distributed.cluster import RETRIES, check_workers, connected
+from adar_runtime.errors import BackendError, MissingExtraError, UsageError, reason, short
 from adar_serve.http_app import http_app
 from adar_serve.isolation import Isolation
-from adar_serve.models import load_models
+from adar_serve.models import load_models, named
 from adar_serve.server import Addresses, Settings, listen, signals
 from adar_serve.service import Service
 from adar_serve.snapshots import Snapshot, merged, of_ended
@@ -24,6 +26,7 @@ from adar_serve.tokens import Tokens
 NAME = "adar"  # of the application, and of its deployment
 PUSH_SECONDS = 5.0  # between two snapshots of a replica
 GONE_SECONDS = 30.0  # without a snapshot: the replica has ended
+LONGEST = 500  # characters of a replica's error
 UPSCALE_SECONDS, DOWNSCALE_SECONDS = 3.0, 60.0  # that the queue must stay long or short
 
 
@@ -46,6 +49,9 @@ def serve_on_ray(
     Raises:
         AdarError: Ray Serve is not installed, the cluster does not start, or a bundle cannot be loaded.
     """
+    check_workers(address, "--ray")
+    check_settings(settings)
+    _import_serve()
     with connected(address), deployed(bundles, settings, options) as addresses:
         if on_ready is not None:
             on_ready(addresses)
@@ -72,14 +78,15 @@ def check_settings(settings: Settings) -> None:
 @contextmanager
 def deployed(bundles: Sequence[str], settings: Settings, options: dict[str, Any]) -> Iterator[Addresses]:
     """Deploy the application on the cluster that Ray is connected to, and remove it at the end."""
-    check_settings(settings)
     serve = _import_serve()
     if serve.status().proxies:
         raise UsageError(
             "Ray Serve runs on this cluster already, and listens on its own address: use another cluster, or "
             "end it with serve shutdown"
         )
-    limits, collector = settings.limits, _collector()
+    bundles, limits = [_absolute(each) for each in bundles], settings.limits
+    collector = f"adar-{uuid.uuid4().hex}"
+    counting = _start_collector(collector)
     tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
 
     def build() -> ASGIApp:
@@ -106,6 +113,13 @@ def deployed(bundles: Sequence[str], settings: Settings, options: dict[str, Any]
         yield {"http": f"http://{host}:{port}"}
     finally:
         serve.shutdown()
+        del counting  # the actor ends with its handle
+
+
+def _absolute(bundle: str) -> str:
+    """A bundle with its absolute path: a replica has another working folder."""
+    name, version, folder = named(bundle)
+    return f"{name}:{version}={Path(folder).absolute()}" if Path(folder).exists() else bundle
 
 
 def _start(serve: Any, application: Any, http_options: dict[str, Any]) -> None:
@@ -116,9 +130,18 @@ def _start(serve: Any, application: Any, http_options: dict[str, Any]) -> None:
             serve.run(application, name=NAME, route_prefix="/")
             return
         except Exception as error:  # Ray raises many types
+            why = _problem(serve) or reason(error)
             serve.shutdown()
             if attempt == RETRIES or isinstance(error, RuntimeError):  # the application failed
-                raise BackendError(f"Ray Serve did not start the application: {reason(error)}") from error
+                raise BackendError(f"Ray Serve did not start the application: {why}") from error
+
+
+def _problem(serve: Any) -> str:
+    """The error of a replica, which is the last line of a traceback; empty if there is none."""
+    found = serve.status().applications.get(NAME)
+    texts = [] if found is None else [each.message for each in found.deployments.values()]
+    lines = [line.strip() for text in texts for line in text.splitlines() if "Error" in line]
+    return short(lines[-1], LONGEST) if lines else ""
 
 
 def _import_serve() -> Any:
@@ -126,6 +149,7 @@ def _import_serve() -> Any:
         from ray import serve
     except ImportError as error:
         raise MissingExtraError("--ray", "serve-ray") from error
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     return serve
 
 
@@ -147,17 +171,21 @@ class Collector:
         return merged([self._ended, *(last for _, last in self._last.values())])
 
 
-def _collector() -> Any:
+def _start_collector(name: str) -> Any:
+    """Replicas find the actor by its name: they cannot use a handle of a Ray client."""
     import ray
 
-    return ray.remote(Collector).options(num_cpus=0).remote()
+    return ray.remote(Collector).options(num_cpus=0, name=name, namespace=NAME).remote()
 
 
 class Replicas:
     """All replicas, as a service asks them."""
 
-    def __init__(self, collector: Any) -> None:
-        self._collector, self._name = collector, f"{socket.gethostname()}-{uuid.uuid4().hex}"
+    def __init__(self, collector: str) -> None:
+        import ray
+
+        self._collector = ray.get_actor(collector, namespace=NAME)
+        self._name = f"{socket.gethostname()}-{uuid.uuid4().hex}"
         self.service: Service
 
     async def call(self, _method: str, /, **_arguments: Any) -> Any:
@@ -175,7 +203,7 @@ class Replicas:
 
 
 def replica(
-    bundles: Sequence[str], settings: Settings, options: dict[str, Any], tokens: Tokens | None, collector: Any
+    bundles: Sequence[str], settings: Settings, options: dict[str, Any], tokens: Tokens | None, collector: str
 ) -> ASGIApp:
     """The application of one replica, in its process."""
     replicas = Replicas(collector)

@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,12 @@ from typing import Any
 
 import grpc
 import uvicorn
+import uvloop
 
 from adar_runtime.errors import UsageError, reason
 from adar_serve.grpc_app import grpc_server
 from adar_serve.http_app import http_app
+from adar_serve.http_protocol import HttpProtocol
 from adar_serve.isolation import Isolation
 from adar_serve.limits import Limits
 from adar_serve.models import load_models
@@ -114,7 +116,13 @@ def serve(
         model_control=settings.model_control,
         isolation=Isolation(settings.limits, options) if settings.isolate else None,
     )
-    asyncio.run(Server(service, settings).run(on_ready))
+    run_loop(Server(service, settings).run(on_ready))
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, on a fast event loop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 class Server:
@@ -206,7 +214,7 @@ class Server:
         settings = self._settings
         config = uvicorn.Config(
             http_app(self._service, page=settings.page and not settings.isolate),
-            http="h11",
+            http=HttpProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -27,6 +27,7 @@ from adar_serve.snapshots import Snapshot, merged, of_ended
 from adar_serve.worker import packed_settings
 
 SNAPSHOT_SECONDS = 5.0  # between two snapshots, and the longest wait for one
+MOST_SILENT = 3  # snapshots in a row that a worker may fail to answer, before it is killed
 LONGEST_PAUSE = 30.0  # before another start of a worker that does not stay
 STEADY_SECONDS = 10.0  # a worker that ran as long is started again at once
 
@@ -39,6 +40,7 @@ class _Worker:
     started: "asyncio.Future[Addresses]"
     peer: Peer = field(init=False)
     last: Snapshot | None = None
+    silent: int = 0  # snapshots in a row that it did not answer
 
 
 class Supervisor:
@@ -208,10 +210,17 @@ class Supervisor:
         ]  # fmt: skip
 
     async def _watch(self) -> None:
-        """Take snapshots, so that the counts of a worker that is killed are not lost."""
+        """Take snapshots, so that the counts of a worker that ends are not lost. Kill those that hang."""
         while True:
             await asyncio.sleep(SNAPSHOT_SECONDS)
-            await self.snapshots()
+            started = {number: each for number, each in self._workers.items() if each.started.done()}
+            answered = await asyncio.gather(*map(_look, started.values()))
+            for (number, worker), has_answered in zip(started.items(), answered, strict=True):
+                worker.silent = 0 if has_answered else worker.silent + 1
+                if worker.silent == MOST_SILENT:
+                    self._log.write("worker hangs", worker=number, pid=worker.process.pid)
+                    with suppress(ProcessLookupError):
+                        worker.process.kill()  # `_keep` starts it again
 
     @contextmanager
     def _reserved_ports(self) -> Iterator[Settings]:
@@ -239,11 +248,16 @@ def _family(name: str, kind: str, text: str, sample: str, value: float) -> dict[
     return {"name": name, "type": kind, "help": text, "samples": [[sample, {}, value]]}
 
 
-async def _look(worker: _Worker) -> None:
-    """Take the snapshot of a worker. The last one stays if the worker is too slow."""
-    with suppress(GoneError, TimeoutError):
+async def _look(worker: _Worker) -> bool:
+    """Take the snapshot of a worker; the last one stays if the worker is too slow. False if it is."""
+    try:
         async with asyncio.timeout(SNAPSHOT_SECONDS):
             worker.last = await worker.peer.call("snapshot")
+    except TimeoutError:
+        return False
+    except GoneError:  # it has ended, which is not silence
+        pass
+    return True
 
 
 async def _end(worker: _Worker) -> None:

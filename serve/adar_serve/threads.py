@@ -37,43 +37,51 @@ class Threads:
         self._queue: deque[Callable[[], None]] = deque()
         self._groups: dict[Hashable, _Group] = {}  # the oldest first
         self._full: deque[_Group] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle: list[threading.Condition] = []  # of the threads that wait, the last one that worked last
         self._closed = False
         for number in range(count):
             threading.Thread(target=self._run, name=f"run-{number}", daemon=True).start()
 
     def submit(self, work: Callable[[], None]) -> bool:
         """Do the work when a thread is free. False if the threads are closed."""
-        with self._changed:
+        with self._lock:
             if not self._closed:
                 self._queue.append(work)
-                self._changed.notify()
+                self._wake()
             return not self._closed
 
     def join(self, key: Hashable, entry: Any, together: Callable[[list[Any]], None]) -> None:
         """Add an entry to the group with this key. `together` receives the entries of the group."""
-        with self._changed:
+        with self._lock:
             group = self._groups.setdefault(key, _Group(time.monotonic() + self._wait, together))
             group.entries.append(entry)
             if len(group.entries) >= self._most:
                 self._full.append(self._groups.pop(key))
-            self._changed.notify()
+            self._wake()
 
     def close(self) -> None:
         """Take no more work. Work that is not started is dropped; the threads end with their current work."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._queue.clear()
             self._groups.clear()
             self._full.clear()
-            self._changed.notify_all()
+            while self._idle:
+                self._wake()
+
+    def _wake(self) -> None:
+        """Wake the thread that worked last: its memory is still in the caches."""
+        if self._idle:
+            self._idle.pop().notify()
 
     def _run(self) -> None:
-        while (work := self._next()) is not None:
+        woken = threading.Condition(self._lock)
+        while (work := self._next(woken)) is not None:
             work()
 
-    def _next(self) -> Callable[[], None] | None:
-        with self._changed:
+    def _next(self, woken: threading.Condition) -> Callable[[], None] | None:
+        with self._lock:
             while not self._closed:
                 if self._full:
                     return self._full.popleft().work
@@ -83,5 +91,6 @@ class Threads:
                 if oldest is not None:
                     del self._groups[key]
                     return oldest.work
-                self._changed.wait()
+                self._idle.append(woken)
+                woken.wait()
             return None

@@ -12,10 +12,18 @@ else:
     is_installed = True
 
 
+TRACEPARENT = "traceparent"
+
+
+def _is_configured() -> bool:
+    """Whether spans go somewhere; else only the trace of a client matters, for the log."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 @contextmanager
 def span(name: str, headers: Mapping[str, str], facts: dict[str, Any]) -> Iterator[None]:
     """A span around a request. It gets the facts of the request as attributes; the log gets its trace id."""
-    if not is_installed:
+    if not is_installed or (TRACEPARENT not in headers and not _is_configured()):
         yield
         return
     # Not the current span: the generators of streams run in several contexts.

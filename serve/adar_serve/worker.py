@@ -15,7 +15,7 @@ from adar_serve.limits import Limits
 from adar_serve.models import load_models
 from adar_serve.peers import LONGEST, GoneError, Peer
 from adar_serve.request_log import RequestLog
-from adar_serve.server import Addresses, Server, Settings
+from adar_serve.server import Addresses, Server, Settings, run_loop
 from adar_serve.service import Service
 from adar_serve.shared_graphs import SharedGraphs
 from adar_serve.snapshots import Snapshot
@@ -42,7 +42,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):  # what native code prints must not reach the pipe
         os.dup2(nothing, descriptor)
-    asyncio.run(_work(reading, writing))
+    run_loop(_work(reading, writing))
 
 
 async def _work(reading: int, writing: int) -> None:

@@ -103,11 +103,13 @@ def test_tables_become_a_store(adar, tmp_path: Path) -> None:
         (["run", "board.npz", "--memory", "1GB"], "--memory is for a graph store"),
         (["run", "store", "store", "--output", "x"], "run it alone"),
         (["run", "store", "--output", "x", "--memory", "much"], "--memory takes a number of bytes"),
-        (["run", "store", "--output", "x", "--memory", "1MB"], "write the store again with more parts"),
+        (["run", "store", "--output", "x", "--memory", "1MB"], "allow more memory"),  # parts do not help
+        (["run", "store", "--output", "x", "--memory", "262150kB"], "with more parts (data shard --parts"),
         (["run", "store", "--output", "full"], "full already exists"),
         (["data", "shard", "board.npz", "--source", "a", "-o", "new"], "--source is for tables"),
         (["data", "shard", "nodes.csv", "-o", "new"], "add --edges"),
         (["data", "shard", "board.npz", "--parts", 999, "-o", "new"], "choose 1 to 144 parts"),
+        (["run", "board.npz", "--shards", 999, "--output", "x"], "choose 1 to 144 parts"),
         (["data", "shard", "x.npy", "--edges", "e.csv", "--partition", "metis", "-o", "new"], "in memory"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +133,9 @@ def test_shards_have_the_predictions_of_one_process(
         assert expected[table["output"].to_numpy()].tolist() == table["prediction"].to_pylist()
 
 
-def test_a_lost_actor_is_started_again(board: Graph, bundle_folder: Path, tmp_path: Path) -> None:
+def test_a_lost_actor_is_started_again_and_a_late_one_is_named(
+    board: Graph, bundle_folder: Path, tmp_path: Path
+) -> None:
     bundle = load(bundle_folder, threads=1)
     write_store(tmp_path / "store", sources.GraphRows(board), sources.edge_blocks(board), 2)
     made: list[RayShards] = []
@@ -141,11 +144,17 @@ def test_a_lost_actor_is_started_again(board: Graph, bundle_folder: Path, tmp_pa
         made.append(RayShards(2, *given))  # type: ignore[arg-type]
         return made[0]
 
-    plan = Plan(tmp_path / "work", start=start)
+    notes: set[str] = set()
+    plan = Plan(tmp_path / "work", start=start, on_progress=lambda _done, _all, note: notes.add(note))
     loop = loop_over_store(bundle, open_store(tmp_path / "store"), 5, Final(), Euler(), plan)
     for step in loop:
         if step.index in (1, 3):
             ray.kill(made[0].actors[step.index // 2])
+        elif step.index == 4:
+            late = ray.get(made[0].actors[1].__ray_call__.remote(lambda _: os.getpid()))
+            os.kill(late, signal.SIGSTOP)
+            threading.Timer(1.5, os.kill, (late, signal.SIGCONT)).start()
+    assert "waiting for shard 1" in notes
     expected = bundle.loop(board, 5, Final(), Euler())
     for _ in expected:
         pass

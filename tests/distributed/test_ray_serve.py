@@ -92,10 +92,6 @@ def test_replicas_follow_the_queue_and_count_together(http: httpx.Client, board:
 
 
 @pytest.mark.usefixtures("http")
-def test_what_ray_serve_does_not_do_is_refused() -> None:
-    for settings, message in (
-        (Settings(port=0, model_control=True), "--model-control"),
-        (Settings(port=0), "already"),
-    ):
-        with pytest.raises(UsageError, match=message), ray_serve.deployed(["none"], settings, {}):
-            pass
+def test_a_second_server_on_the_cluster_is_refused() -> None:
+    with pytest.raises(UsageError, match="already"), ray_serve.deployed(["none"], Settings(port=0), {}):
+        pass

@@ -1,6 +1,5 @@
 """A real server in a thread, and the clients that talk to it."""
 
-import asyncio
 import io
 import json
 import threading
@@ -17,7 +16,7 @@ from adar_serve import Settings
 from adar_serve.isolation import Isolation
 from adar_serve.models import load_models
 from adar_serve.request_log import RequestLog
-from adar_serve.server import Server
+from adar_serve.server import Server, run_loop
 from adar_serve.service import Service
 from adar_serve.tokens import Tokens
 
@@ -60,7 +59,7 @@ def running(bundles: list[str], settings: Settings | None = None, **client: Any)
         found.update(addresses)
         started.set()
 
-    thread = threading.Thread(target=lambda: asyncio.run(server.run(on_ready)))
+    thread = threading.Thread(target=lambda: run_loop(server.run(on_ready)))
     thread.start()
     assert started.wait(20)
     try:

@@ -1,5 +1,6 @@
 """`serve --workers`: real processes on the same ports, which act as one server."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from open_inference.grpc import protocol
 
 from adar_runtime import Graph, load
 from adar_runtime.errors import UsageError
-from adar_serve import Limits, Settings, serve
+from adar_serve import Limits, Settings, serve, supervisor
 from adar_serve.models import load_models
 from adar_serve.refusals import RefusedError
 from adar_serve.shared_graphs import SharedGraphs
@@ -255,6 +256,44 @@ def test_a_killed_worker_is_started_again_and_its_counts_stay(both: Command, boa
         assert stats["inference_count"] == sum(
             each["batch_size"] * each["compute_infer"]["count"] for each in stats["batch_stats"]
         )
+
+
+def test_a_worker_that_hangs_is_killed_and_started_again(
+    folder: Path, board: Graph, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "SNAPSHOT_SECONDS", 0.2)
+    lines: list[dict[str, Any]] = []
+
+    def log(event: str) -> list[dict[str, Any]]:
+        lines.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+        return [line for line in lines if line["event"] == event]
+
+    async def until(event: str, count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(log(event)) < count:
+                await asyncio.sleep(0.05)
+
+    async def scenario() -> int:
+        settings = Settings(port=0, grpc_port=None, drain_seconds=0, workers=1)
+        ready = asyncio.Event()
+        options = {"backend": "onnxruntime-cpu", "threads": 1}
+        parent = supervisor.Supervisor([f"board={folder}"], settings, options)
+        running = asyncio.create_task(parent.run(lambda _: ready.set()))
+        await ready.wait()
+        await asyncio.sleep(0.5)  # some snapshots: a worker that answers is not killed
+        assert log("worker hangs") == []
+        os.kill(log("worker started")[0]["pid"], signal.SIGSTOP)
+        await until("listening", 2)
+        async with httpx.AsyncClient(base_url=log("listening")[1]["http"]) as http:
+            found = await http.post("/v2/models/board/infer", json={"inputs": tensors(board)})
+        os.kill(log("worker started")[1]["pid"], signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGTERM)  # a worker that hangs does not keep the server from its end
+        await asyncio.wait_for(running, 60)
+        return found.status_code
+
+    assert asyncio.run(scenario()) == 200
+    assert [line["pid"] for line in log("worker hangs")] == [line["pid"] for line in log("worker started")]
+    assert log("worker ended")[0]["code"] == -signal.SIGKILL
 
 
 def test_workers_end_with_a_parent_that_is_killed(folder: Path, tmp_path: Path) -> None:

@@ -69,12 +69,12 @@ class RayShards:
 
     def each(self, method: str, *arguments: Any) -> Iterator[Any]:
         given = [self._ray.put(one) for one in arguments]
-        yield from self._results(lambda: [actor.call.remote(method, *given) for actor in self.actors])
+        yield from self._results(lambda: [[actor.call.remote(method, *given) for actor in self.actors]])
 
     def exchange(self, send: Message, receive: Message) -> list[Any]:
         sending, receiving = self._ray.put(send), self._ray.put(receive)
 
-        def begin() -> list[Any]:
+        def begin() -> list[list[Any]]:
             own, blocks = list[Any](), [list[Any]() for _ in self.actors]
             for actor, receivers in zip(self.actors, self._receivers, strict=True):
                 sent = actor.send.options(num_returns=1 + len(receivers)).remote(sending, receivers)
@@ -82,20 +82,21 @@ class RayShards:
                 own.append(done)
                 for receiver, block in zip(receivers, rows, strict=True):
                     blocks[receiver].append(block)
-            return [
+            received = [
                 actor.receive.remote(receiving, done, *rows)
                 for actor, done, rows in zip(self.actors, own, blocks, strict=True)
             ]
+            return [own, received]
 
         return self._results(begin)
 
-    def _results(self, begin: Callable[[], list[Any]]) -> list[Any]:
-        """The results of all actors. If an actor is lost, it is started again, and all work is repeated."""
+    def _results(self, begin: Callable[[], list[list[Any]]]) -> list[Any]:
+        """The results of the last stage. If an actor is lost, it is started again, and all work repeated."""
         for attempt in range(RETRIES + 1):
-            tasks = begin()
+            stages = begin()
             try:
-                self._wait(tasks)
-                return list(self._ray.get(tasks))
+                self._wait(stages)
+                return list(self._ray.get(stages[-1]))
             except Exception as error:
                 if not is_lost(error):
                     raise _cause(error) from error
@@ -107,14 +108,17 @@ class RayShards:
             self._restart()
         raise AssertionError
 
-    def _wait(self, tasks: list[Any]) -> None:
-        """Wait for all actors, and name the last ones."""
-        waiting = list(tasks)
-        while waiting:
-            _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=WAIT)
-            late = [str(tasks.index(task)) for task in waiting]
-            note = f"waiting for shard {', '.join(late)}" if 0 < len(late) <= self._count / 4 else ""
-            self._on_progress(self._count - len(waiting), self._count, note)
+    def _wait(self, stages: list[list[Any]]) -> None:
+        """Wait for all actors in each stage, and name the last ones."""
+        for stage, tasks in enumerate(stages):
+            waiting = list(tasks)
+            while waiting:
+                _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=WAIT)
+                late = [str(tasks.index(task)) for task in waiting]
+                is_few = 0 < len(late) <= max(1, self._count // 4) and len(late) < self._count
+                note = f"waiting for shard {', '.join(late)}" if is_few else ""
+                done = stage * self._count + self._count - len(waiting)
+                self._on_progress(done, len(stages) * self._count, note)
 
     def _restart(self) -> None:
         """Start the lost actors again."""

@@ -132,13 +132,16 @@ def check_memory(store: GraphStore, manifest: Manifest, max_bytes: int | None) -
     limit = memory.limit_bytes() if max_bytes is None else max_bytes
     needed = [needed_bytes(store.part(number), manifest) for number in range(store.parts)]
     largest = max(range(store.parts), key=needed.__getitem__)
-    if limit is not None and needed[largest] > limit:
-        free = max(limit - PROCESS, limit // 10)
-        parts = store.parts * (-(-needed[largest] // free))
-        raise GraphError(
-            f"part {largest} of the store needs about {needed[largest]:,} bytes, and {limit:,} are allowed: "
-            f"write the store again with more parts (data shard --parts {parts})"
-        )
+    if limit is None or needed[largest] <= limit:
+        return
+    parts = store.parts * -(-(needed[largest] - PROCESS) // max(1, limit - PROCESS))
+    advice = f"write the store again with more parts (data shard --parts {parts})"
+    if parts > store.nodes:
+        advice = f"allow more memory (--memory); a process needs {PROCESS:,} without any node"
+    raise GraphError(
+        f"part {largest} of the store needs about {needed[largest]:,} bytes, and {limit:,} are allowed: "
+        f"{advice}"
+    )
 
 
 PROCESS = 250 * 2**20  # Python, numpy, ONNX Runtime and the models

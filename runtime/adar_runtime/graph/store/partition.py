@@ -2,9 +2,19 @@
 
 import numpy as np
 
-from adar_runtime.errors import MissingExtraError
+from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.graph import Graph, Integers
 from adar_runtime.graph.neighbours import Neighbours
+
+MAX_PARTS = 10_000
+
+
+def check_parts(parts: int, nodes: int) -> None:
+    """Raise a UsageError if so many nodes cannot be in so many parts."""
+    if not 1 <= parts <= min(nodes, MAX_PARTS):
+        raise UsageError(
+            f"{parts:,} parts of a graph with {nodes:,} nodes: choose 1 to {min(nodes, MAX_PARTS):,} parts"
+        )
 
 
 def metis_parts(graph: Graph, parts: int) -> Integers:
@@ -12,7 +22,9 @@ def metis_parts(graph: Graph, parts: int) -> Integers:
 
     Raises:
         MissingExtraError: pymetis is not installed.
+        UsageError: There are fewer nodes than parts.
     """
+    check_parts(parts, graph.nodes)
     try:
         import pymetis
     except ImportError as error:

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import GraphError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import write_array
+from adar_runtime.graph.store.partition import check_parts
 from adar_runtime.graph.store.store import (
     DENSE,
     FILE_NAME,
@@ -34,7 +35,6 @@ from adar_runtime.graph.store.store import (
 )
 
 BLOCK = 2**22  # edges that are distributed at once
-MAX_PARTS = 10_000
 
 EdgeBlocks = Iterable[Integers]
 """Blocks of edges, [2, any number] each: row 0 the sources, row 1 the targets."""
@@ -104,8 +104,7 @@ def write_store(
         GraphError: An edge names a node that does not exist.
         UsageError: There are fewer nodes than parts, or the folder cannot be written.
     """
-    if not 1 <= parts <= min(rows.nodes, MAX_PARTS):
-        raise UsageError(f"parts is {parts}: choose 1 to {min(rows.nodes, MAX_PARTS):,} parts")
+    check_parts(parts, rows.nodes)
     with new_folder(path, MARKER) as folder:
         spool, work = folder / "edges", _Work(folder, rows, on_progress)
         degrees = work.collect(spool, edges)

@@ -143,7 +143,8 @@ export class Drawing {
   }
 
   fit(wait = pause()) {
-    this.plot?.zoomToFit(wait, 16);
+    const side = Math.min(this.box.clientWidth, this.box.clientHeight);
+    this.plot?.zoomToFit(wait, Math.max(16, (0.45 * side) / this.graph.nodes)); // a node does not fill the box
   }
 
   zoom(factor) {
