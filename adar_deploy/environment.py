@@ -14,7 +14,7 @@ ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxr
 EXTRAS = {
     "train": ("torch", "torch_geometric"),
     "export": ("torch", "torch_geometric", "onnx"),
-    "serve": ("grpc", "open_inference", "prometheus_client", "starlette", "uvicorn"),
+    "serve": ("grpc", "httptools", "open_inference", "prometheus_client", "starlette", "uvicorn", "uvloop"),
     "sign": ("model_signing", "OpenSSL"),
 }
 """The modules that each extra of adar-deploy installs."""
