@@ -18,7 +18,15 @@ from adar_export.precision import PRECISIONS
 from adar_runtime.bundle.signature import KNOWN, SCALARS, STATE, STEP
 from adar_runtime.errors import UsageError
 from adar_train.alignments import ALIGNMENTS
-from adar_train.equivariant import TINY, EquivariantAdaR, EquivariantCell, Gates
+from adar_train.equivariant import (
+    DIRECTIONS,
+    ENOUGH_LABELS,
+    TARGET_DIRECTIONS,
+    TINY,
+    EquivariantAdaR,
+    EquivariantCell,
+    TaskGates,
+)
 
 LEAKY_SLOPE = 0.01
 EQUIVARIANT_PRECISIONS = ("fp32", "fp16", "bf16")  # int8 stores large kernels as bytes; here are none
@@ -98,68 +106,103 @@ class EquivariantCellModel(CellParts):
 
     def _velocities(self, cell: EquivariantCell) -> dict[str, str]:
         """Emit `EquivariantCell.forward`, in its order."""
-        builder, share = self.builder, self._share
+        builder, share, known = self.builder, self._share, self._known
         h, c, *proxies = STATE
-        is_known = builder.reduce("ReduceSum", self._known, 1, keepdims=True)  # [n, 1]
-        scaled = self._mul(c, self._number("inverse_root_d", self._d**-0.5))
-        logits = self._product("Gemm", h, scaled, transB=1)
         one = self._number("one", 1.0)
+        is_known = builder.reduce("ReduceSum", known, 1, keepdims=True)  # [n, 1]
+        to_c = self._product("Gemm", h, c, transB=1)  # [n, c]
+        logits = self._mul(to_c, self._number("inverse_root_d", self._d**-0.5))
         free = self._mul(self._sub(one, is_known), builder.op("Softmax", logits, axis=1))
-        psi = builder.op("Add", free, self._known)  # [n, c]
+        psi = self._add(free, known)  # [n, c]
         around = self._sub(one, share)
-        per_neighbour = builder.op("Div", share, self._plus_tiny(around))  # 1 / |N|
+        per_neighbour = self._div(share, self._plus_tiny(around))  # 1 / |N|
         h_n, psi_n, known_n = (self._mul(self._received(x), per_neighbour) for x in (h, psi, is_known))
+        ones = self._ones_like(is_known)  # [n, 1]
         count = builder.op("Reshape", side(builder, h, 0), builder.weight("scalar", np.array([], np.int64)))
-        totals = builder.op("Gemm", psi, self._ones_like(is_known), transA=1)  # [c, 1]
-        gathered = builder.op("Div", builder.op("Gemm", psi, h, transA=1), self._plus_tiny(totals))  # [c, d]
-        own, through = self._product("MatMul", psi, c), self._product("MatMul", psi_n, c)
-        pulled = self._product("MatMul", psi, gathered)
+        sizes = builder.op("Gemm", psi, ones, transA=1)  # [c, 1]
+        sharp, shared = self._mul(psi, psi), self._mul(psi, psi_n)  # [n, c]
+        sharp_sizes = builder.op("Gemm", sharp, ones, transA=1)
+        gathered, confident = (
+            self._div(builder.op("Gemm", weights, h, transA=1), self._plus_tiny(total))  # [c, d]
+            for weights, total in ((psi, sizes), (sharp, sharp_sizes))
+        )
 
-        purity, agreement = self._squares(psi), self._dots(psi, psi_n)
-        mean_purity, mean_agreement = (mean_row(builder, x) for x in (purity, agreement))  # [1]
-        shares = builder.op("Div", totals, count)  # [c, 1]
+        agreement, purity = (
+            builder.reduce("ReduceSum", x, 1, keepdims=True) for x in (shared, sharp)
+        )  # [n, 1]
+        mean_agreement, mean_purity = (mean_row(builder, x) for x in (agreement, purity))  # [1]
+        shares = self._div(sizes, count)  # [c, 1]
         chance = builder.op("ReduceSumSquare", shares, keepdims=0)
-        uniform = builder.op("Div", one, side(builder, c, 0))  # [1]
-        squares = self._squares(h)
-        columns = [
+        labels = builder.op("Gemm", known, ones, transA=1)  # [c, 1]
+        trust = self._div(labels, self._add(labels, self._number("enough_labels", float(ENOUGH_LABELS))))
+        found = builder.op("Gemm", self._dots(known, psi_n), ones, transA=1)  # [1, 1]
+        given = builder.op("Gemm", is_known, ones, transA=1)  # [1, 1], the number of known labels
+        right = self._div(found, self._plus_tiny(given))
+        clipped = builder.op("Clip", given, self._number("zero", 0.0), one)
+        scalar = builder.weight("scalar", np.array([], np.int64))
+        self._labelled = builder.op("Reshape", clipped, scalar)  # 1 if there are known labels, otherwise 0
+        self._unlabelled = self._sub(one, self._labelled)
+        mean_trust, classes = mean_row(builder, trust), self._div(one, side(builder, c, 0))  # [1]
+        of_h, to_g = self._squares(h), self._product("Gemm", h, gathered, transB=1)
+        of_c, of_g = (builder.op("Gemm", x, x, transB=1) for x in (c, gathered))  # [c, c]
+        invariants = [
             builder.reduce("ReduceMax", psi, 1, keepdims=True),
             purity,
             builder.reduce("ReduceMax", psi_n, 1, keepdims=True),
             self._squares(psi_n),
             agreement,
-            *(self._cosines(h, vector) for vector in (h_n, own, pulled, through)),
-            builder.op("Div", squares, self._plus_tiny(mean_row(builder, squares))),
+            self._cosines(self._dots(h, h_n), of_h, self._squares(h_n)),
+            self._cosines(self._dots(psi, to_c), of_h, self._mixed(psi, of_c)),
+            self._cosines(self._dots(psi, to_g), of_h, self._mixed(psi, of_g)),
+            self._cosines(self._dots(psi_n, to_c), of_h, self._mixed(psi_n, of_c)),
+            self._div(of_h, self._plus_tiny(mean_row(builder, of_h))),
             share,
             builder.op("Sqrt", share),
             is_known,
             known_n,
-            *(self._filled(share, number) for number in (mean_agreement, chance, uniform)),
+            *(self._filled(share, x) for x in (mean_agreement, chance, classes, right, mean_trust)),
         ]
-        gates = self._gates("node_gates", cell.node_gates, columns)
-        moves = (
-            self._mul(around, self._sub(h_n, h)),
-            self._sub(own, h),
-            self._sub(pulled, h),
-            self._mul(around, self._sub(through, h)),
-            h,
-        )
-        v_h = self._gated(gates, moves)
-        columns = [shares, self._cosines(c, gathered)]
-        columns += [self._filled(shares, number) for number in (uniform, mean_purity, mean_agreement)]
-        v_c = self._gated(self._gates("target_gates", cell.target_gates, columns), (self._sub(gathered, c),))
+        gates = self._gates("node_gates", cell.node_gates, invariants)
+        g1, g2, g3, g4, g5 = (self._column(gates, number) for number in range(DIRECTIONS))
+        g1, g4 = self._mul(g1, around), self._mul(g4, around)
+        mixture = self._add(self._mul(g2, psi), self._mul(g4, psi_n))
+        rest = self._sub(self._sub(self._sub(self._sub(g5, g1), g2), g3), g4)
+        v_h = self._add(self._mul(g1, h_n), self._product("MatMul", mixture, c))
+        v_h = self._add(v_h, self._product("MatMul", self._mul(g3, psi), gathered))
+        v_h = self._add(v_h, self._mul(rest, h))
+
+        invariants = [
+            shares,
+            self._div(shares, classes),
+            self._cosines(self._dots(c, gathered), self._squares(c), self._squares(gathered)),
+            self._div(sharp_sizes, self._plus_tiny(sizes)),
+            self._div(builder.op("Gemm", shared, ones, transA=1), self._plus_tiny(sizes)),
+            trust,
+            *(self._filled(shares, x) for x in (classes, mean_purity, mean_agreement, mean_trust, right)),
+        ]
+        gates = self._gates("target_gates", cell.target_gates, invariants)
+        g6, g7, g8 = (self._column(gates, number) for number in range(TARGET_DIRECTIONS))
+        v_c = self._add(self._mul(g6, self._sub(gathered, c)), self._mul(g7, self._sub(confident, c)))
+        v_c = self._add(v_c, self._mul(g8, mean_row(builder, h)))
         still = {name: self._sub(name, name) for name in proxies}
         return {h: v_h, c: v_c} | still
 
-    def _gates(self, name: str, gates: Gates, columns: list[str]) -> str:
-        """Emit `Gates.forward`."""
-        builder, weights = self.builder, _arrays(gates)
+    def _gates(self, name: str, gates: TaskGates, columns: list[str]) -> str:
+        """Emit `Gates.forward` with the weights of the set that fits the task."""
+        builder, (without, with_labels) = self.builder, _arrays(gates)
+
+        def chosen(stored: str, without: Any, with_labels: Any) -> str:
+            first, second = (
+                self._mul(share, builder.weight(f"{name}.{number}.{stored}", array))
+                for number, share, array in ((0, self._unlabelled, without), (1, self._labelled, with_labels))
+            )
+            return self._add(first, second)
 
         def weight(part: str) -> str:
-            return builder.weight(f"{name}.{part}", weights[part])
+            return chosen(part, without[part], with_labels[part])
 
-        def layer(x: str, part: str, *bias: str) -> str:
-            kernel = builder.weight(f"{name}.{part}.T", weights[f"{part}.weight"].T)
-            return builder.op("Gemm", x, kernel, *bias)
+        def kernel(part: str) -> str:
+            return chosen(f"{part}.T", without[f"{part}.weight"].T, with_labels[f"{part}.weight"].T)
 
         def bounded(x: str, part: str) -> str:
             scaled = builder.op(
@@ -167,20 +210,16 @@ class EquivariantCellModel(CellParts):
             )
             return builder.op("LeakyRelu", scaled, alpha=LEAKY_SLOPE)
 
-        kernel = builder.weight(f"{name}.step.T", weights["step.weight"].T)
-        step = builder.op("Add", builder.op("MatMul", self._step, kernel), weight("step.bias"))
-        x = bounded(layer(builder.op("Concat", *columns, axis=1), "first", step), "norm")
-        x = bounded(layer(x, "second", weight("second.bias")), "second_norm")
-        return layer(x, "out", weight("out.bias"))
+        step = self._add(builder.op("MatMul", self._step, kernel("step")), weight("step.bias"))
+        x = builder.op("Gemm", builder.op("Concat", *columns, axis=1), kernel("first"), step)
+        x = builder.op("Gemm", bounded(x, "norm"), kernel("second"), weight("second.bias"))
+        return builder.op("Gemm", bounded(x, "second_norm"), kernel("out"), weight("out.bias"))
 
-    def _gated(self, gates: str, moves: tuple[str, ...]) -> str:
-        """Emit the sum of the moves [k, d], each times its column of the gates [k, g]."""
-        total = ""
-        for number, move in enumerate(moves):
-            column = self.builder.weight(f"gate_{number}", np.array([number]))
-            term = self._mul(self.builder.op("Gather", gates, column, axis=1), move)
-            total = self.builder.op("Add", total, term) if total else term
-        return total
+    def _column(self, gates: str, number: int) -> str:
+        """Emit one column of the gates, [k, 1]."""
+        return self.builder.op(
+            "Gather", gates, self.builder.weight(f"gate_{number}", np.array([number])), axis=1
+        )
 
     def _received(self, sent: str) -> str:
         """Emit the sum of `sent` [n, k] over the neighbours of each node, for any number of columns k."""
@@ -203,12 +242,16 @@ class EquivariantCellModel(CellParts):
         low = (self.builder.cast(x, self._low) for x in (a, b))
         return self.builder.cast(self.builder.op(kind, *low, **options), "float32")
 
-    def _cosines(self, a: str, b: str) -> str:
-        """Emit the cosine of every row of a with the same row of b, [k, 1]."""
+    def _cosines(self, products: str, a: str, b: str) -> str:
+        """Emit `equivariant.cosines`."""
         builder = self.builder
-        squares = self._mul(self._squares(a), self._squares(b))
-        length = builder.op("Sqrt", builder.op("Add", squares, self._number("tiny_square", TINY**2)))
-        return builder.op("Div", self._dots(a, b), length)
+        both = self._mul(a, builder.op("LeakyRelu", b, alpha=0.0))  # rounding may make b negative
+        length = builder.op("Sqrt", self._add(both, self._number("tiny_square", TINY**2)))
+        return self._div(products, length)
+
+    def _mixed(self, psi: str, products: str) -> str:
+        """Emit the squares of the lengths of mixtures ψ X, from the inner products [c, c] of X: [n, 1]."""
+        return self._dots(self.builder.op("MatMul", psi, products), psi)
 
     def _dots(self, a: str, b: str) -> str:
         return self.builder.reduce("ReduceSum", self._mul(a, b), 1, keepdims=True)
@@ -217,17 +260,23 @@ class EquivariantCellModel(CellParts):
         return self.builder.reduce("ReduceSumSquare", rows, 1, keepdims=True)
 
     def _ones_like(self, column: str) -> str:
-        return self.builder.op("Add", self._sub(column, column), self._number("one", 1.0))
+        return self._add(self._sub(column, column), self._number("one", 1.0))
 
     def _filled(self, column: str, number: str) -> str:
         """Emit a column of this length with one number in every row."""
-        return self.builder.op("Add", self._sub(column, column), number)
+        return self._add(self._sub(column, column), number)
 
     def _plus_tiny(self, x: str) -> str:
-        return self.builder.op("Add", x, self._number("tiny", TINY))
+        return self._add(x, self._number("tiny", TINY))
 
     def _number(self, name: str, value: float) -> str:
         return self.builder.weight(name, np.array(value))
+
+    def _add(self, a: str, b: str) -> str:
+        return self.builder.op("Add", a, b)
+
+    def _div(self, a: str, b: str) -> str:
+        return self.builder.op("Div", a, b)
 
     def _mul(self, a: str, b: str) -> str:
         return self.builder.op("Mul", a, b)
@@ -236,5 +285,7 @@ class EquivariantCellModel(CellParts):
         return self.builder.op("Sub", a, b)
 
 
-def _arrays(module: Gates) -> dict[str, Any]:
-    return {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
+def _arrays(sets: TaskGates) -> list[dict[str, Any]]:
+    return [
+        {name: tensor.detach().cpu().numpy() for name, tensor in each.state_dict().items()} for each in sets
+    ]

@@ -29,8 +29,9 @@ from adar_runtime.bundle.reading import MARKER, read_bundle
 from adar_runtime.errors import UsageError
 from adar_runtime.files import new_folder
 from adar_runtime.graph import NODE, Graph
-from adar_train.equivariant import EquivariantAdaR, PlacedGraph
-from adar_train.pretraining import CHECKPOINT, Pretraining, block_model, load_model
+from adar_train.data.context_episodes import block_model
+from adar_train.equivariant import ABLATIONS, EquivariantAdaR, PlacedGraph
+from adar_train.pretraining import CHECKPOINT, Pretraining, load_model
 from adar_train.runs import public_name
 
 EXIT = {"rule": "final"}
@@ -216,12 +217,10 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=EQUIVARIANT_PRECISIONS, default="fp32")
-    parser.add_argument("--without-step-info", action="store_true", help="an ablation: no time in the gates")
+    parser.add_argument("--without", choices=ABLATIONS, help="an ablation: what the gates do not read")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    training = Pretraining(
-        given.checkpoints, given.updates, given.seed, step_info=not given.without_step_info
-    )
+    training = Pretraining(given.checkpoints, given.updates, given.seed, given.without)
     gains: list[float] = []
 
     def show(done: int, gain: float) -> None:

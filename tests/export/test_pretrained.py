@@ -19,8 +19,18 @@ from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.in_context.start import start
 from adar_train import pretraining
-from adar_train.equivariant import EquivariantAdaR, PlacedGraph
-from adar_train.pretraining import Pretraining, block_model, draw_episode, source_of
+from adar_train.data.context_episodes import block_model, draw_episode, source_of
+from adar_train.equivariant import (
+    ABLATIONS,
+    INVARIANTS,
+    NODE_INVARIANTS,
+    PLAIN,
+    RELATIONS,
+    STEP_INFO,
+    EquivariantAdaR,
+    PlacedGraph,
+)
+from adar_train.pretraining import Pretraining, Task, episode_loss
 from tests.in_context_graphs import block_graph, half_labelled
 
 PACKAGED = Path(adar_deploy.__file__).parent / "pretrained"
@@ -29,7 +39,7 @@ PACKAGED = Path(adar_deploy.__file__).parent / "pretrained"
 def with_random_gates(seed: int = 0) -> EquivariantAdaR:
     torch.manual_seed(seed)
     model = EquivariantAdaR(16)
-    for gates in (model.cell.node_gates, model.cell.target_gates):
+    for gates in (*model.cell.node_gates, *model.cell.target_gates):
         torch.nn.init.normal_(gates.out.weight, std=0.3)
     return model
 
@@ -61,7 +71,7 @@ def test_known_classes_are_clamped() -> None:
     """Neighbours of a labelled node receive its class, whatever its features say."""
     model = EquivariantAdaR(16)
     with torch.no_grad():
-        model.cell.node_gates.out.bias[3] = 1.0  # only the targets seen through the neighbours
+        model.cell.node_gates[1].out.bias[3] = 1.0  # only the targets seen through the neighbours
     graph = PlacedGraph.of(replace(block_graph(), target_features=None), 16)
     wrong = graph.known.roll(1, dims=1)
     nodes = (graph.neighbours @ graph.known.sum(dim=1, keepdim=True))[:, 0] > 0
@@ -69,6 +79,34 @@ def test_known_classes_are_clamped() -> None:
         scores(model, replace(graph, known=known), (0.0, 1.0))[nodes] for known in (graph.known, wrong)
     )
     assert (before - after).abs().max() > 0.1
+
+
+def test_joined_graphs_have_the_scores_of_each_graph() -> None:
+    """Padding of nodes and of classes changes nothing."""
+    model, random = with_random_gates(), np.random.default_rng(0)
+    for labelled in (False, True):
+        episodes = [draw_episode([], random, labelled=labelled) for _ in range(3)]
+        assert len({graph.targets for graph in episodes}) > 1
+        graphs = [PlacedGraph.of(graph, 16) for graph in episodes]
+        together = scores(model, PlacedGraph.joined(graphs), (0.0, 0.4, 1.0))
+        for graph, found in zip(graphs, together, strict=True):
+            n, c = graph.known.shape
+            torch.testing.assert_close(
+                found[:n, :c], scores(model, graph, (0.0, 0.4, 1.0)), atol=1e-3, rtol=1e-3
+            )
+            assert (found.argmax(dim=1)[:n] < c).all()
+
+
+def test_each_task_has_gates_of_its_own() -> None:
+    """Descriptions train the first set and labels the second one; neither changes the other."""
+    for labelled in (False, True):
+        model = EquivariantAdaR()
+        random = np.random.default_rng(1)
+        task = Task.joined([Task.of(draw_episode([], random, labelled=labelled)) for _ in range(2)])
+        episode_loss(model, task, random)[0].backward()
+        for gates in (model.cell.node_gates, model.cell.target_gates):
+            trained = [any(weight.grad is not None for weight in each.parameters()) for each in gates]
+            assert trained == [not labelled, labelled]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +155,7 @@ def neighbours_only(gate: float) -> EquivariantAdaR:
     """A model that moves every node towards the mean of its neighbours, or away from it."""
     model = EquivariantAdaR(16)
     with torch.no_grad():
-        model.cell.node_gates.out.bias[0] = gate
+        model.cell.node_gates[1].out.bias[0] = gate
     return model
 
 
@@ -182,9 +220,24 @@ def test_an_interrupted_pretraining_continues_with_the_same_weights(
     torch.testing.assert_close(weights(again), whole)
 
 
+@pytest.mark.parametrize("without", ABLATIONS)
+def test_an_ablation_reads_nothing_of_what_it_is_without(
+    tmp_path: Path, without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
+    training = Pretraining(tmp_path, 1, 0, without)
+    training.run([])
+    for gates in training.model.cell.node_gates:
+        read = {NODE_INVARIANTS[i] for i in torch.nonzero(gates.first.weight.abs().sum(dim=0))[:, 0]}
+        assert read == {STEP_INFO: {*NODE_INVARIANTS}, RELATIONS: {*PLAIN}, INVARIANTS: set()}[without]
+        assert bool(gates.step.weight.any()) == (without == RELATIONS)
+        assert gates.out.weight.any()  # it was trained
+
+
 def test_episodes_have_descriptions_or_labels() -> None:
     for seed in range(20):
-        graph = draw_episode([], np.random.default_rng(seed))
+        graph = draw_episode([], np.random.default_rng(seed), labelled=seed % 2 == 1)
+        assert (graph.train_mask is not None) == (seed % 2 == 1)
         assert graph.target_features is not None or graph.train_mask is not None
 
 

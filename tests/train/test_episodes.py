@@ -44,3 +44,21 @@ def test_a_small_graph_with_one_large_class_gives_an_episode() -> None:
     labels = np.where(np.arange(30) < 26, 0, graph.labels)
     episode = EpisodeSource.of(replace(graph, labels=labels), 0).draw(np.random.default_rng(0))
     assert episode.nodes > 1
+
+
+def test_no_class_of_an_even_episode_is_much_larger_than_the_others() -> None:
+    """Nodes of one class are neighbours: without quotas, an episode would mostly have the largest class."""
+    random, nodes = np.random.default_rng(0), 6000
+    labels = np.sort(random.choice(8, nodes, p=[0.65, *[0.05] * 7]))
+    links = np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
+    features = random.standard_normal((nodes, 4)).astype(np.float32)
+    graph = Graph(
+        features, np.concatenate([links, links[::-1]], axis=1), labels, target_features=features[:8]
+    )
+    source = EpisodeSource(graph, np.arange(nodes))
+
+    def largest(*, even: bool) -> float:
+        drawn = [source.draw(np.random.default_rng(seed), (300, 400), even=even) for seed in range(12)]
+        return float(np.mean([np.bincount(each.labels).max() / each.nodes * each.targets for each in drawn]))
+
+    assert largest(even=True) < 2.2 < largest(even=False)

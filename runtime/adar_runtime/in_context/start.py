@@ -25,7 +25,7 @@ PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
 SHARPNESS = 5.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
 LOSS_SPREAD = 2.0  # spread of the logits in the leave-one-out loss
 LEAST_WEIGHT = 1e-4  # of all candidates of a number of rounds; below it, their columns are left out
-SPREAD = 1.0  # mean over nodes of the standard deviation of a node's logits
+SPREAD = 2.0  # mean over nodes of the standard deviation of a node's logits
 
 
 @dataclass(frozen=True)

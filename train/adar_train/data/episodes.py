@@ -17,6 +17,9 @@ SMALLEST_CLASS = 100  # nodes that a class needs to be sampled; less if fewer th
 LARGEST_SHARE = 0.6  # of nodes in one class; above it, always predicting that class scores too well
 NODES = (800, 2000)  # range of the number of nodes of an episode
 FAN_OUT = 3  # neighbours that each sampled node adds
+EVEN_FAN_OUT = (2, 12)  # range of the same in even episodes: sparse and dense graphs
+PATCH = (10, 100)  # range of the number of nodes around one seed, in even episodes
+EVENNESS = 5.0  # of the classes' shares in even episodes: the parameter of a Dirichlet distribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +35,18 @@ class EpisodeSource:
         assert mask is not None
         return cls(graph, np.flatnonzero(mask))
 
-    def draw(self, random: np.random.Generator, sizes: tuple[int, int] = NODES) -> Graph:
-        """A new episode of `sizes` nodes; its classes have the same proportions as in the graph."""
+    def draw(
+        self, random: np.random.Generator, sizes: tuple[int, int] = NODES, *, even: bool = False
+    ) -> Graph:
+        """A new episode of `sizes` nodes.
+
+        Its classes have the same proportions as in the graph. With `even`, nodes are sampled in many small
+        patches around seeds of all classes, and no class is much larger than the others.
+        """
         classes = self._classes(random)
         labels = self._labels[self.chosen]
         nodes = self.chosen[np.isin(labels, classes)]
-        nodes = self._sample(nodes, int(random.integers(*sizes)), random)
+        nodes = self._sample(nodes, int(random.integers(*sizes)), random, even=even)
         number = np.full(self.graph.targets, -1)
         number[classes] = np.arange(len(classes))
         assert self.graph.target_features is not None
@@ -68,21 +77,32 @@ class EpisodeSource:
                 break
         return drawn
 
-    def _sample(self, nodes: Integers, size: int, random: np.random.Generator) -> Integers:
+    def _sample(self, nodes: Integers, size: int, random: np.random.Generator, *, even: bool) -> Integers:
         """At most `size` of the nodes: random nodes and some of their neighbours, so that edges are kept."""
         if len(nodes) <= size:
             return nodes
         neighbours = Neighbours.of(_induced(self.graph, nodes)[0], len(nodes))
+        _, labels = np.unique(self._labels[nodes], return_inverse=True)
+        shares = random.dirichlet(np.full(labels.max() + 1, EVENNESS)) if even else np.ones(labels.max() + 1)
+        left = np.ceil(size * shares).astype(np.int64)  # nodes that each class may still get
+        patch = int(random.integers(*PATCH)) if even else size
+        fan_out = int(random.integers(*EVEN_FAN_OUT)) if even else FAN_OUT
         kept = np.zeros(len(nodes), np.bool_)
         seeds, queue, count = iter(random.permutation(len(nodes))), deque[int](), 0
         while count < size:
-            node = queue.popleft() if queue else int(next(seeds))
-            if kept[node]:
+            node = queue.popleft() if queue else int(next(seeds, -1))
+            if node < 0:
+                break
+            if kept[node] or not left[labels[node]]:
                 continue
             kept[node] = True
             count += 1
+            left[labels[node]] -= 1
+            if count % patch == 0:
+                queue.clear()
+                continue
             around = neighbours.sources[neighbours.starts[node] : neighbours.starts[node + 1]]
-            queue.extend(random.permutation(around[~kept[around]])[:FAN_OUT].tolist())
+            queue.extend(random.permutation(around[~kept[around]])[:fan_out].tolist())
         return nodes[kept]
 
 
