@@ -29,6 +29,7 @@ from adar_train.equivariant import EquivariantAdaR, PlacedGraph
 STEPS = (4, 12)  # range of the number of steps of an update
 LR, WARMUP, CLIP, DECAY = 3e-3, 20, 1.0, 1e-4
 MIDDLE = 0.5  # weight of the loss at a random step before the last
+WORSE = 3.0  # weight of what an episode ends worse than it starts
 PLAIN = 0.1  # weight of the cross-entropy at the end, so that scores are probabilities
 FACTORS = (2.0, 4.0)  # of scores, in the smooth error
 EPISODES = 4  # of each task in one update
@@ -94,7 +95,8 @@ def episode_loss(
     chosen = (states[0], states[int(random.integers(1, steps))], states[-1])
     first, middle, last = (model.scores(state, task.graph) for state in chosen)
     before, between, after = (task.losses(scores) for scores in (first, middle, last))
-    losses = after + MIDDLE * between + (after - before).relu() + PLAIN * task.cross_entropies(last)
+    worse = (after - before).relu()
+    losses = after + MIDDLE * between + WORSE * worse + PLAIN * task.cross_entropies(last)
     return losses.mean(), first, last
 
 

@@ -1,7 +1,7 @@
 """The closed-form start of a pretrained model: where nodes and targets are before the first step.
 
 Targets come from class descriptions, from the known labels of the graph, or from both. Candidates are class
-means and ridge regression on features that are smoothed 0 to 3 rounds. The leave-one-out loss on the known
+means and ridge regression on features that are smoothed 0, 2 or 4 rounds. The leave-one-out loss on the known
 labels, also in closed form, gives each candidate a weight, and the start has the weighted sum of their
 scores. A model whose gates are all zero predicts what the start does.
 """
@@ -20,9 +20,9 @@ from adar_runtime.in_context.features import UnitRows, leading_directions, unit_
 
 Numbers = NDArray[np.float64]
 
-ROUNDS = (2, 1, 3, 0)  # of smoothing; without labels, the first one is used
+ROUNDS = (2, 0, 4)  # of smoothing; without labels, the first one is used
 PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
-SHARPNESS = 5.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
+SHARPNESS = 3.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
 LOSS_SPREAD = 2.0  # spread of the logits in the leave-one-out loss
 LEAST_WEIGHT = 1e-4  # of all candidates of a number of rounds; below it, their columns are left out
 SPREAD = 2.0  # mean over nodes of the standard deviation of a node's logits
