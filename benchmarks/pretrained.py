@@ -32,10 +32,10 @@ class Row:
     free: float  # the better of the free baselines
     start: float  # the closed-form start that leave-one-out chose: the model with gates of zero
     short: float  # after SHORT steps
-    long: float  # after LONG steps
-    whole: float  # after LONG steps with full moves, whatever hidden labels say
+    long: float  # after LONG steps, or --steps
+    whole: float  # the same with full moves, whatever hidden labels say
     strength: float  # of the moves, which hidden labels chose; 1 is full
-    peak: float  # loss by stopping at the peak of the alignment instead of the best step, of LONG steps
+    peak: float  # loss by stopping at the peak of the alignment instead of the best step
     gcn: float  # trained on the same labels
 
 
@@ -48,7 +48,7 @@ def few_labels(graph: Graph, count: int, seed: int) -> Graph:
     return replace(graph, train_mask=mask, val_mask=None, test_mask=None)
 
 
-def measure(bundle: Bundle, graph: Graph, *, with_gcn: bool) -> Row:
+def measure(bundle: Bundle, graph: Graph, *, steps: int, with_gcn: bool) -> Row:
     """Measure one task. The labels of train_mask are given; all others are scored."""
     labels = graph.labels
     assert labels is not None
@@ -64,22 +64,22 @@ def measure(bundle: Bundle, graph: Graph, *, with_gcn: bool) -> Row:
     prepared = bundle.prepare(graph)
     short = [accuracy(step.scores()) for step in bundle.loop(prepared, SHORT, "final", "euler")]
     path, alignment = [], []
-    for step in bundle.loop(prepared, LONG, "final"):
+    for step in bundle.loop(prepared, steps, "final"):
         path.append(accuracy(step.scores()))
         alignment.append(step.alignment)
     peak = max(path) - path[int(np.argmax(alignment))]
     whole, strength = path[-1], 1.0 if prepared.check is None else prepared.check.strength
     if strength < 1:
-        *_, last = bundle.loop(replace(prepared, check=None), LONG, "final")
+        *_, last = bundle.loop(replace(prepared, check=None), steps, "final")
         whole = accuracy(last.scores())
     gcn = accuracy(gcn_scores(graph)) if with_gcn and known is not None else float("nan")
     return Row(max(free), path[0], short[-1], path[-1], whole, strength, peak, gcn)
 
 
-def tasks(graph: Graph, count: int, draws: int) -> Iterator[tuple[str, list[Graph]]]:
+def tasks(graph: Graph, count: int, draws: int, first: int = 0) -> Iterator[tuple[str, list[Graph]]]:
     """The tasks of a graph, each with its draws of labels."""
     unlabelled = replace(graph, train_mask=None, val_mask=None, test_mask=None)
-    drawn = [few_labels(graph, count, seed) for seed in range(draws)]
+    drawn = [few_labels(graph, count, seed) for seed in range(first, first + draws)]
     if graph.target_features is not None:
         yield "descriptions", [unlabelled]
     yield f"{count} labels", [replace(one, target_features=None) for one in drawn]
@@ -94,6 +94,8 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=BUNDLE)
     parser.add_argument("--labels", type=int, default=5)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--first-draw", type=int, default=0, help="seed of the first draw of labels")
+    parser.add_argument("--steps", type=int, default=LONG, help="of the longer run")
     parser.add_argument("--gcn", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args()
     bundle = load(given.bundle, threads=1)
@@ -102,8 +104,8 @@ def main() -> None:
     sys.stdout.write(f"| graph | task | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}\n")
     for path in given.graphs:
         graph = read_graph(path)
-        for task, drawn in tasks(graph, given.labels, given.draws):
-            rows = [measure(bundle, one, with_gcn=given.gcn) for one in drawn]
+        for task, drawn in tasks(graph, given.labels, given.draws, given.first_draw):
+            rows = [measure(bundle, one, steps=given.steps, with_gcn=given.gcn) for one in drawn]
             means = (np.mean([getattr(row, name) for row in rows]) for name in names)
             cells = " | ".join("–" if np.isnan(mean) else f"{mean:.1f}" for mean in means)
             sys.stdout.write(f"| {path.stem} | {task} | {cells} |\n")
