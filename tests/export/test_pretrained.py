@@ -36,9 +36,9 @@ from tests.in_context_graphs import block_graph, half_labelled
 PACKAGED = Path(adar_deploy.__file__).parent / "pretrained"
 
 
-def with_random_gates(seed: int = 0) -> EquivariantAdaR:
+def with_random_gates(seed: int = 0, columns: int = 16) -> EquivariantAdaR:
     torch.manual_seed(seed)
-    model = EquivariantAdaR(16)
+    model = EquivariantAdaR(columns)
     for gates in (*model.cell.node_gates, *model.cell.target_gates):
         torch.nn.init.normal_(gates.out.weight, std=0.3)
     return model
@@ -103,7 +103,7 @@ def test_each_task_has_gates_of_its_own() -> None:
         model = EquivariantAdaR()
         random = np.random.default_rng(1)
         task = Task.joined([Task.of(draw_episode([], random, labelled=labelled)) for _ in range(2)])
-        episode_loss(model, task, random)[0].backward()
+        episode_loss(model, task, 4, 2)[0].backward()
         for gates in (model.cell.node_gates, model.cell.target_gates):
             trained = [any(weight.grad is not None for weight in each.parameters()) for each in gates]
             assert trained == [not labelled, labelled]
@@ -218,6 +218,19 @@ def test_an_interrupted_pretraining_continues_with_the_same_weights(
     again = Pretraining(tmp_path / "parts", 4, 0)
     assert again.done == 2
     torch.testing.assert_close(weights(again), whole)
+
+
+def test_kept_gates_for_descriptions_do_not_change_those_for_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
+    kept = dict(with_random_gates(columns=64).state_dict())
+    both, one = Pretraining(tmp_path / "both", 2, 0), Pretraining(tmp_path / "one", 2, 0, kept=kept)
+    for training in (both, one):
+        training.run([])
+    for name, found in one.model.state_dict().items():
+        expected = kept if "_gates.0." in name else both.model.state_dict()
+        torch.testing.assert_close(found, expected[name], msg=name)
 
 
 @pytest.mark.parametrize("without", ABLATIONS)

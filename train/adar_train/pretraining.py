@@ -83,20 +83,25 @@ class Task:
         return self._means((scores.argmax(dim=-1) == self.labels).float())
 
 
+def drawn_steps(random: np.random.Generator) -> tuple[int, int]:
+    """The number of steps of some episodes, and a step before the last one."""
+    steps = int(random.integers(STEPS[0], STEPS[1] + 1))
+    return steps, int(random.integers(1, steps))
+
+
 def episode_loss(
-    model: EquivariantAdaR, task: Task, random: np.random.Generator
+    model: EquivariantAdaR, task: Task, steps: int, between: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss of joined episodes, and their scores at the start and at the end.
 
     Episodes that end worse than they start count more: the gates learn when to stay at the closed form.
     """
-    steps = int(random.integers(STEPS[0], STEPS[1] + 1))
     states = list(model.trajectory(task.graph, times(steps).tolist()))
-    chosen = (states[0], states[int(random.integers(1, steps))], states[-1])
+    chosen = (states[0], states[between], states[-1])
     first, middle, last = (model.scores(state, task.graph) for state in chosen)
-    before, between, after = (task.losses(scores) for scores in (first, middle, last))
+    before, during, after = (task.losses(scores) for scores in (first, middle, last))
     worse = (after - before).relu()
-    losses = after + MIDDLE * between + WORSE * worse + PLAIN * task.cross_entropies(last)
+    losses = after + MIDDLE * during + WORSE * worse + PLAIN * task.cross_entropies(last)
     return losses.mean(), first, last
 
 
@@ -139,6 +144,7 @@ class Pretraining:
         *,
         lr: float = LR,
         first: Mapping[str, Tensor] | None = None,  # weights to start from
+        kept: Mapping[str, Tensor] | None = None,  # weights whose gates for graphs without labels are kept
     ) -> None:
         torch.manual_seed(seed)
         self.seed, self.updates, self.lr, self.file = seed, updates, lr, out / CHECKPOINT
@@ -151,6 +157,11 @@ class Pretraining:
         out.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
             self._load()
+        self._tasks = (False, True) if kept is None else (True,)
+        if kept is not None:
+            self.model.load_state_dict(
+                {name: tensor for name, tensor in kept.items() if "_gates.0." in name}, strict=False
+            )
 
     def run(
         self,
@@ -165,20 +176,22 @@ class Pretraining:
         """
         loaded = {path: source_of(path, all_labels=all_labels) for path in dict.fromkeys(paths)}
         sources = [loaded[path] for path in paths]
-        kinds = [_Episodes(sources, self.seed, labelled) for labelled in (False, True)]
+        kinds = {labelled: _Episodes(sources, self.seed, labelled) for labelled in self._tasks}
         while self.done < self.updates:
             random = np.random.default_rng([self.seed, self.done])
+            steps = {labelled: drawn_steps(random) for labelled in (False, True)}
             self._optimiser.zero_grad()
-            gains = [self._gain(episodes.of_update(self.done), random) for episodes in kinds]
+            gains = [self._gain(each.of_update(self.done), *steps[kind]) for kind, each in kinds.items()]
             self._step()
             self.done += 1
-            if self.done % SAVE_EVERY == 0 or self.done == self.updates:
+            if self.done % SAVE_EVERY == 0:
                 self._save()
             on_update(self.done, float(np.mean(gains)))
+        self._save()
 
-    def _gain(self, task: Task, random: np.random.Generator) -> float:
+    def _gain(self, task: Task, steps: int, between: int) -> float:
         """Add the gradients of one task, and return its mean gain of accuracy over the start."""
-        loss, first, last = episode_loss(self.model, task, random)
+        loss, first, last = episode_loss(self.model, task, steps, between)
         loss.backward()  # type: ignore[no-untyped-call]
         return float((task.accuracies(last) - task.accuracies(first)).mean())
 

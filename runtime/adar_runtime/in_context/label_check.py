@@ -59,8 +59,8 @@ def folds(labels: Integers) -> Iterator[Mask]:
 def chosen(scores: Mapping[float, Floats], labels: Integers) -> LabelCheck:
     """Choose the strength by the scores [l, c] of hidden labels [l] for each strength.
 
-    The model moves only if its loss on the hidden labels is lower than that of the start. To ask for more than
-    that (a standard error) keeps the start where the model helps, because a few labels show no small difference.
+    The model moves only if its loss on the hidden labels is lower than that of the start. A stricter rule
+    (lower by a standard error) also keeps the start where the model helps: a few labels are noisy.
     """
     gains = _losses(scores[0.0], labels) - _losses(scores[1.0], labels)
     best = 1.0 if gains.mean() > 0 else 0.0

@@ -25,7 +25,8 @@ PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
 SHARPNESS = 3.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
 LOSS_SPREAD = 2.0  # spread of the logits in the leave-one-out loss
 LEAST_WEIGHT = 1e-4  # of all candidates of a number of rounds; below it, their columns are left out
-SPREAD = 2.0  # mean over nodes of the standard deviation of a node's logits
+SPREAD = 1.0  # mean over nodes of the standard deviation of a node's logits, without known labels
+LABELLED_SPREAD = 2.0  # the same with known labels; the gates of each task were trained with its spread
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ class SmoothedFeatures:
         placed = _joined(nodes, candidates, weights / spreads, weights)
         best = candidates[int(weights.argmax())]
         method = f"{best.method}, rounds: {best.rounds}"
-        return Start(*_balanced(*_reduced(*placed, self.columns)), known, method)
+        spread = LABELLED_SPREAD if len(labelled) else SPREAD
+        return Start(*_balanced(*_reduced(*placed, self.columns), spread), known, method)
 
 
 def start(graph: Graph, columns: int) -> Start:
@@ -280,10 +282,9 @@ def _ridges(rounds: int, centred: Floats, middle: Floats, own: Integers, count: 
         yield _Candidate(method, rounds, *(array.astype(np.float32) for array in arrays))
 
 
-def _balanced(nodes: Floats, targets: Floats) -> tuple[Floats, Floats]:
-    """Scale both sides: logits get the spread SPREAD, and nodes and targets the same mean square length."""
-    spread = float((nodes @ targets.T).std(axis=1).mean()) or 1.0
-    product = SPREAD / spread * nodes.shape[1] ** 0.5
+def _balanced(nodes: Floats, targets: Floats, spread: float) -> tuple[Floats, Floats]:
+    """Scale both sides: logits get the spread, and nodes and targets the same mean square length."""
+    product = spread / (float((nodes @ targets.T).std(axis=1).mean()) or 1.0) * nodes.shape[1] ** 0.5
     lengths = [float(np.square(side).sum(axis=1).mean()) ** 0.5 or 1.0 for side in (nodes, targets)]
     ratio = (lengths[1] / lengths[0]) ** 0.5
     return nodes * np.float32(product**0.5 * ratio), targets * np.float32(product**0.5 / ratio)
