@@ -65,8 +65,8 @@ class Task:
         this loss.
         """
         wanted = self.labels.clamp(min=0)[..., None]
-        right = sum((factor * scores).softmax(dim=-1).gather(-1, wanted) for factor in FACTORS) / len(FACTORS)
-        return self._means(1 - right[..., 0])
+        right = [(factor * scores).softmax(dim=-1).gather(-1, wanted)[..., 0] for factor in FACTORS]
+        return self._means(1 - torch.stack(right).mean(dim=0))
 
     def cross_entropies(self, scores: Tensor) -> Tensor:
         """The cross-entropy of each graph."""
