@@ -22,6 +22,7 @@ def sign_with_key(bundle: Path, signature: Path, private_key: Path, password: st
     """Sign a bundle with an elliptic-curve private key (PEM)."""
     from model_signing import signing
 
+    _check_sizes(bundle)
     with _errors(f"{bundle} was not signed"):
         secret: Any = None if password is None else password.encode()  # declared as str, used as bytes
         config = signing.Config().use_elliptic_key_signer(private_key=private_key, password=secret)
@@ -32,6 +33,7 @@ def sign_with_sigstore(bundle: Path, signature: Path) -> None:
     """Sign a bundle with Sigstore: with the identity of a CI job, or one that is confirmed in a browser."""
     from model_signing import signing
 
+    _check_sizes(bundle)
     with _errors(f"{bundle} was not signed"):
         config = signing.Config().use_sigstore_signer(use_ambient_credentials=True)
         config.set_hashing_config(_hashing()).sign(bundle, signature)
@@ -42,6 +44,7 @@ def verify_with_key(bundle: Path, signature: Path, public_key: Path) -> None:
     from model_signing import verifying
 
     _check_size(signature)
+    _check_sizes(bundle)
     with _errors(f"{bundle} is not what the owner of {public_key} signed"):
         config = verifying.Config().use_elliptic_key_verifier(public_key=public_key)
         config.set_hashing_config(_hashing()).verify(bundle, signature)
@@ -52,6 +55,7 @@ def verify_with_sigstore(bundle: Path, signature: Path, identity: str, issuer: s
     from model_signing import verifying
 
     _check_size(signature)
+    _check_sizes(bundle)
     with _errors(f"{bundle} is not what {identity} signed"):
         config = verifying.Config().use_sigstore_verifier(identity=identity, oidc_issuer=issuer)
         config.set_hashing_config(_hashing()).verify(bundle, signature)
@@ -65,6 +69,19 @@ def _check_size(signature: Path) -> None:
     size = signature.stat().st_size
     if size > MAX_OTHER_BYTES:
         raise BundleError(f"{signature} has {size:,} bytes, but at most {MAX_OTHER_BYTES:,} are allowed")
+
+
+def _check_sizes(bundle: Path) -> None:
+    """Refuse a folder that is larger than any bundle: model-signing reads all files, also those not signed."""
+    from adar_runtime.bundle.pack import MAX_BYTES
+    from adar_runtime.errors import BundleError
+
+    size = 0
+    for path in bundle.rglob("*"):
+        if path.is_file() and not path.is_relative_to(bundle / ENGINES):
+            size += path.stat().st_size
+        if size > MAX_BYTES:
+            raise BundleError(f"the files in {bundle} have more than {MAX_BYTES:,} bytes: move other files away")
 
 
 def _hashing() -> Any:

@@ -121,7 +121,7 @@ def check_output(path: Path, inputs: Iterable[Path | None] = (), option: str = "
     from adar_runtime.phases import context_files
 
     if path.exists() and any(each and each.exists() and path.samefile(each) for each in inputs):
-        raise UsageError(f"{path} is the input graph or table: choose another path for {option}")
+        raise UsageError(f"{path} is the input graph or another input: choose another path for {option}")
     check_writable(path)
     of_bundle = path.name == manifest.FILE_NAME
     of_run = path.name in run_files.NAMES and (path.parent / run_files.WEIGHTS).is_file()

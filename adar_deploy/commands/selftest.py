@@ -11,6 +11,7 @@ import typer
 from adar_deploy.console import Bar, err
 from adar_deploy.environment import environment, package_version
 from adar_deploy.options import Json
+from adar_deploy.paths import check_output
 
 GPU_PACKAGES = ("tensorrt", "tensorrt-rtx", "cuda-python", "onnxruntime-gpu")
 FAILED = 1  # exit code
@@ -43,13 +44,13 @@ def selftest(
 
     Example: adar-deploy selftest bundle --quick
     """
-    from adar_runtime.files import check_writable, write_file
+    from adar_runtime.files import write_file
     from adar_runtime.selftest.findings import as_json as to_json
     from adar_runtime.selftest.findings import as_markdown
     from adar_runtime.selftest.run import SelftestOptions, run_selftest
 
     if output is not None:
-        check_writable(output)
+        check_output(output)
     facts = environment() | _gpu_facts()
 
     with Bar("selftest", 1, counted=False, shown=err.is_terminal and not as_json) as bar:

@@ -10,6 +10,7 @@ from adar_deploy import bundle_signatures
 from adar_deploy.console import print_facts, print_next
 from adar_deploy.environment import require
 from adar_deploy.options import BundleArgument, Json, SignatureOption
+from adar_deploy.paths import check_output
 
 
 def sign(
@@ -37,14 +38,15 @@ def sign(
     from adar_runtime.bundle.pack import require_folder
     from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
-    from adar_runtime.files import check_writable
 
     if (private_key is None) == (not sigstore):
         raise UsageError("choose how to sign: --private-key FILE, or --sigstore")
     require_folder(bundle, "signing")
     target = signature or bundle_signatures.default_signature(bundle)
     read_bundle(bundle)  # sign nothing that cannot be loaded
-    check_writable(target)
+    if target.name != bundle_signatures.SIGNATURE and target.resolve().is_relative_to(bundle.resolve()):
+        raise UsageError(f"a signature inside the bundle is called {bundle_signatures.SIGNATURE}: {target} is not")
+    check_output(target, (private_key,), "--signature")
     if private_key is not None:
         bundle_signatures.sign_with_key(bundle, target, private_key, password)
     else:

@@ -6,6 +6,7 @@ New content is written under a temporary name (see `temporary_files`) and then r
 import ctypes
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ class Marker(NamedTuple):
     name: str
     key: str | None = None  # of the JSON object in the file; None: the name is enough
     value: str | None = None  # of the key; None: any value
+    own: str | None = None  # pattern of the names that this program writes into the folder; None: not checked
 
     def marks(self, folder: Path) -> bool:
         """Whether the folder has this file. A file that cannot be read does not count."""
@@ -126,8 +128,8 @@ def check_writable(path: Path) -> None:
 def new_folder(path: Path, marker: Marker) -> Iterator[Path]:
     """Create a temporary folder that becomes `path` when the block succeeds and is deleted if it fails.
 
-    An older folder at `path` is replaced only if it has the marker. A mistyped path therefore
-    never deletes a folder that this program did not write.
+    An older folder at `path` is replaced only if it has the marker, and nothing that this program did not
+    write. A mistyped path therefore never deletes files of the user.
     """
     check_replaceable(path, marker)
     with writing(path):
@@ -191,7 +193,7 @@ def _two_renames(new: Path, path: Path) -> None:
 
 
 def check_replaceable(path: Path, *markers: Marker) -> None:
-    """Raise UsageError if `path` exists, is not empty and has none of the markers."""
+    """Raise UsageError if `path` exists, is not empty and has none of the markers, or has files of others."""
     with writing(path):
         foreign = _foreign_inode(path, markers)
         while foreign and foreign != (foreign := _foreign_inode(path, markers)):
@@ -201,6 +203,12 @@ def check_replaceable(path: Path, *markers: Marker) -> None:
             f"{path} already exists and contains no {markers[0].name} of adar-deploy: choose another --out, "
             "or move it away"
         )
+    for marker in markers:
+        if marker.own is not None and (other := _other_name(path, marker.own)) is not None:
+            raise UsageError(
+                f"{path} also contains {short(other)}, which would be deleted: move it out of the folder, or "
+                "choose another --out"
+            )
 
 
 def _foreign_inode(path: Path, markers: tuple[Marker, ...]) -> int | None:
@@ -212,4 +220,12 @@ def _foreign_inode(path: Path, markers: tuple[Marker, ...]) -> int | None:
         names = {each.name for each in path.iterdir()}
         if not all(map(NAME.fullmatch, names)) and not any(marker.marks(path) for marker in markers):
             return found.st_ino
+    return None
+
+
+def _other_name(path: Path, own: str) -> str | None:
+    """The first name in a folder that this program does not write; None without one."""
+    with writing(path), suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(each.name for each in path.iterdir())
+        return next((name for name in names if not (re.fullmatch(own, name) or NAME.fullmatch(name))), None)
     return None

@@ -156,18 +156,29 @@ class GraphStore:
             Facts about the graph, and the names of graphs that had to leave.
         """
         stored = StoredGraph(name, model, model.bundle.prepare(graph))
-        return stored.facts, self.account(stored)
+        self.check_size(stored.bytes)
+        with self._lock:
+            self._graphs[name] = stored
+            self._graphs.move_to_end(name)
+            return stored.facts, self._make_room()
 
     def account(self, graph: StoredGraph) -> list[str]:
-        """Store a graph with the memory that it needs now. Return the names of graphs that had to leave."""
+        """Count the memory that a graph needs now, unless it was replaced or removed meanwhile.
+
+        Returns:
+            The names of graphs that had to leave.
+        """
         self.check_size(graph.bytes)
         with self._lock:
-            self._graphs.pop(graph.name, None)
-            self._graphs[graph.name] = graph
-            left = []
-            while sum(each.bytes for each in self._graphs.values()) > self.limit:
-                left.append(self._graphs.popitem(last=False)[0])
-            return left
+            if self._graphs.get(graph.name) is graph:
+                self._graphs.move_to_end(graph.name)
+            return self._make_room()
+
+    def _make_room(self) -> list[str]:
+        left = list[str]()
+        while sum(each.bytes for each in self._graphs.values()) > self.limit:
+            left.append(self._graphs.popitem(last=False)[0])
+        return left
 
     def check_size(self, size: int) -> None:
         """Refuse a graph that needs more memory than all graphs together may take."""

@@ -17,7 +17,7 @@ from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
 from adar_serve.batches import Batches
 from adar_serve.drift_watch import DriftWatch
-from adar_serve.graph_store import GraphFacts, GraphStore
+from adar_serve.graph_store import GraphFacts, GraphStore, of_other_model
 from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
 from adar_serve.isolation import Isolation
 from adar_serve.limits import MIB, Limits
@@ -232,6 +232,9 @@ class Service:
         def work(control: Control) -> T:
             with self._explained(facts):
                 stored, request = self.graphs.use(name), read()
+                current = self.models.find(stored.model.name, stored.model.version)
+                if stored.model is not current:  # it was loaded again while the graph was prepared
+                    raise of_other_model(stored.facts, current)
                 check_request(stored.model, request, self.limits, OPTIONS)
                 options = run_options(request, self.limits, self.max_steps)
                 result = stored.score(request.inputs, options, self.graphs.limit, control.check)

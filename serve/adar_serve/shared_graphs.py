@@ -60,6 +60,7 @@ class SharedInference(KeptInference):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        self._data = folder
         self._lock_file, self._state_file = folder / "lock", folder / "kept.json"
         self._folder = folder / "context"
         self._edge_files = folder / "changed-nodes.npy", folder / "changed-edges.npy"
@@ -67,8 +68,12 @@ class SharedInference(KeptInference):
 
     @contextmanager
     def use(self, bundle: Bundle, options: dict[str, Any], make: Make) -> Iterator[Context]:
-        """The inference with these options. It is made if the last one, of any worker, had others."""
-        with self._lock, locked(self._lock_file):
+        """The inference with these options. It is made if the last one, of any worker, had others.
+
+        Raises:
+            RefusedError: The graph was replaced or removed before its inference was ready.
+        """
+        with self._lock, self._present():
             state = self._state()
             if state.get("changing"):
                 raise RefusedError(
@@ -86,6 +91,20 @@ class SharedInference(KeptInference):
                 self._context.kept.edges.take_over(*(np.array(map_array(file)) for file in self._edge_files))
                 self._updates = state["updates"]
             yield self._context
+
+    @contextmanager
+    def _present(self) -> Iterator[None]:
+        """Hold the lock of the graph. Files that are written after its removal are removed too."""
+        try:
+            with locked(self._lock_file):
+                yield
+        except FileNotFoundError as error:
+            if self._lock_file.exists():
+                raise
+            raise RefusedError(409, "the graph was replaced or removed just now: ask again") from error
+        finally:
+            if not self._lock_file.exists():
+                shutil.rmtree(self._data, ignore_errors=True)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -237,7 +256,10 @@ class SharedGraphs(GraphStore):
         if found is None:
             return False
         (self._names / (name + FACTS)).unlink()
-        shutil.rmtree(self._data / found[1], ignore_errors=True)  # mapped files stay until nobody maps them
+        gone = self._data / f"removed-{found[1]}"  # one step: a worker may still write to the folder
+        with suppress(FileNotFoundError):
+            (self._data / found[1]).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)  # mapped files stay until nobody maps them
         self._prepared.pop(found[1], None)
         return True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.reading import pack_bundle, read_bundle
 from adar_runtime.errors import UsageError
-from adar_runtime.files import Marker, new_folder, write_file
+from adar_runtime.files import Marker, new_folder, write_file, writing
 from adar_serve.models import Named, Port, input_ports, output_ports
 
 PACK, MODEL, CONFIG, INSTRUCTIONS = "bundle.adar", "model.py", "config.pbtxt", "README.md"
@@ -58,20 +58,24 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
 
     Raises:
         BundleError: The folder is not a bundle, or its files were changed or are unsafe.
-        UsageError: The version exists or is not a whole number, or the folder cannot be written.
+        UsageError: The version exists or is not a whole number, the configuration of the model is another
+            one, or the folder cannot be written.
     """
     version = check_version(bundle, repository, overwrite=overwrite)
     source, model = Path(bundle.folder), version.parent
     manifest, _ = read_bundle(source)
     inputs, outputs = input_ports(manifest), output_ports(manifest)
+    ports = "\n".join([*map(_input, inputs), *map(_output, outputs)])
+    configuration = CONFIGURATION.format(name=bundle.name, ports=ports).encode()
+    if not overwrite:
+        _check_configuration(model / CONFIG, configuration)
     with new_folder(version, Marker(PACK)) as folder:
         if is_pack(source):
             (folder / PACK).write_bytes(source.read_bytes())
         else:
             pack_bundle(source, folder / PACK)
         (folder / MODEL).write_text(CODE)
-    ports = "\n".join([*map(_input, inputs), *map(_output, outputs)])
-    write_file(model / CONFIG, CONFIGURATION.format(name=bundle.name, ports=ports).encode())
+    write_file(model / CONFIG, configuration)
     tables = {"inputs": _rows(inputs), "outputs": _rows(outputs)}
     text = README.format(name=bundle.name, repository=repository.name or ".", **tables)
     write_file(model / INSTRUCTIONS, text.encode())
@@ -86,6 +90,16 @@ def check_version(bundle: Named, repository: Path, *, overwrite: bool = False) -
     if (version / PACK).exists() and not overwrite:
         raise UsageError(f"{version} exists: write another version (NAME:2=BUNDLE), or use --overwrite")
     return version
+
+
+def _check_configuration(path: Path, content: bytes) -> None:
+    """Refuse to replace a configuration that somebody edited, or that is of another model."""
+    with writing(path):
+        if path.exists() and (not path.is_file() or path.read_bytes() != content):
+            raise UsageError(
+                f"{path} is of another model, or was edited: choose another name (NAME=BUNDLE), or replace it "
+                "with --overwrite"
+            )
 
 
 def _input(port: Port) -> str:

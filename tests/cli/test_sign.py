@@ -115,6 +115,28 @@ def test_a_large_signature_is_not_read(adar, signed: Path) -> None:
     assert (code, "but at most 16,777,216 are allowed" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("mine.pem", "is the input graph or another input"),
+        ("bundle/manifest.json", "inside the bundle is called model.sig"),
+        ("bundle/cell.onnx", "inside the bundle is called model.sig"),
+    ],
+)
+def test_a_signature_replaces_no_input(adar, signed: Path, target: str, message: str) -> None:
+    before = (signed.parent / target).read_bytes()
+    code, _, err = adar("sign", "bundle", "--private-key", "mine.pem", "--signature", target)
+    assert (code, message in err) == (2, True), err
+    assert (signed.parent / target).read_bytes() == before
+
+
+def test_a_large_file_beside_a_signed_bundle_is_not_read(adar, signed: Path) -> None:
+    with (signed / "more.bin").open("wb") as file:
+        file.truncate(2**43)  # sparse: it takes no space on the disk
+    code, _, err = adar(*VERIFY)
+    assert (code, "move other files away" in err) == (2, True)
+
+
 @pytest.mark.usefixtures("signed")
 def test_the_signer_has_to_be_named(adar) -> None:
     assert "choose how to sign" in adar("sign", "bundle")[2]

@@ -10,6 +10,10 @@ import pytest
 from adar_runtime import Graph, load
 from adar_runtime.phases.context import Context
 from adar_serve import Limits
+from adar_serve.graph_store import GraphStore
+from adar_serve.models import load_models
+from adar_serve.refusals import RefusedError
+from adar_serve.shared_graphs import SharedGraphs
 from tests.serve.servers import Running, Settings, outputs, running, tensor, tensors
 
 OPTIONS = {"max_steps": 6, "exit": "final", "solver": "euler"}
@@ -91,3 +95,59 @@ def test_other_refusals(kept: Running, bundle_folder: Path, board: Graph) -> Non
         refused = ask(small, *x, max_steps=100_000)
         assert (refused.status_code, "bytes" in refused.text) == (400, True)
         assert ask(small, *x).status_code == 200
+
+
+def test_a_graph_that_is_replaced_or_removed_during_an_answer_stays_so(
+    bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    models = load_models([f"board={bundle_folder}"], backend="onnxruntime-cpu", threads=1)
+    options = {"budget": 3, "stop": "final", "solver": "euler"}
+    inputs = {"x": board.features[:1], "edge_index": np.array([[7], [144]])}
+    for store in (GraphStore(Limits()), SharedGraphs(Limits(), tmp_path, models)):
+        store.add("g", models.all[0], board)
+        old = store.use("g")
+        old.score(inputs, options, store.limit, lambda: None)
+        store.add("g", models.all[0], Graph(board.features + 1, board.edge_index))
+        store.account(old)
+        assert store.use("g").prepared.graph.features[0, 0] == board.features[0, 0] + 1
+        store.remove("g")
+        store.account(old)
+        with pytest.raises(RefusedError, match="there is no graph 'g'"):
+            store.use("g")
+
+
+def test_an_inference_of_a_removed_graph_leaves_no_files(
+    bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    models = load_models([f"board={bundle_folder}"], backend="onnxruntime-cpu", threads=1)
+    store = SharedGraphs(Limits(), tmp_path, models)
+    store.add("g", models.all[0], board)
+    stored, removals = store.use("g"), ["g"]
+    options = {"budget": 3, "stop": "final", "solver": "euler"}
+    inputs = {"x": board.features[:1], "edge_index": np.array([[7], [144]])}
+
+    def remove_once() -> None:
+        if removals:
+            store.remove(removals.pop())
+
+    assert stored.score(inputs, options, store.limit, remove_once).scores.shape[0] == 1
+    assert [*(tmp_path / "data").iterdir()] == []
+    with pytest.raises(RefusedError, match="the graph was replaced or removed just now") as refused:
+        stored.score(inputs, options, store.limit, remove_once)
+    assert (refused.value.status, [*(tmp_path / "data").iterdir()]) == (409, [])
+
+
+def test_a_graph_of_a_model_that_was_loaded_again_gets_no_answers_of_the_old_one(
+    kept: Running, board: Graph
+) -> None:
+    old = kept.service.models.find("board")
+    fresh = kept.service.models.opened("board")
+    kept.service.graphs.add("late", old, board)  # a PUT that ends after the model was loaded again
+    kept.service.models.replace(fresh)
+    try:
+        body = {"inputs": [tensor("x", board.features[:1]), tensor("edge_index", np.zeros((2, 0), int))]}
+        refused = kept.http.post("/graphs/late/nodes", json=body)
+    finally:
+        kept.service.models.replace([old])
+        kept.service.graphs.remove("late")
+    assert (refused.status_code, "was prepared for the model board" in refused.text) == (400, True)

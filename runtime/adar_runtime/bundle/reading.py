@@ -1,5 +1,6 @@
 """Read and check the files of a bundle, from its folder or from a pack."""
 
+import re
 from pathlib import Path
 
 from adar_runtime.bundle import known_models, onnx_guard, pack, run_files
@@ -9,8 +10,9 @@ from adar_runtime.errors import BundleError, UsageError, reason
 from adar_runtime.files import Marker, new_folder, read_bundle_file, write_file
 from adar_runtime.loop.stopping import make_rule
 
-MARKER = Marker(manifests.FILE_NAME, manifests.FILE_KEY)
-"""A folder with such a file is a bundle, and may be replaced by one."""
+FILES = "|".join([*map(re.escape, (manifests.FILE_NAME, *pack.OTHER_FILES)), pack.MODEL_NAME, pack.ENGINES])
+MARKER = Marker(manifests.FILE_NAME, manifests.FILE_KEY, own=FILES)
+"""A folder with such a file is a bundle, and may be replaced by one if it has no other files."""
 
 
 def is_bundle(path: Path) -> bool:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 FILE_NAME = "context.json"
 FORMAT, SCHEMA = "adar context", 2
-MARKER = Marker(FILE_NAME, "format", FORMAT)
 MAX_BYTES = 2**26
 LARGEST = 2**63  # of a number of steps
 MOVED = ("weight", "previous_weight")
@@ -48,6 +47,7 @@ NAMES = (
     *EDGES[1],
     *OF_CALLS,
 )
+MARKER = Marker(FILE_NAME, "format", FORMAT, own=rf"context\.json|({'|'.join(NAMES)})\.npy")
 OF_RESULT = (
     "budget",
     "best_step",
