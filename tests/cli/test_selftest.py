@@ -1,6 +1,7 @@
 """`adar-deploy selftest`: on the CPU here, and on a simulated GPU."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -102,6 +103,14 @@ def test_a_user_s_bundle_is_checked(adar, bundle_folder: Path, monkeypatch: pyte
     checks = {one["what"]: one["status"] for one in json.loads(out)["checks"]}
     assert checks["onnxruntime-cpu, node fp32, hub graph, 1 steps"] == "PASS"
     assert not (bundle_folder / "engines").exists()
+
+
+def test_a_report_does_not_replace_a_manifest(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(bundle_folder, tmp_path / "bundle"))
+    before = (bundle / "manifest.json").read_bytes()
+    code, _, err = adar("selftest", bundle, *SMALL, "--quick", "--output", bundle / "manifest.json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert (bundle / "manifest.json").read_bytes() == before
 
 
 def test_a_failed_check_is_exit_code_1(adar, monkeypatch: pytest.MonkeyPatch) -> None:

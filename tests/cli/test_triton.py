@@ -36,6 +36,19 @@ def test_a_version_is_replaced_only_if_the_user_says_so(adar, bundle_folder: Pat
     assert (code, "not a bundle" in err) == (2, True)
 
 
+def test_an_edited_configuration_is_replaced_only_if_the_user_says_so(adar, bundle_folder: Path) -> None:
+    assert adar("triton", bundle_folder)[0] == 0
+    config = Path("models/bundle/config.pbtxt")
+    edited = config.read_text().replace('"300"', '"50"')
+    config.write_text(edited)
+    words = ("triton", f"bundle:2={bundle_folder}")
+    code, _, err = adar(*words)
+    assert (code, "config.pbtxt is of another model, or was edited" in err) == (2, True)
+    assert (config.read_text(), Path("models/bundle/2").exists()) == (edited, False)
+    assert adar(*words, "--overwrite")[0] == 0
+    assert config.read_text() != edited
+
+
 def test_export_writes_a_repository(adar, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import adar_export
 

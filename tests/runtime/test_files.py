@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -8,9 +9,11 @@ import pytest
 
 from adar_runtime import files
 from adar_runtime import temporary_files as temporaries
+from adar_runtime.bundle import reading
 from adar_runtime.errors import UsageError
-from adar_runtime.files import Marker, check_writable, new_folder, write_file
+from adar_runtime.files import Marker, check_replaceable, check_writable, new_folder, write_file
 from adar_runtime.graph.store import store
+from adar_runtime.phases import context_files
 
 MARK = Marker("mark")
 JSON_MARK = Marker("manifest.json", "graphs")
@@ -232,3 +235,25 @@ def test_a_marker_with_a_value_is_not_that_of_another_program(tmp_path: Path) ->
     assert not Marker("store.json", "format", "ours").marks(tmp_path)
     with pytest.raises(UsageError, match="contains no"), new_folder(tmp_path, store.MARKER):
         pass
+
+
+@pytest.mark.parametrize(
+    ("marker", "own"),
+    [
+        (reading.MARKER, ("cell.onnx", "README.md", "model.sig", "engines")),
+        (store.MARKER, ("00000", "target_x.npy")),
+        (context_files.MARKER, ("scores.npy", "receiver_starts.npy")),
+    ],
+)
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path, marker: Marker, own: tuple[str]) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / marker.name).write_text(json.dumps({marker.key: marker.value}))
+    for name in own:
+        (folder / name).touch()
+    check_replaceable(folder, marker)
+    (folder / "features.npy").write_text("of the user")
+    with pytest.raises(UsageError, match=r"also contains features\.npy, which would be deleted"):
+        with new_folder(folder, marker):
+            pass
+    assert (folder / "features.npy").read_text() == "of the user"
