@@ -436,6 +436,11 @@ def test_masks_as_words_and_the_default_weight_of_graphml(tmp_path: Path) -> Non
         ({"more": '<edge source="a" target="zz"/>'}, "an edge ends at 'zz', which is not a node"),
         ({"more": '<node id="c"><graph edgedefault="directed"/></node>'}, "the file has 2 graphs"),
         ({"keys": '<key id="x" for="node" attr.name="h" attr.type="int"/>'}, "two keys have the name 'h'"),
+        ({"keys": '<key id="x" for="edge" attr.name="weight" attr.type="int"/>'}, "the name 'weight'"),
+        ({"keys": '<key id="x" for="all" attr.name="h" attr.type="int"/>'}, "two keys have the name 'h'"),
+        ({"keys": '<key id="h" for="node" attr.name="g" attr.type="int"/>'}, "two keys have the id 'h'"),
+        ({"keys": '<key id="x" attr.name="g" attr.type="int"><default>2</default></key>'}, "for all elements"),
+        ({"a": 'True</data><data key="h">9'}, "two values of the key 'h'"),
     ],
 )
 def test_graphml_that_networkx_changes_without_a_word_is_refused(

@@ -1,13 +1,14 @@
 """Sides in their own processes: turns, errors and termination."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adar_runtime.benchmarking.race import Worker, peak_bytes, race, spread
+from adar_runtime.benchmarking.race import Worker, _no_interrupts, peak_bytes, race, spread
 from adar_runtime.errors import BackendError
 
 
@@ -84,3 +85,17 @@ def test_a_peak_is_of_a_side_alone() -> None:
 
 def test_spread() -> None:
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0], 1) == "3.0 [2.0, 4.0]"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_waits_until_a_process_has_started(number: signal.Signals) -> None:
+    """Otherwise that process prints a traceback: what it has to do never arrives."""
+    received = list[int]()
+    before = signal.signal(number, lambda found, _: received.append(found))
+    try:
+        with _no_interrupts():
+            signal.raise_signal(number)
+            assert received == []
+        assert received == [number]
+    finally:
+        signal.signal(number, before)

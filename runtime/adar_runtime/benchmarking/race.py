@@ -54,7 +54,7 @@ class Worker:
     def end(self) -> None:
         """End the process and free its memory."""
         self._pipe.close()
-        self._process.terminate()  # even in the middle of a turn
+        self._process.kill()  # even while it starts, or in the middle of a turn
         self._process.join()
 
 
@@ -103,8 +103,11 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Processes that start inside the block never receive Ctrl-C, not even while they start."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    """No signal ends this process inside the block: a process that it starts would print a traceback.
+
+    That process never receives Ctrl-C, not even while it starts.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     try:
         yield
     finally:
@@ -113,6 +116,7 @@ def _no_interrupts() -> Iterator[None]:
 
 def _serve(pipe: Connection, build: Callable[..., Turn], args: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C; see also _no_interrupts
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGHUP])
     turn: Turn | None = None
     with suppress(EOFError, OSError):  # the parent has ended or has closed the pipe
         while True:

@@ -43,15 +43,49 @@ def _parse(networkx: Any, path: Path) -> Any:
     return networkx.relabel_nodes(graph, names) if different else graph
 
 
+class _Keys:
+    """The keys of a GraphML file, which declare its attributes. networkx takes the last of equal ones."""
+
+    def __init__(self) -> None:
+        self._seen = set[tuple[str, str]]()  # what it is, and its id or name
+        self._kind = ""  # what the current key is for
+        self._values = set[str]()  # keys of the current node or edge
+
+    def check(self, tag: str, given: dict[str, str]) -> None:
+        """Refuse keys and values that are there twice, and a default that networkx does not use."""
+        if tag == "key":
+            self._kind = given.get("for", "all")
+            self._once("id", given.get("id", ""))
+            for kind in ("node", "edge") if self._kind == "all" else (self._kind,):
+                if "attr.name" in given:
+                    self._once(kind, given["attr.name"])
+        elif tag == "default" and self._kind == "all":
+            raise GraphError('the default of a key for all elements is not used: write for="node" or "edge"')
+        elif tag == "data":
+            key = given.get("key", "")
+            if key in self._values:
+                raise GraphError(f"a node or edge has two values of the key {short(key)!r}: remove one")
+            self._values.add(key)
+        elif tag in ("graph", "node", "edge", "port"):
+            self._values.clear()
+
+    def _once(self, kind: str, name: str) -> None:
+        if (kind, name) in self._seen:
+            raise GraphError(f"two keys have the {'id' if kind == 'id' else 'name'} {short(name)!r}: rename one")
+        self._seen.add((kind, name))
+
+
 def _check_structure(path: Path) -> None:
     """Refuse what networkx changes without a word: repeated and unknown nodes, and several graphs."""
     from xml.parsers import expat
 
-    nodes, ends, keys, graphs = set[str](), set[str](), set[str](), 0
+    nodes, ends, graphs = set[str](), set[str](), 0
+    keys = _Keys()
 
     def on_element(tag: str, given: dict[str, str]) -> None:
         nonlocal graphs
         tag, found = tag.rpartition(":")[2], given.get("id", "")
+        keys.check(tag, given)
         if tag == "graph":
             graphs += 1
         elif tag == "node":
@@ -60,10 +94,6 @@ def _check_structure(path: Path) -> None:
             nodes.add(found)
         elif tag == "edge":
             ends.update((given.get("source", ""), given.get("target", "")))
-        elif tag == "key" and given.get("for") == "node" and "attr.name" in given:
-            if given["attr.name"] in keys:
-                raise GraphError(f"two keys have the name {short(given['attr.name'])!r}: rename one")
-            keys.add(given["attr.name"])
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = on_element
