@@ -283,8 +283,11 @@ class SharedGraphs(GraphStore):
 def _replace(path: Path, content: bytes) -> None:
     """Write a file in one step, for readers without a lock."""
     temporary = path.parent.parent / f"new-{secrets.token_hex(8)}"
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _touch(path: Path) -> None:

@@ -7,13 +7,16 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, WEIGHTS
 from adar_runtime.errors import RunFolderError
 from adar_train import AdaR, ModelConfig, load_run
-from adar_train.checkpoints import load_checkpoint
+from adar_train.checkpoints import load_checkpoint, save_checkpoint
 
 Header = dict[str, dict]
 
@@ -129,6 +132,33 @@ def test_a_checkpoint(name: str, run_folder: Path, tmp_path: Path) -> None:
         load_checkpoint(tmp_path / CHECKPOINT, model, torch.optim.Adam(model.parameters()), None)
     assert "cannot be resumed" in str(error.value)
     assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        (".step", lambda found: found.to(torch.bool)),
+        (".step", lambda found: found.to(torch.complex64)),
+        (".step", lambda found: -found),
+        (".exp_avg", lambda found: found * float("nan")),
+        (".exp_avg_sq", lambda found: found - 1),
+    ],
+)
+def test_the_optimiser_of_a_checkpoint(tmp_path: Path, part: str, change) -> None:
+    """PyTorch would raise an exception, or divide by zero, in the middle of an epoch."""
+    model, random = AdaR(ModelConfig(4, 2, hidden=4, proxies=2)), np.random.default_rng(0)
+    optimizer = torch.optim.Adam(model.parameters())
+    sum(each.sum() for each in model.parameters()).backward()
+    optimizer.step()
+    save_checkpoint(tmp_path / CHECKPOINT, model, model.state_dict(), optimizer, random, {})
+    load_checkpoint(tmp_path / CHECKPOINT, model, optimizer, random)
+    with safe_open(tmp_path / CHECKPOINT, framework="pt") as file:
+        meta = file.metadata()
+    tensors = load_file(tmp_path / CHECKPOINT)
+    changed = {name: change(found) for name, found in tensors.items() if name.endswith(part)}
+    save_file(tensors | changed, tmp_path / CHECKPOINT, metadata=meta)
+    with pytest.raises(RunFolderError, match="its optimiser is not that of the model"):
+        load_checkpoint(tmp_path / CHECKPOINT, model, optimizer, random)
 
 
 def test_changed_weights_are_detected(run_folder: Path, tmp_path: Path) -> None:

@@ -135,6 +135,9 @@ def test_an_inference_of_a_removed_graph_leaves_no_files(
     with pytest.raises(RefusedError, match="the graph was replaced or removed just now") as refused:
         stored.score(inputs, options, store.limit, remove_once)
     assert (refused.value.status, [*(tmp_path / "data").iterdir()]) == (409, [])
+    with pytest.raises(FileNotFoundError):
+        stored.kept._write({})
+    assert [*(tmp_path / "data").iterdir()] == []
 
 
 def test_a_graph_of_a_model_that_was_loaded_again_gets_no_answers_of_the_old_one(

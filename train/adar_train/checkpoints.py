@@ -159,6 +159,9 @@ def _optimizer_state(
     for number, values in state.items():
         if set(values) != ADAM_STATE or any(
             tensor.shape != (parameters[number].shape if key != "step" else ())
+            or not tensor.is_floating_point()
+            or not tensor.isfinite().all()
+            or (key != "exp_avg" and (tensor < 0).any())
             for key, tensor in values.items()
         ):
             raise ValueError("its optimiser is not that of the model")
