@@ -81,7 +81,9 @@ def _check_sizes(bundle: Path) -> None:
         if path.is_file() and not path.is_relative_to(bundle / ENGINES):
             size += path.stat().st_size
         if size > MAX_BYTES:
-            raise BundleError(f"the files in {bundle} have more than {MAX_BYTES:,} bytes: move other files away")
+            raise BundleError(
+                f"the files in {bundle} have more than {MAX_BYTES:,} bytes: move other files away"
+            )
 
 
 def _hashing() -> Any:

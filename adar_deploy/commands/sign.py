@@ -45,7 +45,9 @@ def sign(
     target = signature or bundle_signatures.default_signature(bundle)
     read_bundle(bundle)  # sign nothing that cannot be loaded
     if target.name != bundle_signatures.SIGNATURE and target.resolve().is_relative_to(bundle.resolve()):
-        raise UsageError(f"a signature inside the bundle is called {bundle_signatures.SIGNATURE}: {target} is not")
+        raise UsageError(
+            f"a signature inside the bundle is called {bundle_signatures.SIGNATURE}: {target} is not"
+        )
     check_output(target, (private_key,), "--signature")
     if private_key is not None:
         bundle_signatures.sign_with_key(bundle, target, private_key, password)

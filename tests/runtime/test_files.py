@@ -253,7 +253,7 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path, marker: Marke
         (folder / name).touch()
     check_replaceable(folder, marker)
     (folder / "features.npy").write_text("of the user")
-    with pytest.raises(UsageError, match=r"also contains features\.npy, which would be deleted"):
-        with new_folder(folder, marker):
-            pass
+    message = r"also contains features\.npy, which would be deleted"
+    with pytest.raises(UsageError, match=message), new_folder(folder, marker):
+        pass
     assert (folder / "features.npy").read_text() == "of the user"

@@ -439,7 +439,10 @@ def test_masks_as_words_and_the_default_weight_of_graphml(tmp_path: Path) -> Non
         ({"keys": '<key id="x" for="edge" attr.name="weight" attr.type="int"/>'}, "the name 'weight'"),
         ({"keys": '<key id="x" for="all" attr.name="h" attr.type="int"/>'}, "two keys have the name 'h'"),
         ({"keys": '<key id="h" for="node" attr.name="g" attr.type="int"/>'}, "two keys have the id 'h'"),
-        ({"keys": '<key id="x" attr.name="g" attr.type="int"><default>2</default></key>'}, "for all elements"),
+        (
+            {"keys": '<key id="x" attr.name="g" attr.type="int"><default>2</default></key>'},
+            "for all elements",
+        ),
         ({"a": 'True</data><data key="h">9'}, "two values of the key 'h'"),
     ],
 )

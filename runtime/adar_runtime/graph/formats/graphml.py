@@ -71,7 +71,9 @@ class _Keys:
 
     def _once(self, kind: str, name: str) -> None:
         if (kind, name) in self._seen:
-            raise GraphError(f"two keys have the {'id' if kind == 'id' else 'name'} {short(name)!r}: rename one")
+            raise GraphError(
+                f"two keys have the {'id' if kind == 'id' else 'name'} {short(name)!r}: rename one"
+            )
         self._seen.add((kind, name))
 
 
