@@ -72,7 +72,7 @@ def _check_size(signature: Path) -> None:
 
 
 def _check_sizes(bundle: Path) -> None:
-    """Refuse a folder that is larger than any bundle: model-signing reads all files, also those not signed."""
+    """Refuse a folder larger than any bundle: model-signing reads all files, also unsigned ones."""
     from adar_runtime.bundle.pack import MAX_BYTES
     from adar_runtime.errors import BundleError
 

@@ -97,8 +97,8 @@ def _check_configuration(path: Path, content: bytes) -> None:
     with writing(path):
         if path.exists() and (not path.is_file() or path.read_bytes() != content):
             raise UsageError(
-                f"{path} is of another model, or was edited: choose another name (NAME=BUNDLE), or replace it "
-                "with --overwrite"
+                f"{path} is of another model, or was edited: choose another name (NAME=BUNDLE), or "
+                "replace it with --overwrite"
             )
 
 
