@@ -67,9 +67,14 @@ def test_a_disagreement_leaves_no_bundle(
 def test_an_old_bundle_is_replaced_completely(described_run: Path, tmp_path: Path) -> None:
     run, out = load_run(described_run), tmp_path / "bundle"
     export_bundle(run, out, steps=FEW)
-    (out / "leftover").write_text("")
+    (out / "older_cell.onnx").write_text("")
     assert export_bundle(run, out, opset=19, steps=FEW).opset == read_manifest(out).opset == 19
-    assert not (out / "leftover").exists()
+    assert not (out / "older_cell.onnx").exists()
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"also contains notes\.txt"):
+        export_bundle(run, out, steps=FEW)
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "notes.txt").unlink()
     with pytest.raises(UsageError):
         export_bundle(run, out, opset=3)
     assert read_manifest(out).opset == 19
