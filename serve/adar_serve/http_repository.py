@@ -7,6 +7,7 @@ from starlette.routing import Route
 from adar_serve import messages
 from adar_serve.bodies import Bodies
 from adar_serve.http_gate import FACTS
+from adar_serve.refusals import RefusedError
 from adar_serve.service import Service
 
 
@@ -32,7 +33,10 @@ class RepositoryPages:
         """All models and versions, with their states."""
         async with self._bodies.receive(request) as body:
             asked = messages.read_object(body, self._service.limits) if body else {}
-        return JSONResponse(self._service.models.index(ready=asked.get("ready") is True))
+        ready = asked.get("ready", False)
+        if not isinstance(ready, bool):
+            raise RefusedError(400, "ready must be true or false")
+        return JSONResponse(self._service.models.index(ready=ready))
 
     async def load(self, request: Request) -> Response:
         """Load a model again, or one that was unloaded."""

@@ -195,7 +195,7 @@ def _parameters(each: Operation, names: dict[str, Schema]) -> Iterator[dict[str,
             yield {"name": name, "in": "path", "required": True, "schema": names[name]}
     for name, kind in (each.query or {}).items():
         yield {"name": name, "in": "query", "schema": kind}
-    if each.body is not None:
+    if BYTES in (each.body or {}):
         kind = {"type": "integer", "minimum": 0}
         about = "bytes of the JSON, if tensors follow it as bytes"
         yield {"name": HEADER_LENGTH, "in": "header", "schema": kind, "description": about}

@@ -52,6 +52,11 @@ def change(found: Running, action: str, model: str = "board") -> httpx.Response:
     return found.http.post(f"/v2/repository/models/{model}/{action}")
 
 
+def test_the_index_refuses_a_wrong_type(changing: Running) -> None:
+    answer = changing.http.post("/v2/repository/index", json={"ready": 1})
+    assert (answer.status_code, answer.json()["error"]) == (400, "ready must be true or false")
+
+
 def test_a_model_is_unloaded_and_loaded_again(changing: Running, board: Graph) -> None:
     before = outputs(changing.infer(tensors(board), parameters=SHORT))
     assert changing.http.put("/graphs/g?model=board", json={"inputs": tensors(board)}).status_code == 201
