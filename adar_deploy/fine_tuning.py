@@ -1,42 +1,51 @@
 """The work of `adar-deploy train --from`: train a pretrained model further, and write a bundle."""
 
-from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adar_deploy.console import Bar, print_facts, print_next
 from adar_deploy.environment import require
 from adar_deploy.paths import graph_files, named_bundle
+from adar_deploy.training_options import TrainingOptions
 
 USED = ("data", "out", "epochs", "lr", "seed", "overwrite")  # options of `train` that have a meaning here
 
 
-def fine_tune(source: Path, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+class Tuned(NamedTuple):
+    """A bundle that was trained further."""
+
+    out: Path
+    graphs: list[str]
+    manifest: dict[str, Any]
+
+
+def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
     """Train the model of a bundle on graph files, and write the new bundle to --out.
 
     Args:
         source: A pretrained model: a folder, or the name `pretrained`.
-        options: All options of `train`.
-        defaults: Their defaults. Only those in USED may differ.
+        options: The options of `train`. Only those in USED may differ from their defaults.
 
     Returns:
-        The manifest of the new bundle, as JSON.
+        The new bundle, with its manifest as JSON.
     """
     require("export")
     from adar_export.pretrained import FINE_TUNING_LR, FINE_TUNING_UPDATES
     from adar_export.pretrained import fine_tune as tune
     from adar_runtime.errors import UsageError
 
-    others = [name for name in options if name not in USED and options[name] != defaults.get(name)]
+    changed = [one.name for one in fields(options) if getattr(options, one.name) != one.default]
+    others = [name for name in changed if name not in USED]
     if others:
         option = f"--{others[0].replace('_', '-')}"
         raise UsageError(f"--from has no {option}: remove it, or train without --from")
-    out, data = options["out"], options["data"]
+    out, data = options.out, options.data
     if not data or out is None:
         raise UsageError("--from needs graph files to train on, and --out for the folder of the new bundle")
     graphs = graph_files([Path(name) for name in data])
-    check_free(out, overwrite=options["overwrite"])
-    updates = options["epochs"] or FINE_TUNING_UPDATES
+    check_free(out, overwrite=options.overwrite)
+    updates = options.epochs or FINE_TUNING_UPDATES
     gains: list[float] = []
     with Bar("fine-tune", updates) as bar:
 
@@ -49,12 +58,11 @@ def fine_tune(source: Path, options: Mapping[str, Any], defaults: Mapping[str, A
             graphs,
             out,
             updates=updates,
-            lr=options["lr"] or FINE_TUNING_LR,
-            seed=options["seed"],
+            lr=options.lr or FINE_TUNING_LR,
+            seed=options.seed,
             on_update=show,
         )
-    found: dict[str, Any] = manifest.to_dict()
-    return found
+    return Tuned(out, data, manifest.to_dict())
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:
@@ -68,8 +76,8 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
 
 
-def show_tuned(out: Path, graphs: Sequence[str], manifest: Mapping[str, Any]) -> None:
+def show_tuned(done: Tuned) -> None:
     """Print what was written."""
-    updates = manifest["training"]["updates"]
-    print_facts("fine-tuned", {"graphs": ", ".join(graphs), "updates": updates, "bundle": out})
-    print_next("run", graphs[0], "--bundle", out)
+    updates = done.manifest["training"]["updates"]
+    print_facts("fine-tuned", {"graphs": ", ".join(done.graphs), "updates": updates, "bundle": done.out})
+    print_next("run", done.graphs[0], "--bundle", done.out)

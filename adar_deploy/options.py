@@ -1,21 +1,19 @@
 """Options that several commands have, and how their values are read.
 
-The choices of an option come from the registries of the runtime, and so do the options for the settings of
-solvers and stop rules: one that is added there needs no change here.
+The choices of an option come from the registries of the runtime: one that is added there needs no change
+here.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adar_deploy.paths import named_bundle
 from adar_runtime.backends import AUTO, BACKENDS
-from adar_runtime.loop.registry import Setting, settings_of
 from adar_runtime.loop.solvers import DEFAULT_SOLVER, SOLVERS
 from adar_runtime.loop.stopping import RULES
 
@@ -91,109 +89,6 @@ Split = Annotated[int, typer.Option(min=0, help="Index of the split, for graphs 
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of ONNX Runtime or OpenVINO.", show_default="one per core")
 ]
-
-
-class RegistryOptions(NamedTuple):
-    """The options of a registry: one chooses a class by name, the others are the settings of the classes."""
-
-    chooser: str  # the parameter of the command whose value is the name of a class
-    noun: str
-    registry: Mapping[str, type]
-    default: str  # shown in the help; {} stands for the default of the class
-
-    def parameters(self) -> list[inspect.Parameter]:
-        """A parameter for each option. Classes whose settings have the same option share it."""
-        return [self._parameter(option) for option in self._options()]
-
-    def settings(self, name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of the chosen class from the parameters of the command. None means not given."""
-        from adar_runtime.errors import UsageError
-
-        kind = self.registry.get(name or "")
-        own = {one.option: one.name for one in settings_of(kind)} if kind else {}
-        chosen = {}
-        for option, owners in self._options().items():
-            value = given[_parameter_name(option)]
-            if value is None:
-                continue
-            if option not in own:
-                names = " or ".join(owners)
-                raise UsageError(
-                    f"--{option} is a setting of the {self.noun} {names}: add --{self.chooser} {names}"
-                )
-            chosen[own[option]] = value
-        return chosen
-
-    def _options(self) -> dict[str, dict[str, Setting]]:
-        """The settings with this option, by the name of their class."""
-        options: dict[str, dict[str, Setting]] = {}
-        for name, kind in self.registry.items():
-            for one in settings_of(kind):
-                options.setdefault(one.option, {})[name] = one
-        return options
-
-    def _parameter(self, option: str) -> inspect.Parameter:
-        owners = self._options()[option]
-        first = next(iter(owners.values()))
-        info = typer.Option(
-            None,
-            f"--{option}",
-            help=f"{first.help} (--{self.chooser} {' or '.join(owners)}).",
-            show_default=self.default.format(first.default),
-        )
-        return inspect.Parameter(
-            _parameter_name(option),
-            inspect.Parameter.KEYWORD_ONLY,
-            default=info,
-            annotation=first.kind | None,
-        )
-
-
-def _parameter_name(option: str) -> str:
-    return option.replace("-", "_")
-
-
-SOLVER_OPTIONS = RegistryOptions("solver", "solver", SOLVERS, "as measured by the export")
-RULE_OPTIONS = RegistryOptions("exit", "stop rule", RULES, "the bundle's, or {}")
-
-
-def with_settings(*groups: RegistryOptions) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace `**settings` of a command by the options of these registries.
-
-    The options of a registry follow the option that chooses from it. Two options of the same name are a
-    ValueError when the program starts.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command)
-        parameters: list[inspect.Parameter] = []
-        for one in signature.parameters.values():
-            if one.kind is inspect.Parameter.VAR_KEYWORD:
-                continue
-            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            for group in groups:
-                parameters += group.parameters() if group.chooser == one.name else []
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return command
-
-    return decorate
-
-
-def with_options_of(function: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace `**options` of a command by the options of the function that does its work.
-
-    Parameters without typer's annotations are for callers in Python, and are no options.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own, theirs = inspect.signature(command), inspect.signature(function)
-        shared = [one for one in theirs.parameters.values() if hasattr(one.annotation, "__metadata__")]
-        others = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*shared, *others)]
-        command.__signature__ = own.replace(parameters=keywords)  # type: ignore[attr-defined]
-        return command
-
-    return decorate
 
 
 COMMAND_LINE_ONLY = ("as_json", "base")  # options without a meaning in Python; base is `train --from`

@@ -55,8 +55,9 @@ def train(
     from adar_deploy.commands.train import train as command
     from adar_deploy.console import err, print_note
     from adar_deploy.environment import require
-    from adar_deploy.options import COMMAND_LINE_ONLY, parsed_options
+    from adar_deploy.options import parsed_options
     from adar_deploy.training import run_training
+    from adar_deploy.training_options import TrainingOptions
 
     require("train")
     parsed = parsed_options(command, options)
@@ -77,14 +78,9 @@ def train(
         parsed["label"] = None
     temporary = None if out else Path(tempfile.mkdtemp(prefix="adar-run-"))
     folder = temporary / "run" if temporary else Path(str(out))
-    for name in COMMAND_LINE_ONLY:
-        del parsed[name]
     try:
-        done = run_training(
-            **parsed | {"data": names, "validate_on": validating, "out": folder},
-            in_memory=graphs,
-            quiet=quiet,
-        )
+        given = TrainingOptions.take(parsed | {"data": names, "validate_on": validating, "out": folder})
+        done = run_training(given, in_memory=graphs, quiet=quiet)
         return TrainedModel(done.out, notes=[*notes, *done.notes], _temporary=temporary)
     except BaseException as error:
         if temporary is not None:

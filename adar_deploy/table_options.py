@@ -1,23 +1,20 @@
 """The options for a pair of tables, nodes and edges, of the commands that take graphs."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adar_deploy.console import printable
+from adar_deploy.option_groups import OptionGroup
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
     from adar_runtime.graph import FeatureEncoding
     from adar_runtime.graph.formats import Imported, TableChoice
-
-Found = TypeVar("Found")
 
 
 class Labels(StrEnum):
@@ -27,75 +24,62 @@ class Labels(StrEnum):
     numbers = "numbers"
 
 
-OPTIONS: dict[str, Any] = {
-    "edges": Annotated[
+@dataclass(frozen=True)
+class TableOptions(OptionGroup):
+    """The values of the options. Without `edges`, graphs are graph files."""
+
+    edges: Annotated[
         Path | None,
         typer.Option(
             "--edges",
             help="Table of edges. The graph is then a table of nodes: .csv, .tsv, .jsonl or .parquet.",
             readable=False,
         ),
-    ],
-    "id": Annotated[
+    ] = None
+    id: Annotated[
         str | None,
         typer.Option("--id", help="Column of the node ids.", show_default="id, node, or the first column"),
-    ],
-    "label": Annotated[
+    ] = None
+    label: Annotated[
         str | None,
         typer.Option(
             "--label", help="Column or attribute of the labels.", show_default="y, label, class or target"
         ),
-    ],
-    "labels": Annotated[
+    ] = None
+    labels: Annotated[
         Labels | None,
         typer.Option(
             "--labels",
             help="Labels are classes, or regression targets (numbers).",
             show_default="numbers if a label has a fraction",
         ),
-    ],
-    "features": Annotated[
+    ] = None
+    features: Annotated[
         str | None,
         typer.Option(
             "--features", help="Columns that become features, comma-separated.", show_default="all others"
         ),
-    ],
-    "source": Annotated[
+    ] = None
+    source: Annotated[
         str | None,
         typer.Option(
             "--source", help="Column of --edges with the ids that edges start from.", show_default="source"
         ),
-    ],
-    "target": Annotated[
+    ] = None
+    target: Annotated[
         str | None,
         typer.Option(
             "--target", help="Column of --edges with the ids that edges go to.", show_default="target"
         ),
-    ],
-    "both_ways": Annotated[
+    ] = None
+    both_ways: Annotated[
         bool | None,
         typer.Option(
             "--both-ways/--one-way",
             help="Add the reverse of every edge.",
             show_default="as the model was trained, or one way",
         ),
-    ],
-}
-"""The options by the name of their parameter."""
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """The values of the options. Without `edges`, graphs are graph files."""
-
-    edges: Path | None = None
-    id: str | None = None
-    label: str | None = None
-    labels: Labels | None = None
-    features: str | None = None
-    source: str | None = None
-    target: str | None = None
-    both_ways: bool | None = None
+    ] = None
 
     def check(self, graphs: list[Any]) -> None:
         """Raise a UsageError for options without --edges, and for --edges with several graphs."""
@@ -174,35 +158,3 @@ class TableOptions:
         from adar_runtime.graph.formats import read_graphs
 
         return read_graphs(path) if self.edges is None else [self.read_for_model(path, model, encoding, note)]
-
-
-NO_TABLES = TableOptions()
-
-
-def with_tables(command: Callable[..., Found]) -> Callable[..., Found]:
-    """Replace the parameter `tables` of a function that does the work of a command by the options above."""
-    signature = inspect.signature(command)
-    parameters: list[inspect.Parameter] = []
-    for one in signature.parameters.values():
-        if one.name != "tables":
-            parameters.append(one)
-            continue
-        parameters += [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in OPTIONS.items()
-        ]
-
-    @wraps(command)
-    def with_options(**given: Any) -> Found:
-        options = TableOptions(**{name: given.pop(name, None) for name in OPTIONS})
-        return command(**given, tables=options)
-
-    with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[
-            one
-            if one.kind is inspect.Parameter.VAR_KEYWORD
-            else one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for one in parameters
-        ]
-    )
-    return with_options

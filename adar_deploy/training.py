@@ -1,23 +1,33 @@
-"""Train and write a run: the options and the work of `adar-deploy train` and of `adar_deploy.train`."""
+"""Train and write a run: the work of `adar-deploy train` and of `adar_deploy.train`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adar_deploy.console import Bar, err, print_note
 from adar_deploy.environment import require
 from adar_deploy.formatting import percent
-from adar_deploy.options import Device, Overwrite, Seed, Split, without_none
+from adar_deploy.options import without_none
 from adar_deploy.paths import RUNS, training_names
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
-from adar_deploy.training_choices import Ablation, Alignment, Calibration, ClassWeights, Preset, Task
+from adar_deploy.training_options import HIDDEN, ZERO_SHOT_HIDDEN, Ablation, Preset, TrainingOptions
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
+    from adar_train.cell import ModelConfig
+    from adar_train.config import TrainConfig
+    from adar_train.job import Job
+    from adar_train.search import SearchPlan, Settings
+    from adar_train.trainer import Epoch
 
-HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
+SEARCHED = (  # options that the search of the default recipe chooses, unless they are given
+    "dropout",
+    "input_dropout",
+    "smoothing",
+    "weight_decay",
+    "label_smoothing",
+    "train_steps",
+    "lr",
+)
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
@@ -31,319 +41,208 @@ class Training(NamedTuple):
     notes: list[str]  # what was changed or drawn, in the words of the command
 
 
-@with_tables
 def run_training(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Graphs: minesweeper, chain, tree or blocks (generated), pyg:CLASS/NAME, .npz and .pt "
-            "files, folders of them, or a table of nodes.",
-            show_default="minesweeper",
-        ),
-    ] = None,
-    tables: TableOptions = NO_TABLES,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder for the run.", show_default="runs/NAME or runs/NAME-2, …"),
-    ] = None,
-    preset: Annotated[
-        Preset | None,
-        typer.Option(
-            help="Settings to start from instead of the default recipe. quick: 200 epochs without a search, "
-            "about a quarter of the time. The paper's are transductive: 1000 epochs, learning rate 0.001; "
-            "zero-shot: 10000 epochs, learning rate 0.0001.",
-            show_default="the default recipe",
-        ),
-    ] = None,
-    task: Annotated[
-        Task | None, typer.Option(help="What to predict.", show_default="what the labels belong to")
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Most epochs. Training stops earlier if validation does not improve for 100 epochs.",
-            show_default="700, or 400 with many feature columns, or 120 for zero-shot",
-        ),
-    ] = None,
-    train_steps: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Recurrent steps while training (S).", show_default="searched"),
-    ] = None,
-    hidden: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            max=4096,
-            help="Width of all representations (d).",
-            show_default=f"{HIDDEN}, or {ZERO_SHOT_HIDDEN} for zero-shot",
-        ),
-    ] = None,
-    proxies: Annotated[
-        int, typer.Option(min=1, max=4096, help="Number of node proxies, and of target proxies (p).")
-    ] = 32,
-    lr: Annotated[
-        float | None,
-        typer.Option(help="Learning rate.", show_default="0.01, or 0.003 if the search prefers it"),
-    ] = None,
-    weight_decay: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Weight decay.", show_default="searched, or 0 for zero-shot"),
-    ] = None,
-    label_smoothing: Annotated[
-        float | None, typer.Option(min=0.0, max=0.99, help="Label smoothing.", show_default="searched")
-    ] = None,
-    class_weights: Annotated[
-        ClassWeights,
-        typer.Option(
-            help="Weights of the classes in the loss. balanced: inverse to the number of training labels of "
-            "a class, so that rare classes count as much as frequent ones."
-        ),
-    ] = ClassWeights.none,
-    dropout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=0.99,
-            help="Dropout of the node representations.",
-            show_default="searched, or 0 for zero-shot",
-        ),
-    ] = None,
-    input_dropout: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=0.99, help="Dropout of the features.", show_default="searched"),
-    ] = None,
-    smoothing: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=8,
-            help="Rounds in which nodes are averaged with their neighbours before the first step.",
-            show_default="searched",
-        ),
-    ] = None,
-    seed: Seed = 0,
-    split: Split = 0,
-    alignment: Annotated[
-        Alignment | None,
-        typer.Option(
-            help="Alignment score that the stop rule watches.",
-            show_default="mean-inner-product, or cosine-margin for quick and zero-shot",
-        ),
-    ] = None,
-    calibration: Annotated[
-        Calibration,
-        typer.Option(
-            help="How to choose the stop rule after training. quick: in at most a tenth of the training "
-            "time; full: on every step of eight budgets; none: always stop at t = 1."
-        ),
-    ] = Calibration.quick,
-    without: Annotated[
-        list[Ablation] | None,
-        typer.Option(help="Remove a part of the model (repeatable): the ablations of the paper."),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            help="Train a baseline instead: gcn, gat, sage, gcnii, appnp, n2, fagcn, gprgnn, h2gcn or gps."
-        ),
-    ] = None,
-    device: Annotated[Device, typer.Option(help="Device to train on.")] = Device.auto,
-    gradient_checkpoints: Annotated[
-        bool, typer.Option("--gradient-checkpoints", help="Use less memory and more time.")
-    ] = False,
-    mixed_precision: Annotated[
-        bool | None,
-        typer.Option(
-            "--mixed-precision/--no-mixed-precision",
-            help="Matrix products in bfloat16.",
-            show_default="on CUDA; on processors with AVX512-BF16 or AMX for graphs of 4000 nodes or more",
-        ),
-    ] = None,
-    search: Annotated[
-        bool | None,
-        typer.Option(
-            "--search/--no-search",
-            help="--search: train the paper's grid of steps and dropout to the end, and keep the best on "
-            "validation labels. --no-search: train the default recipe without its own short search.",
-            show_default="the search of the default recipe",
-        ),
-    ] = None,
-    validate_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Validate on all labels of this graph and train on the validation labels of the others "
-            "(repeatable).",
-            show_default="the validation labels of all graphs",
-        ),
-    ] = None,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 50,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue from the checkpoint in --out; without one, start from the beginning."
-        ),
-    ] = False,
-    overwrite: Overwrite = False,
-    *,
-    in_memory: "Mapping[str, Graph] | None" = None,
-    quiet: bool = False,
+    options: TrainingOptions, *, in_memory: "Mapping[str, Graph] | None" = None, quiet: bool = False
 ) -> Training:
-    """Train and write the run: the work of `adar-deploy train` and of `adar_deploy.train`.
+    """Train and write the run.
 
-    Names of `data` and `validate_on` that are in `in_memory` stand for these graphs. The parameters with
-    typer's annotations are the options of the command.
+    Names of `options.data` and `options.validate_on` that are in `in_memory` stand for these graphs.
     """
     require("train")
     from adar_runtime.errors import UsageError
     from adar_train import distributed
     from adar_train.config import SEARCH
-    from adar_train.config import preset as settings
-    from adar_train.data import load_all
-    from adar_train.job import Job
-    from adar_train.prepare import model_config, prepare
-    from adar_train.runs import free_name
-    from adar_train.search import (
-        FEWEST_EPOCHS,
-        ROUND,
-        candidates,
-        challenger,
-        final_round,
-        has_final,
-        is_wide,
-        last_round,
-        search_epochs,
-        settings_line,
-    )
     from adar_train.threads import avoid_busy_cores
 
-    if resume and out is None:
+    if options.resume and options.out is None:
         raise UsageError("--resume needs --out, the folder of the run to continue")
-    given = data or ["minesweeper"]
-    names, validating = training_names(given, validate_on or [], in_memory or {})
-    first = distributed.rank() == 0
-    removed = set(without or ())
+    shown = distributed.rank() == 0 and not quiet
     notes: list[str] = []
 
     def note(text: str) -> None:
         notes.append(text)
-        if first and not quiet:
+        if shown:
             print_note(text, to=err)
 
-    tables.check(names)
-    given_graphs, read_file = in_memory or {}, tables.reader(load_all, note)
-
-    def read(name: str) -> "list[Graph]":
-        return [given_graphs[name]] if name in given_graphs else read_file(name)
-
-    graphs = prepare(names, task, seed, note, validating, read)
-    learned = graphs[0].target_features is None
-    if preset is None and (baseline or not learned):
-        preset = Preset.quick  # the default recipe was measured for AdaR with learned targets only
-    quick = preset == Preset.quick
-    described = quick and baseline is None and not learned and graphs[0].level == "node"
-    described = described and not graphs[0].regression
-    _check_ablations(removed, quick=quick, described=described)
-    given_settings = without_none(
-        dropout=dropout,
-        input_dropout=input_dropout,
-        smoothing=smoothing,
-        weight_decay=weight_decay,
-        label_smoothing=label_smoothing,
-        train_steps=train_steps,
-        lr=lr,
-    )
-    job = Job(
-        names=names,
-        graphs=graphs,
-        model=model_config(
-            graphs,
-            hidden=hidden or (ZERO_SHOT_HIDDEN if described else HIDDEN),
-            variant="zero-shot" if described else "standard",
-            proxies=proxies,
-            step_info=Ablation.step_info not in removed,
-            relation=Ablation.relation not in removed,
-            unit_step=Ablation.total_time in removed,
-            **without_none(
-                dropout=0.0 if described and dropout is None else dropout,
-                input_dropout=input_dropout,
-                smoothing=smoothing,
-                alignment=alignment or (None if quick else "mean-inner-product"),
-            ),
-        ),
-        training=settings(
-            preset,
-            described=described,
-            wide=is_wide(graphs[0]),
-            seed=seed,
-            split=split,
-            gradient_checkpoints=gradient_checkpoints,
-            mixed_precision=mixed_precision,
-            class_weights=str(class_weights),
-            calibration=str(calibration),
-            **without_none(
-                epochs=epochs,
-                train_steps=train_steps,
-                lr=lr,
-                weight_decay=weight_decay,
-                label_smoothing=label_smoothing,
-            ),
-            **(ONE_PASS if baseline else {}),
-            **({"grid": "unit"} if Ablation.total_time in removed else {}),
-            **({"step_weight": 0.0} if Ablation.step_loss in removed else {}),
-            **({"full_weight": 0.0} if Ablation.full_loss in removed else {}),
-        ),
-        baseline=baseline,
-        out=out or free_name(RUNS, Path(given[0]).stem),
-    )
+    names, graphs = _read_graphs(options, in_memory or {}, note)
+    recipe = Recipe.of(options, graphs[0])
+    job = _job(options, recipe, names, graphs)
     avoid_busy_cores(note)
-    choices = [] if preset or search else candidates(graphs[0], given_settings)
-    if search is None and len(choices) > 1 and job.training.epochs < FEWEST_EPOCHS:
-        note(f"no search of the regularisation: it needs at least {FEWEST_EPOCHS} epochs (--epochs)")
-        search = False
-    choices = choices[:1] if search is False else choices
-    rival = challenger(graphs[0], given_settings) if len(choices) > 1 else {}
-    final = final_round(job.training.epochs) if has_final(choices) else 0
-    searching = search_epochs(len(choices), ROUND, last_round(graphs[0]) if rival else 0, final)
+    plan = _search_plan(options, recipe, job, note)
     with (
-        distributed.process_group(distributed.choose_device(device)),
-        Bar("train", searching + job.training.epochs, shown=first and not quiet) as bar,
+        distributed.process_group(distributed.choose_device(options.device)),
+        Bar("train", plan.epochs + job.training.epochs, shown=shown) as bar,
     ):
-        done = 0
-
-        def show(epoch: Any) -> None:
-            val = "" if epoch.val is None else f"  best val {percent(epoch.val)}"
-            then = "  calibrating the stop rule" if epoch.number == job.training.epochs else ""
-            bar.update(searching + epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
-
-        def show_search(tried: dict[str, Any], epoch: Any) -> None:
-            nonlocal done
-            done += 1
-            bar.update(done, f"search: epoch {epoch.number} of {settings_line(tried)}")
-
-        if search:
-            metrics = job.search(SEARCH, device, show, overwrite)
+        progress = Progress(bar, plan.epochs, job.training.epochs)
+        if options.search:
+            metrics = job.search(SEARCH, options.device, progress.epoch, options.overwrite)
         else:
             metrics = job.run(
-                device,
-                show,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                overwrite=overwrite,
+                options.device,
+                progress.epoch,
+                checkpoint_every=options.checkpoint_every,
+                resume=options.resume,
+                overwrite=options.overwrite,
                 on_note=note,
-                choices=choices,
-                challenger=rival,
-                on_search=show_search,
+                choices=plan.choices,
+                challenger=plan.challenger,
+                on_search=progress.search,
             )
     return Training(job.out, graphs, metrics, notes)
 
 
-def _check_ablations(removed: set[Ablation], *, quick: bool, described: bool) -> None:
+def _read_graphs(
+    options: TrainingOptions, in_memory: "Mapping[str, Graph]", note: Callable[[str], None]
+) -> "tuple[list[str], Sequence[Graph]]":
+    """The names of the graphs, and the graphs, ready for training."""
+    from adar_train.data import load_all
+    from adar_train.prepare import prepare
+
+    names, validating = training_names(_data(options), options.validate_on or [], in_memory)
+    options.tables.check(names)
+    read_file = options.tables.reader(load_all, note)
+
+    def read(name: str) -> "list[Graph]":
+        return [in_memory[name]] if name in in_memory else read_file(name)
+
+    return names, prepare(names, options.task, options.seed, note, validating, read)
+
+
+def _data(options: TrainingOptions) -> list[str]:
+    return options.data or ["minesweeper"]
+
+
+class Recipe(NamedTuple):
+    """The settings to start from, which follow from the options and from the graphs."""
+
+    preset: Preset | None  # None is the default recipe
+    zero_shot: bool  # our recipe for classes that are described
+
+    @classmethod
+    def of(cls, options: TrainingOptions, graph: "Graph") -> "Recipe":
+        """The recipe for this graph."""
+        learned = graph.target_features is None
+        preset = options.preset
+        if preset is None and (options.baseline or not learned):
+            preset = Preset.quick  # the default recipe was measured for AdaR with learned targets only
+        zero_shot = preset == Preset.quick and options.baseline is None and not learned
+        return cls(preset, zero_shot and graph.level == "node" and not graph.regression)
+
+
+def _job(options: TrainingOptions, recipe: Recipe, names: list[str], graphs: "Sequence[Graph]") -> "Job":
+    """The training that the options ask for."""
+    from adar_train.job import Job
+    from adar_train.runs import free_name
+
+    removed = set(options.without or ())
+    _check_ablations(removed, recipe)
+    return Job(
+        names=names,
+        graphs=graphs,
+        model=_model_config(options, recipe, removed, graphs),
+        training=_train_config(options, recipe, removed, graphs),
+        baseline=options.baseline,
+        out=options.out or free_name(RUNS, Path(_data(options)[0]).stem),
+    )
+
+
+def _model_config(
+    options: TrainingOptions, recipe: Recipe, removed: set[Ablation], graphs: "Sequence[Graph]"
+) -> "ModelConfig":
+    from adar_train.prepare import model_config
+
+    dropout = 0.0 if recipe.zero_shot and options.dropout is None else options.dropout
+    alignment = None if recipe.preset == Preset.quick else "mean-inner-product"
+    return model_config(
+        graphs,
+        hidden=options.hidden or (ZERO_SHOT_HIDDEN if recipe.zero_shot else HIDDEN),
+        variant="zero-shot" if recipe.zero_shot else "standard",
+        proxies=options.proxies,
+        step_info=Ablation.step_info not in removed,
+        relation=Ablation.relation not in removed,
+        unit_step=Ablation.total_time in removed,
+        **without_none(
+            dropout=dropout,
+            input_dropout=options.input_dropout,
+            smoothing=options.smoothing,
+            alignment=options.alignment or alignment,
+        ),
+    )
+
+
+def _train_config(
+    options: TrainingOptions, recipe: Recipe, removed: set[Ablation], graphs: "Sequence[Graph]"
+) -> "TrainConfig":
+    from adar_train.config import preset
+    from adar_train.search import is_wide
+
+    return preset(
+        recipe.preset,
+        described=recipe.zero_shot,
+        wide=is_wide(graphs[0]),
+        seed=options.seed,
+        split=options.split,
+        gradient_checkpoints=options.gradient_checkpoints,
+        mixed_precision=options.mixed_precision,
+        class_weights=str(options.class_weights),
+        calibration=str(options.calibration),
+        **without_none(
+            epochs=options.epochs,
+            train_steps=options.train_steps,
+            lr=options.lr,
+            weight_decay=options.weight_decay,
+            label_smoothing=options.label_smoothing,
+        ),
+        **(ONE_PASS if options.baseline else {}),
+        **({"grid": "unit"} if Ablation.total_time in removed else {}),
+        **({"step_weight": 0.0} if Ablation.step_loss in removed else {}),
+        **({"full_weight": 0.0} if Ablation.full_loss in removed else {}),
+    )
+
+
+def _check_ablations(removed: set[Ablation], recipe: Recipe) -> None:
     """Refuse to remove a part that the model does not have."""
     from adar_runtime.errors import UsageError
 
     losses = removed & {Ablation.step_loss, Ablation.full_loss}
     parts = removed & {Ablation.step_info, Ablation.relation}
-    if (losses and quick) or (parts and described):
+    if (losses and recipe.preset == Preset.quick) or (parts and recipe.zero_shot):
         word = min(losses or parts)
         raise UsageError(f"this recipe has no {word} to remove: add --preset transductive or zero-shot")
+
+
+def _search_plan(
+    options: TrainingOptions, recipe: Recipe, job: "Job", note: Callable[[str], None]
+) -> "SearchPlan":
+    """What the default recipe tries. Other recipes, and the paper's grid (--search), have no plan."""
+    from adar_train.search import FEWEST_EPOCHS, NO_SEARCH, plan_search
+
+    if recipe.preset or options.search:
+        return NO_SEARCH
+    given = without_none(**{name: getattr(options, name) for name in SEARCHED})
+    plan = plan_search(job.graphs[0], given, job.training.epochs)
+    if options.search is None and plan.epochs and job.training.epochs < FEWEST_EPOCHS:
+        note(f"no search of the regularisation: it needs at least {FEWEST_EPOCHS} epochs (--epochs)")
+        return plan.first_only()
+    return plan.first_only() if options.search is False else plan
+
+
+class Progress:
+    """The bar of a training: first the epochs of the search, then those of the training."""
+
+    def __init__(self, bar: Bar, searching: int, epochs: int) -> None:
+        self._bar, self._searching, self._epochs = bar, searching, epochs
+        self._searched = 0
+
+    def epoch(self, epoch: "Epoch") -> None:
+        """Show an epoch of the training."""
+        val = "" if epoch.val is None else f"  best val {percent(epoch.val)}"
+        then = "  calibrating the stop rule" if epoch.number == self._epochs else ""
+        self._bar.update(self._searching + epoch.number, f"loss {epoch.loss:.4f}{val}{then}")
+
+    def search(self, tried: "Settings", epoch: "Epoch") -> None:
+        """Show an epoch of a candidate."""
+        from adar_train.search import settings_line
+
+        self._searched += 1
+        self._bar.update(self._searched, f"search: epoch {epoch.number} of {settings_line(tried)}")

@@ -17,6 +17,7 @@ import adar_deploy as adar
 import adar_train.config
 from adar_deploy.cli import main
 from adar_deploy.training import run_training
+from adar_deploy.training_options import TrainingOptions
 from adar_runtime import Graph, write_graph
 from adar_runtime.errors import AdarWarning, ExportError, GraphError, RunFolderError, UsageError
 from tests.helpers import random_graph
@@ -70,7 +71,8 @@ def test_the_run_is_that_of_the_command(board: Graph) -> None:
     bare = replace(board, train_mask=None, val_mask=None, test_mask=None)
     write_graph("graph.npz", bare)
     model = adar.train(bare, **SMALL, out="runs/a", quiet=True, seed=3)
-    done = run_training(data=["graph.npz"], out=Path("runs/b"), **SMALL, seed=3, quiet=True)
+    options = TrainingOptions(data=["graph.npz"], out=Path("runs/b"), **SMALL, seed=3)
+    done = run_training(options, quiet=True)
     command = adar.TrainedModel(done.out)
     assert model.run.fingerprint() == command.run.fingerprint()
     assert model.metrics["test"] == command.metrics["test"]

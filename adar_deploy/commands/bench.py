@@ -12,6 +12,7 @@ from adar_deploy.bundle_output import EXPORT_CHECKS
 from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
 from adar_deploy.environment import available_cores, environment
 from adar_deploy.model_folders import find_run
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import (
     Backend,
     CudaDevice,
@@ -24,14 +25,15 @@ from adar_deploy.options import (
     parse_numbers,
 )
 from adar_deploy.paths import bundle_first, check_output, named_bundle
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
 
 
-@with_tables
+@with_groups
 def bench(
+    *,
     ctx: typer.Context,
     bundle: Annotated[
         Path | None,
@@ -46,7 +48,7 @@ def bench(
             help="Graph file (.npz or .pt), or a table of nodes.", show_default="generated graphs"
         ),
     ] = None,
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     nodes: Annotated[
         str, typer.Option(help="Numbers of nodes of the generated graphs, comma-separated.")
     ] = "1000,4000",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adar_deploy.console import err, print_facts, print_note, print_rows, print_warning
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, MaxSteps, is_typed
 from adar_deploy.paths import bundle_first, graph_files
 from adar_deploy.signals import EXIT_GATE
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation.drift import Drift
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 SHOWN = 12  # rows of the table; --json has all of them
 
 
-@with_tables
+@with_groups
 def drift(
+    *,
     ctx: typer.Context,
     bundle: BundleArgument,
     graphs: Annotated[
@@ -33,7 +35,7 @@ def drift(
         float, typer.Option(min=0, help="PSI above which a graph is unlike the training data.")
     ] = 0.25,
     max_steps: MaxSteps = 50,
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:

@@ -10,10 +10,11 @@ import typer
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
 from adar_deploy.paths import bundle_first, check_output, graph_files, named_bundle
 from adar_deploy.signals import EXIT_GATE
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime.evaluation.evaluate import Evaluation
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
 
 
-@with_tables
+@with_groups
 def evaluate(
+    *,
     ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle, or pretrained.")],
     graphs: Annotated[
@@ -56,7 +58,7 @@ def evaluate(
             show_default="no limit",
         ),
     ] = None,
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     allow_unknown_model: AllowUnknownModel = False,
     as_json: Json = False,
 ) -> None:

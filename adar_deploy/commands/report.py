@@ -9,13 +9,15 @@ import typer
 
 from adar_deploy.console import err, print_facts, print_note
 from adar_deploy.model_folders import find_folders
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import RunOption, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 
-@with_tables
+@with_groups
 def report(
+    *,
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
     graphs: Annotated[
         list[Path] | None,
@@ -33,7 +35,7 @@ def report(
     bundle: Annotated[
         Path, typer.Option(help="Bundle that was exported from the run; ignored if its weights differ.")
     ] = Path("bundle"),
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of the page as one JSON object.")
     ] = False,

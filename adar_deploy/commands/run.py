@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,35 +10,22 @@ from adar_deploy.console import err, print_error, print_note
 from adar_deploy.context_inference import NewNodes, run_context
 from adar_deploy.file_inference import run_files
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
-from adar_deploy.options import (
-    RULE_OPTIONS,
-    SOLVER_OPTIONS,
-    AllowUnknownModel,
-    Backend,
-    CudaDevice,
-    ExitRule,
-    MaxSteps,
-    SolverName,
-    Threads,
-    is_typed,
-    parse_bytes,
-    with_settings,
-)
+from adar_deploy.inference_options import BackendOptions, InferenceOptions, PartOptions
+from adar_deploy.option_groups import with_groups
+from adar_deploy.options import is_typed
 from adar_deploy.paths import BUNDLE, PRETRAINED, graph_files, is_model, named_bundle
 from adar_deploy.ray_pool import run_on_ray
 from adar_deploy.signals import EXIT_USER_ERROR
 from adar_deploy.store_inference import StoreInference
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
 
-SOLVER, BACKEND = SolverName("auto"), Backend("auto")
 
-
-@with_settings(RULE_OPTIONS, SOLVER_OPTIONS)
-@with_tables
+@with_groups
 def run(
+    *,
     ctx: typer.Context,
     graphs: Annotated[
         list[Path],
@@ -56,37 +43,8 @@ def run(
             show_default="bundle, or pretrained if there is no such folder",
         ),
     ] = BUNDLE,
-    max_steps: MaxSteps = 300,
-    exit: Annotated[
-        ExitRule | None,
-        typer.Option(
-            help="Stop rule: when to stop, and which step to predict from.", show_default="the bundle's"
-        ),
-    ] = None,
-    solver: Annotated[
-        SolverName,
-        typer.Option(
-            help="Solver. auto: the one with the fewest cell calls that export proved to give the "
-            "predictions of 300 Euler steps, or euler. euler: the reference, one cell call per step."
-        ),
-    ] = SOLVER,
-    backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
-    threads: Threads = None,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild TensorRT engines that do not fit the graph or the GPU.")
-    ] = False,
-    allow_unknown_model: AllowUnknownModel = False,
-    device: CudaDevice = 0,
-    allow_tf32: Annotated[
-        bool,
-        typer.Option("--allow-tf32", help="Faster, less precise float32 products in ONNX Runtime on a GPU."),
-    ] = False,
-    cuda_graph: Annotated[
-        bool,
-        typer.Option(
-            "--cuda-graph", help="Let ONNX Runtime capture the cell as a CUDA graph. Not yet tested on a GPU."
-        ),
-    ] = False,
+    inference: InferenceOptions,
+    backend: BackendOptions,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -125,33 +83,12 @@ def run(
             show_default="2",
         ),
     ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory for a graph store, such as 4GB; its parts run one after the other.",
-            show_default="the free memory",
-        ),
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            help="Run graphs, or the parts of a graph store, on a Ray cluster: auto (one process per core), "
-            "a number of processes, or ray://HOST:PORT. --output is a folder.",
-            show_default="this process",
-        ),
-    ] = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Split one graph into this many shards, each in a process of the Ray cluster."
-        ),
-    ] = None,
-    tables: TableOptions = NO_TABLES,
+    parts: PartOptions,
+    tables: TableOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list for several graphs.")
     ] = False,
-    **settings: Any,
 ) -> None:
     """Run a bundle on graphs, with at most the given number of steps.
 
@@ -182,26 +119,23 @@ def run(
     Example: adar-deploy run new.csv --edges new-edges.csv --context context --output new-predictions.csv
     """
     from adar_runtime import load
-    from adar_runtime.backends import TENSORRT
     from adar_runtime.errors import UsageError
     from adar_runtime.graph.formats.node_list import NodeList
 
     if nodes is not None and output is None:
         raise UsageError("--nodes chooses the rows of the file of predictions: add --output")
     chosen = None if nodes is None else NodeList.read(nodes)
-    for_solver = SOLVER_OPTIONS.settings(str(solver), settings)
+    calls = inference.solver_settings.get("calls", 0)
     bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs, quiet=quiet)
     if context is not None:
-        opened = load(bundle, "onnxruntime-cpu", threads)
+        opened = load(bundle, "onnxruntime-cpu", backend.threads)
         done = run_context(ctx, opened, graphs, NewNodes(context, hops, tables, output))
         _finish([done], several=False, quiet=quiet, as_json=as_json)
         return
     if hops is not None:
         raise UsageError("--hops is for new nodes: add --context, the folder of adar-deploy remember")
     store = _store_among(graphs)
-    if store is None and memory is not None:
-        raise UsageError("--memory is for a graph store: write one with adar-deploy data shard")
-    in_folder = store is not None or workers is not None or shards is not None
+    in_folder = store is not None or parts.on_ray
     if in_folder and (output is None or plot is not None or chosen is not None or tables.edges is not None):
         raise UsageError(
             "a graph store, --workers and --shards need --output, a folder, and do not take --plot, --nodes "
@@ -209,70 +143,73 @@ def run(
         )
     files = graphs if store else graph_files(graphs)
     several = not store and (len(files) > 1 or graphs[0].is_dir())
-    if shards is not None and (store is not None or several):
-        raise UsageError("--shards splits one graph file: a graph store has its parts already")
+    _check_parts(parts, is_store=store is not None, several=several)
     tables.check(files)
     outputs = OutputFiles.plan(
         files, None if in_folder else output, plot, [tables.edges, nodes], several=several
     )
-    trusted = backend == TENSORRT and is_typed(ctx, "backend")
-    opened = load(
-        bundle,
-        str(backend),
-        threads,
-        rebuild=rebuild,
-        trust_engines=trusted,
-        allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
-        device=device,
-        allow_tf32=allow_tf32,
-        cuda_graph=cuda_graph,
-    )
-    rule = opened.manifest.exit.get("rule") if exit is None else str(exit)
-    inference = Inference(
+    opened = backend.load(ctx, bundle)
+    work = Inference(
         bundle=opened,
-        budget=max_steps,
-        rule=opened.stop_rule(rule, **RULE_OPTIONS.settings(rule, settings)),
-        solver=opened.solver(str(solver), max_steps, **for_solver),
+        budget=inference.max_steps,
+        rule=inference.stop_rule(opened),
+        solver=inference.solver_for(opened),
         nodes=chosen,
     )
-
     if in_folder:
         assert output is not None
-        results = _run_in_folder(inference, files, output, workers, shards, memory, shown=not quiet)
+        results = _run_in_folder(work, files, output, parts, shown=not quiet)
     else:
-        calls = for_solver.get("calls", 0)
-        if calls > max_steps >= 1 and not quiet:
-            print_note(f"--calls {calls:,} exceeds --max-steps: at most {max_steps:,} calls are made", to=err)
-        notes: list[str] = []
-
-        def read(path: Path) -> "Graph":
-            return tables.read_for_model(path, bundle, opened.manifest.feature_encoding, notes.append)
-
-        of_tables = None if tables.edges is None else read
-        results = run_files(inference, files, of_tables, outputs, several=several, shown=not quiet)
-        for text in [] if quiet else notes:
-            print_note(text, to=err)
+        if calls > work.budget >= 1 and not quiet:
+            print_note(
+                f"--calls {calls:,} exceeds --max-steps: at most {work.budget:,} calls are made", to=err
+            )
+        results = _run_files(work, files, tables, outputs, several=several, shown=not quiet)
     _finish(results, several=several or len(results) != 1, quiet=quiet, as_json=as_json)
 
 
-def _run_in_folder(
-    inference: Inference,
+def _check_parts(parts: PartOptions, *, is_store: bool, several: bool) -> None:
+    """Refuse options that the graphs do not have."""
+    from adar_runtime.errors import UsageError
+
+    if parts.memory is not None and not is_store:
+        raise UsageError("--memory is for a graph store: write one with adar-deploy data shard")
+    if parts.shards is not None and (is_store or several):
+        raise UsageError("--shards splits one graph file: a graph store has its parts already")
+
+
+def _run_files(
+    work: Inference,
     files: list[Path],
-    output: Path,
-    workers: str | None,
-    shards: int | None,
-    memory: str | None,
+    tables: TableOptions,
+    outputs: OutputFiles,
     *,
+    several: bool,
     shown: bool,
+) -> "list[Success | Failure]":
+    """Run graph files, or the graph of two tables, in this process."""
+    notes: list[str] = []
+
+    def read(path: Path) -> "Graph":
+        manifest = work.bundle.manifest
+        return tables.read_for_model(path, work.bundle.path, manifest.feature_encoding, notes.append)
+
+    results = run_files(work, files, read if tables.edges else None, outputs, several=several, shown=shown)
+    for text in notes if shown else []:
+        print_note(text, to=err)
+    return results
+
+
+def _run_in_folder(
+    work: Inference, files: list[Path], output: Path, parts: PartOptions, *, shown: bool
 ) -> "list[Success | Failure]":
     """Run a graph store or a graph in shards part by part, or many graphs on the processes of Ray."""
     from adar_runtime.graph.store.store import is_store
 
-    if workers is not None and shards is None and not is_store(files[0]):
-        return run_on_ray(inference, files, output, workers, shown=shown)
-    max_bytes = None if memory is None else parse_bytes("memory", memory)
-    on = workers or (str(shards) if shards else None)
-    return [StoreInference(inference, files[0], output, max_bytes, on, shards).run(shown=shown)]
+    if parts.workers is not None and parts.shards is None and not is_store(files[0]):
+        return run_on_ray(work, files, output, parts.workers, shown=shown)
+    on = parts.workers or (str(parts.shards) if parts.shards else None)
+    return [StoreInference(work, files[0], output, parts.max_bytes, on, parts.shards).run(shown=shown)]
 
 
 def _bundle_and_graphs(

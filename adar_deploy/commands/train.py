@@ -1,20 +1,22 @@
 """`adar-deploy train`: train a model and write a run."""
 
-import inspect
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from adar_deploy.fine_tuning import fine_tune, show_tuned
-from adar_deploy.options import with_options_of
+from adar_deploy.option_groups import with_groups
 from adar_deploy.training import run_training
+from adar_deploy.training_options import TrainingOptions
 from adar_deploy.training_output import show_training
 
 
-@with_options_of(run_training)
+@with_groups
 def train(
+    *,
+    options: TrainingOptions,
     base: Annotated[
         Path | None,
         typer.Option(
@@ -25,7 +27,6 @@ def train(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
-    **options: Any,
 ) -> None:
     """Train AdaR on labelled graphs.
 
@@ -39,16 +40,15 @@ def train(
     Example: adar-deploy train nodes.csv --edges edges.csv --id person --label group --both-ways
     """
     if base is not None:
-        parameters = inspect.signature(run_training).parameters.values()
-        manifest = fine_tune(base, options, {one.name: one.default for one in parameters})
+        tuned = fine_tune(base, options)
         if as_json:
-            typer.echo(json.dumps(manifest))
+            typer.echo(json.dumps(tuned.manifest))
         else:
-            show_tuned(options["out"], options["data"], manifest)
+            show_tuned(tuned)
         return
-    done = run_training(**options)
+    done = run_training(options)
     from adar_train import distributed
 
     if distributed.rank() == 0:
-        exportable = options["baseline"] is None
+        exportable = options.baseline is None
         show_training(done.out, done.graphs, done.metrics, exportable=exportable, as_json=as_json)

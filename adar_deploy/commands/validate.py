@@ -11,14 +11,16 @@ from adar_deploy.bundle_output import show_checks
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note
 from adar_deploy.environment import require
 from adar_deploy.model_folders import name_of_run, weights_of
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files, run_folders
 from adar_deploy.signals import EXIT_GATE
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 
-@with_tables
+@with_groups
 def validate(
+    *,
     bundle: BundleArgument = Path("bundle"),
     graphs: Annotated[
         list[Path] | None,
@@ -30,7 +32,7 @@ def validate(
     ] = None,
     run: RunOption = None,
     steps: Annotated[str, typer.Option(help="Numbers of steps, comma-separated.")] = "1,10,100,300",
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Compare a bundle with PyTorch on every available backend: names, shapes and values.

@@ -12,7 +12,7 @@ from adar_deploy import console
 from adar_deploy.cli import COMMANDS, app
 from adar_deploy.configuration import parameters_of
 from adar_deploy.options import PrecisionName
-from adar_deploy.training_choices import Preset
+from adar_deploy.training_options import Preset
 from adar_export.precision import PRECISIONS
 from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig, TrainConfig

@@ -6,7 +6,7 @@ scaling of features, weight decay, dropout, and the length of the trajectories.
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -109,6 +109,33 @@ def search_epochs(count: int, epochs: int, last: int = 0, final: int = 0) -> int
         return 0
     finalists = max(0, final - winner) + max(0, final - max(winner, last)) if final else 0
     return total + max(0, last - winner) + last + finalists
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What a training tries before it keeps one candidate. One choice or none is no search."""
+
+    choices: Sequence[Settings] = ()
+    challenger: Settings = field(default_factory=dict)
+    epochs: int = 0  # of all candidates together, at most
+
+    def first_only(self) -> "SearchPlan":
+        """The plan of a training with the first candidate and without a search."""
+        return SearchPlan(self.choices[:1])
+
+
+NO_SEARCH = SearchPlan()
+
+
+def plan_search(graph: Graph, given: Container[str], epochs: int) -> SearchPlan:
+    """The search of a training with `epochs` epochs. Settings that the user has `given` are not searched."""
+    choices = candidates(graph, given)
+    if len(choices) < 2:
+        return SearchPlan(choices)
+    rival = challenger(graph, given)
+    finalists = final_round(epochs) if has_final(choices) else 0
+    last = last_round(graph) if rival else 0
+    return SearchPlan(choices, rival, search_epochs(len(choices), ROUND, last, finalists))
 
 
 def settings_line(settings: Settings) -> str:

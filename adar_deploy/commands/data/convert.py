@@ -9,17 +9,19 @@ import typer
 
 from adar_deploy.console import print_facts, print_next, print_note, printable
 from adar_deploy.formatting import predicted
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import Json
 from adar_deploy.paths import check_output
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime.graph import FeatureEncoding
     from adar_runtime.graph.formats import Imported
 
 
-@with_tables
+@with_groups
 def convert(
+    *,
     graph: Annotated[
         Path,
         typer.Argument(
@@ -28,7 +30,7 @@ def convert(
         ),
     ],
     output: Annotated[Path, typer.Argument(help="File to write: .npz or .pt.")],
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     table: Annotated[
         Path | None, typer.Option(help="Older form: the table of nodes, if GRAPH holds its edges.")
     ] = None,

@@ -9,10 +9,11 @@ import typer
 
 from adar_deploy.console import err, print_error, print_facts, print_note, print_rows, print_warning
 from adar_deploy.formatting import percent, predicted
+from adar_deploy.option_groups import with_groups
 from adar_deploy.options import Json, Split
 from adar_deploy.paths import graph_files
 from adar_deploy.signals import EXIT_USER_ERROR
-from adar_deploy.table_options import NO_TABLES, TableOptions, with_tables
+from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime.graph.statistics import Statistics
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 CLASSES = 20  # rows in the table of classes: the largest ones
 
 
-@with_tables
+@with_groups
 def show(
+    *,
     graphs: Annotated[
         list[Path], typer.Argument(help="Graph files (.npz or .pt), folders of them, or a table of nodes.")
     ],
     split: Split = 0,
-    tables: TableOptions = NO_TABLES,
+    tables: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Show the content of a graph, with warnings about properties that reduce accuracy.
