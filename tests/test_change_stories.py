@@ -104,8 +104,8 @@ def rebuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Call `adar-deploy run` as a new process would build it: from the registries as they are now."""
 
     def call(*words: object) -> Result:
-        for name in ("adar_deploy.options", "adar_deploy.commands.run"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
+        for name in ("options", "inference_options", "commands.run"):
+            monkeypatch.delitem(sys.modules, f"adar_deploy.{name}", raising=False)
         app = typer.Typer()
         app.command()(importlib.import_module("adar_deploy.commands.run").run)
         return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "200"})
