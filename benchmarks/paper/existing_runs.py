@@ -9,7 +9,7 @@ from adar_runtime.bundle import run_files
 from adar_runtime.errors import UsageError
 from benchmarks.paper.table import Key, Table, make_row
 from benchmarks.paper.training import run_values
-from benchmarks.paper.transductive import MIXED, PART_NAME, SETS
+from benchmarks.paper.transductive import PART_NAME, SETS
 
 
 def add_run(table: Table, folder: Path, revision: str) -> Key:
@@ -30,8 +30,9 @@ def add_run(table: Table, folder: Path, revision: str) -> Key:
             f"{folder} is {config['kind']} on {', '.join(names)}: give AdaR on one of {', '.join(SETS)}"
         )
     training = config["training"]
-    setting = MIXED if training["mixed_precision"] else "default"
-    key = Key(PART_NAME, names[0], training["split"], "adar", setting, training["seed"])
+    if training["mixed_precision"] is False:
+        raise UsageError(f"{folder} was trained with --no-mixed-precision: give a run with default options")
+    key = Key(PART_NAME, names[0], training["split"], "adar", seed=training["seed"])
     about: dict[str, Any] = {
         "revision": revision,
         "date": datetime.fromtimestamp((folder / run_files.METRICS).stat().st_mtime, UTC).strftime(

@@ -24,7 +24,6 @@ from benchmarks.paper.tasks import Task
 
 ADAR_NAMES = {
     "default": "AdaR, default",
-    transductive.MIXED: "AdaR, default with `--mixed-precision`",
     "transductive": "AdaR, `--preset transductive`",
 }
 

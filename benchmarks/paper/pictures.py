@@ -63,7 +63,7 @@ def draw_exit(rows: Sequence[tuple[str, Row]], path: Path) -> bool:
     """Test metric and mean inner product along the trajectory, with the peak of the latter."""
     if not rows:
         return False
-    columns = min(3, len(rows))
+    columns = 2 if len(rows) in (2, 4) else min(3, len(rows))
     lines = -(-len(rows) // columns)
     figure = _figure(4.6 * columns, 3.4 * lines)
     panels = np.atleast_1d(figure.subplots(lines, columns)).ravel()
@@ -117,6 +117,8 @@ def draw_compute(table: Table, path: Path) -> bool:
                     fontsize=8,
                 )
     axes.set_xscale("log")
+    axes.margins(x=0.08)  # room for the number beside the last point
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("CPU seconds of an inference, one thread (number: layers or steps)")
     axes.set_ylabel(f"test {METRICS[rows[0]['metric']]} (%)")
     axes.set_title(

@@ -31,8 +31,7 @@ QUICK_SETTINGS = ("shallow", "deep")
 TRAINING = {"epochs": 300, "patience": 100}
 QUICK_TRAINING = {"epochs": 100, "patience": 25}
 QUICK_PRESET = ["--epochs", "100", "--lr", "0.003"]  # instead of 1,000 epochs at 0.001
-MIXED = "default, mixed precision"
-ADAR = {"default": [], MIXED: ["--mixed-precision"], "transductive": ["--preset", "transductive"]}
+ADAR = {"default": [], "transductive": ["--preset", "transductive"]}
 SECONDS = {"minesweeper": 40, "coauthor-cs": 90, "amazon-computers": 80, "tolokers": 150}
 PER_EDGE = ("gat", "fagcn")  # weights per edge need PyG's slower products
 

@@ -1,9 +1,9 @@
 """Write `known_models.json`: every topology that this package exports. `make fingerprints` runs it.
 
 A topology depends on the variant of the model, the alignment scalar, the level, the precision, on whether
-targets are learned, and on whether edges have weights. It depends neither on the dimensions nor on the opset.
-Plain exports are not listed: PyTorch writes them, and folds or shares weights depending on their sizes and
-values.
+targets are learned, on whether the input is normalised, and on whether edges have weights. It depends neither
+on the dimensions nor on the opset. Plain exports are not listed: PyTorch writes them, and folds or shares
+weights depending on their sizes and values.
 """
 
 import json
@@ -96,6 +96,8 @@ def configurations() -> Iterator[tuple[ModelConfig, bool]]:
                 yield settings, False
                 if not VARIANTS[variant].learned_targets:
                     yield settings, True
+            if level == NODE and not regression and VARIANTS[variant].learned_targets:  # encoders only
+                yield replace(config, input_norm=True), False
 
 
 def build(config: ModelConfig, *, silent: bool = False) -> AdaR:
@@ -107,7 +109,7 @@ def title_of(config: ModelConfig, *, silent: bool = False) -> str:
     """The settings in words."""
     targets = "described targets" if config.targets is None else "learned targets"
     parts = [config.variant, targets, config.alignment, f"level {config.level}"]
-    parts += ["edge weights"] * config.edge_weights
+    parts += ["edge weights"] * config.edge_weights + ["normalised input"] * config.input_norm
     return ", ".join(parts + ["regression"] * config.regression + ["layers at zero left out"] * silent)
 
 

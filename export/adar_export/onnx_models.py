@@ -20,6 +20,7 @@ from adar_export.fused_cell import FusedCell
 from adar_export.onnx_ops import mean_row
 from adar_export.phases import build_phases
 from adar_export.precision import PRECISIONS, Precision
+from adar_export.standard_emitters import LAYER_NORM_EPSILON
 from adar_runtime.graph import EDGE, GRAPH, NODE
 from adar_train.alignments import ALIGNMENTS
 from adar_train.cell import ModelConfig
@@ -72,7 +73,11 @@ def _encoder(model: AdaR, opset: int, real: str) -> OnnxBuilder:
     affine = [builder.weight("input.kernel", kernel), builder.weight("input.bias", bias)]
 
     def encoded(name: str, size: str) -> str:
-        return builder.op("Gemm", builder.input(name, [size, f]), *affine)
+        rows = builder.op("Gemm", builder.input(name, [size, f]), *affine)
+        if not config.input_norm:
+            return rows
+        scale = builder.weight("input.norm", np.ones(d, np.float32))
+        return builder.op("LayerNormalization", rows, scale, epsilon=LAYER_NORM_EPSILON)
 
     nodes = encoded("features", "n")
     if model.targets is None:

@@ -136,16 +136,20 @@ def test_a_finished_run_becomes_a_row(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "metrics.json").write_text(json.dumps(metrics | {"exit_regret": {"peak": 0.001}}))
     key = add_run(table, folder, "abc")
-    assert (key.split, key.setting) == (2, transductive.MIXED)
+    assert (key.split, key.setting) == (2, "default")
     found = Table(tmp_path / "results").find(key)
     assert (found["test"], found["revision"], found["added"]) == (0.85, "abc", True)
     assert "somewhere" not in json.dumps(found)
     write_page(table, tmp_path / "paper.md", tmp_path / "pictures")
     page = (tmp_path / "paper.md").read_text()
     assert "85.00 (1 of 3 splits)" in page
-    assert "| tolokers 2, default, mixed precision | peak | 0.10 |" in page
+    assert "| tolokers 2, default | peak | 0.10 |" in page
     (folder / "config.json").write_text(json.dumps(config | {"kind": "gcn"}))
     with pytest.raises(UsageError, match="gcn on tolokers"):
+        add_run(table, folder, "abc")
+    single = config | {"training": training | {"mixed_precision": False}}
+    (folder / "config.json").write_text(json.dumps(single))
+    with pytest.raises(UsageError, match="trained with --no-mixed-precision"):
         add_run(table, folder, "abc")
 
 

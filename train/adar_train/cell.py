@@ -54,6 +54,8 @@ class ModelConfig:
         input_dropout: Dropout rate of the features.
         feature_scaling: How features are scaled before training. "column" gives every column unit spread;
             "common" gives all columns one factor, so that rare words stay small.
+        input_norm: Whether the first state of each node gets zero mean and unit spread over its columns, so
+            that a node with long features (many or frequent words) is no louder than one with short features.
         smoothing: Number of rounds in which nodes are averaged with their neighbours before the first step,
             as in GCN (`adar_runtime.graph.smoothing`). 0 turns smoothing off.
         level: What predictions are made for: "node", "edge" or "graph".
@@ -77,6 +79,7 @@ class ModelConfig:
     dropout: float = 0.2
     input_dropout: float = 0.0
     feature_scaling: str = COLUMN
+    input_norm: bool = False
     smoothing: int = 0
     level: str = NODE
     regression: bool = False

@@ -120,11 +120,11 @@ class AdaR(Model):
             The state at t = 0.
         """
         kernel, bias = self.input_map()
-        nodes = self.dropout(self._drop(features) @ kernel + bias)  # [n, d]
+        nodes = self._normed(self.dropout(self._drop(features) @ kernel + bias))  # [n, d]
         if self.targets is not None:
             return State(nodes, self.targets, self.node_proxies, self.target_proxies)
         assert target_features is not None
-        targets = target_features @ kernel + bias  # [c, d]
+        targets = self._normed(target_features @ kernel + bias)  # [c, d]
         nodes, targets = self.input.place(nodes, targets, self.log_length)
         return State(nodes, targets, self.node_proxies, self.target_proxies)
 
@@ -162,6 +162,10 @@ class AdaR(Model):
             else:
                 state = graph.step(*inputs)
             yield state
+
+    def _normed(self, rows: Tensor) -> Tensor:
+        """Give each row [·, d] zero mean and unit spread, if the settings ask for it."""
+        return functional.layer_norm(rows, rows.shape[1:]) if self.config.input_norm else rows
 
     def _drop(self, features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
         if not self.training:

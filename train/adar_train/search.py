@@ -1,7 +1,7 @@
 """Choose the regularisation of a training by successive halving on the validation labels.
 
 The candidates differ in what depends on the graph in the trials of `benchmarks/recipe.md`: smoothing, the
-scaling of features, weight decay, dropout, and the length of the trajectories.
+scaling of features and of the first states, weight decay, dropout, and the length of the trajectories.
 """
 
 import math
@@ -33,8 +33,14 @@ MARGIN = 0.25  # standard errors; two models are validated on the same outputs, 
 
 WIDE: list[Settings] = [  # many columns and few labels
     {"feature_scaling": "common", "weight_decay": 1e-3, "dropout": 0.3},
-    {"feature_scaling": "common", "weight_decay": 1e-3, "dropout": 0.3, "smoothing": 2},
-    {"feature_scaling": "common", "weight_decay": 1e-4, "dropout": 0.5, "input_dropout": 0.8},
+    {"feature_scaling": "common", "input_norm": True, "weight_decay": 1e-3, "dropout": 0.3, "smoothing": 2},
+    {
+        "feature_scaling": "common",
+        "input_norm": True,
+        "weight_decay": 1e-4,
+        "dropout": 0.5,
+        "input_dropout": 0.8,
+    },
     {"feature_scaling": "common", "weight_decay": 1e-2, "dropout": 0.3},
     {"feature_scaling": "common", "weight_decay": 1e-5, "dropout": 0.2},
     {"feature_scaling": "column", "weight_decay": 1e-6, "dropout": 0.2},
@@ -140,7 +146,10 @@ def plan_search(graph: Graph, given: Container[str], epochs: int) -> SearchPlan:
 
 def settings_line(settings: Settings) -> str:
     """Settings of a candidate in one line."""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+    words = {name: name.replace("_", " ") for name in settings}
+    return ", ".join(
+        words[name] if value is True else f"{words[name]} {value}" for name, value in settings.items()
+    )
 
 
 def halve(

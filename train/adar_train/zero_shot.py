@@ -1,6 +1,6 @@
 """The zero-shot variant: an untrained model equals a cosine between features and target descriptions.
 
-Directions learned on some graphs do not transfer to other graphs (benchmarks/accuracy.md). A few scalars do:
+Directions learned on some graphs do not transfer to other graphs (benchmarks/recipe.md). A few scalars do:
 how much to smooth over neighbours, how fast targets follow their nodes, and how sharp attention is. So every
 map starts at the identity and stays there, and training learns only these scalars.
 
