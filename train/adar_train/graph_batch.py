@@ -20,6 +20,8 @@ from adar_train.model import AdaR, Model
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import Device, GraphTensors
 
+ROWS = 8_192  # of a batch, padding included: operations over fewer rows take longer to start than to compute
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GraphBatch(GraphTensors):
@@ -50,7 +52,7 @@ class GraphBatch(GraphTensors):
         chosen = [graphs[index] for index in members]
         sizes = np.array([graph.nodes for graph in chosen])
         count, rows = len(sizes), int(sizes.max())
-        neighbours = Neighbours.side_by_side([Neighbours.in_graph(graph) for graph in chosen], rows)
+        neighbours = Neighbours.in_graphs(chosen, rows)
         weights = neighbours.weights
         features = np.zeros((count, rows, chosen[0].width), np.float32)
         for padded, graph in zip(features, chosen, strict=True):
@@ -103,13 +105,24 @@ class GraphBatch(GraphTensors):
         _, pc_next = _absorb(cell.target_abstraction, c, pc, pc, code, dt)
         g, c_next = _absorb(cell.target_update, h, c, pn_next, code, dt, self.absent)
         values_cn = cell.target_update.values(g)
-        messages = torch.cat([_attend(h, pn_next) @ values_pn, _attend(h, c_next) @ values_cn, h], dim=2)
-        project = cell.velocity.representation
-        sent = project(functional.leaky_relu(cell.message.linear(messages)))  # [b, n, d]
-        received = (self.neighbours @ sent.flatten(0, 1)).view_as(sent)
-        local = (project(messages) + received) * self.share.view(*h.shape[:2], 1)
+        local = self._local_messages(cell, h, (pn_next, c_next), (values_pn, values_cn))
         v = _velocity(cell.velocity, local, _inner(h, pc_next), code)
         return State(h + v * dt, c_next, pn_next, pc_next)
+
+    def _local_messages(
+        self, cell: Cell, h: Tensor, surrogates: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """`LocalMessages.forward` of every graph, [b, n, d]. M is kept as two factors here too."""
+        layer, project = cell.message.linear, cell.velocity.representation.weight  # L [3d, 3d], W [d, 3d]
+        pn, cn, own = torch.cat([layer.weight, project]).T.chunk(3)  # rows for M_pn, M_cn and H [d, 4d]
+        left = torch.cat([_attend(h, each) for each in surrogates], dim=2)  # [b, n, p + c]
+        right = torch.cat([values[0] @ pn, values[1] @ cn], dim=1)  # [b, p + c, 4d]
+        bias = functional.pad(layer.bias, (0, len(project)))
+        both = torch.baddbmm(functional.linear(h, own.T, bias), left, right)  # [b, n, 4d]
+        to_message, to_own = torch.split(both, [len(layer.weight), len(project)], dim=2)
+        sent = functional.linear(functional.leaky_relu(to_message), project)  # [b, n, d]
+        received = (self.neighbours @ sent.flatten(0, 1)).view_as(sent)
+        return (to_own + received) * self.share.view(*h.shape[:2], 1)
 
 
 def graph_tensors(
@@ -135,7 +148,7 @@ def graph_tensors(
     return [
         GraphBatch.join(graphs, [members[i] for i in batch], device)
         for members in parts.values()
-        for batch in batches([graphs[index] for index in members])
+        for batch in batches([graphs[index] for index in members], ROWS)
     ]
 
 
