@@ -17,7 +17,7 @@ from adar_deploy.training_choices import Ablation, Alignment, Calibration, Class
 if TYPE_CHECKING:
     from adar_runtime import Graph
 
-HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
+ZERO_SHOT_HIDDEN = 128
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
@@ -63,7 +63,7 @@ def run_training(
         typer.Option(
             min=1,
             help="Most epochs. Training stops earlier if validation does not improve for 100 epochs.",
-            show_default="700, or 400 with many feature columns, or 120 for zero-shot",
+            show_default="700; 400 with many feature columns, 200 for many small graphs, 120 for zero-shot",
         ),
     ] = None,
     train_steps: Annotated[
@@ -76,12 +76,18 @@ def run_training(
             min=2,
             max=4096,
             help="Width of all representations (d).",
-            show_default=f"{HIDDEN}, or {ZERO_SHOT_HIDDEN} for zero-shot",
+            show_default=f"64, 32 for many small graphs, or {ZERO_SHOT_HIDDEN} for zero-shot",
         ),
     ] = None,
     proxies: Annotated[
-        int, typer.Option(min=1, max=4096, help="Number of node proxies, and of target proxies (p).")
-    ] = 32,
+        int | None,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of node proxies, and of target proxies (p).",
+            show_default="32, or a quarter of the nodes for many small graphs, at least 4",
+        ),
+    ] = None,
     lr: Annotated[
         float | None,
         typer.Option(help="Learning rate.", show_default="0.01, or 0.003 if the search prefers it"),
@@ -200,8 +206,9 @@ def run_training(
     from adar_train.config import SEARCH
     from adar_train.config import preset as settings
     from adar_train.data import load_all
+    from adar_train.graph_batch import are_small
     from adar_train.job import Job
-    from adar_train.prepare import model_config, prepare
+    from adar_train.prepare import default_sizes, model_config, prepare
     from adar_train.runs import free_name
     from adar_train.search import (
         FEWEST_EPOCHS,
@@ -253,14 +260,16 @@ def run_training(
         train_steps=train_steps,
         lr=lr,
     )
+    small = baseline is None and are_small(graphs)
+    sizes = default_sizes(graphs, small=small)
     job = Job(
         names=names,
         graphs=graphs,
         model=model_config(
             graphs,
-            hidden=hidden or (ZERO_SHOT_HIDDEN if described else HIDDEN),
+            hidden=hidden or (ZERO_SHOT_HIDDEN if described else sizes["hidden"]),
             variant="zero-shot" if described else "standard",
-            proxies=proxies,
+            proxies=proxies or sizes["proxies"],
             step_info=Ablation.step_info not in removed,
             relation=Ablation.relation not in removed,
             unit_step=Ablation.total_time in removed,
@@ -275,6 +284,7 @@ def run_training(
             preset,
             described=described,
             wide=is_wide(graphs[0]),
+            small=small,
             seed=seed,
             split=split,
             gradient_checkpoints=gradient_checkpoints,

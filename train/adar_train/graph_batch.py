@@ -20,8 +20,6 @@ from adar_train.model import AdaR, Model
 from adar_train.sparse import SparseMatrix
 from adar_train.tensors import Device, GraphTensors
 
-ROWS = 8_192  # of a batch, padding included: operations over fewer rows take longer to start than to compute
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GraphBatch(GraphTensors):
@@ -106,8 +104,8 @@ class GraphBatch(GraphTensors):
         g, c_next = _absorb(cell.target_update, h, c, pn_next, code, dt, self.absent)
         values_cn = cell.target_update.values(g)
         local = self._local_messages(cell, h, (pn_next, c_next), (values_pn, values_cn))
-        v = _velocity(cell.velocity, local, _inner(h, pc_next), code)
-        return State(h + v * dt, c_next, pn_next, pc_next)
+        v = _velocity(cell.velocity, local, _inner(h, pc_next), code, h)
+        return State(torch.add(h, v, alpha=dt), c_next, pn_next, pc_next)
 
     def _local_messages(
         self, cell: Cell, h: Tensor, surrogates: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor]
@@ -148,7 +146,7 @@ def graph_tensors(
     return [
         GraphBatch.join(graphs, [members[i] for i in batch], device)
         for members in parts.values()
-        for batch in batches([graphs[index] for index in members], ROWS)
+        for batch in batches([graphs[index] for index in members])
     ]
 
 
@@ -157,16 +155,19 @@ def members_of(tensors: Sequence[GraphTensors]) -> list[tuple[int, ...]]:
     return [each.members if isinstance(each, GraphBatch) else (index,) for index, each in enumerate(tensors)]
 
 
-def _can_batch(model: Model, graphs: Sequence[Graph]) -> bool:
-    if not isinstance(model, AdaR) or model.config.variant != STANDARD or len(graphs) < 2:
-        return False
-    return all(
+def are_small(graphs: Sequence[Graph]) -> bool:
+    """Whether these are many small graphs with one label each, which are computed in batches."""
+    return len(graphs) > 1 and all(
         graph.level == GRAPH
         and graph.nodes <= LARGEST
         and graph.target_features is None
         and not isinstance(graph.features, SparseRows)
         for graph in graphs
     )
+
+
+def _can_batch(model: Model, graphs: Sequence[Graph]) -> bool:
+    return isinstance(model, AdaR) and model.config.variant == STANDARD and are_small(graphs)
 
 
 def _absorb(
@@ -183,14 +184,13 @@ def _absorb(
     shares = (logits if absent is None else logits + absent).softmax(dim=2)
     g = _attend(x_sur, x_sur) @ (shares @ messages.value(x_in))
     velocity = messages.velocity
-    v = _velocity(velocity, velocity.representation(g), _inner(x_sur, x_cond), code)
-    return g, x_sur + v * dt
+    v = _velocity(velocity, velocity.representation(g), _inner(x_sur, x_cond), code, x_sur)
+    return g, torch.add(x_sur, v, alpha=dt)
 
 
-def _velocity(velocity: Velocity, projected: Tensor, relation: Tensor, code: Tensor) -> Tensor:
-    """`Velocity.forward` of every graph."""
-    mixed = projected + velocity.relation(relation) + velocity.step(code)
-    return velocity.out(velocity.dropout(functional.leaky_relu(velocity.norm(mixed))))
+def _velocity(velocity: Velocity, projected: Tensor, relation: Tensor, code: Tensor, x: Tensor) -> Tensor:
+    """The velocity of x [b, k, d]: `Velocity.forward` on the rows of all graphs."""
+    return velocity(projected.flatten(0, 1), relation.flatten(0, 1), code, x).view(x.shape)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
