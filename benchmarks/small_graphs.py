@@ -2,8 +2,8 @@
 
 The model of the first sides has the sizes that were the default before there were batches (d = 64, p = 32).
 "Default model" has the sizes that `adar-deploy train` chooses for these graphs. All sides run in turns in one
-process; those that run graphs one by one take every tenth graph. Each line has the median time of a graph and
-its ratio to the first line, with the range over the repeats.
+process; those that run graphs one by one take every tenth graph. Each line has the median processor time of a
+graph and its ratio to the first line, with the range over the repeats.
 
     python -m benchmarks.small_graphs ../shared/data/more/reddit-threads.npz --graphs 600
 """
@@ -130,9 +130,9 @@ def _compare(sides: Mapping[str, Side], repeats: int) -> None:
 
 
 def _seconds(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     action()
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class SmallGraphs:
         check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
         settings = Settings(self._manifest, budget, stop, solver)
         found: dict[int, Outcome] = {}
-        for batch in batches(graphs):
+        for batch in self._batches(graphs):
             chosen = [graphs[index] for index in batch]
             started = time.perf_counter()
             prepared = PreparedBatch.of(chosen, self._manifest, by_row=self._by_row)
@@ -89,6 +89,17 @@ class SmallGraphs:
             asking = None if problem is None else partial(_problem_at, problem, batch)
             found |= zip(batch, run_together(together, chosen, settings, seconds, asking), strict=True)
         return [found[index] for index in range(len(graphs))]
+
+    def _batches(self, graphs: Sequence[Graph]) -> list[list[int]]:
+        """The indices of the graphs of each batch. Graphs that describe their targets need equally many."""
+        kinds: dict[int, list[int]] = {}
+        for index, graph in enumerate(graphs):
+            kinds.setdefault(self._manifest.targets or graph.targets, []).append(index)
+        return [
+            [members[position] for position in batch]
+            for members in kinds.values()
+            for batch in batches([graphs[index] for index in members])
+        ]
 
     def _open(self) -> None:
         """Read, check and open the batched cell, once."""
