@@ -9,7 +9,7 @@ from adar_deploy.environment import require
 from adar_deploy.formatting import percent
 from adar_deploy.options import without_none
 from adar_deploy.paths import RUNS, training_names
-from adar_deploy.training_options import HIDDEN, ZERO_SHOT_HIDDEN, Ablation, Preset, TrainingOptions
+from adar_deploy.training_options import ZERO_SHOT_HIDDEN, Ablation, Preset, TrainingOptions
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
@@ -65,7 +65,7 @@ def run_training(
             print_note(text, to=err)
 
     names, graphs = _read_graphs(options, in_memory or {}, note)
-    recipe = Recipe.of(options, graphs[0])
+    recipe = Recipe.of(options, graphs)
     job = _job(options, recipe, names, graphs)
     avoid_busy_cores(note)
     plan = _search_plan(options, recipe, job, note)
@@ -117,16 +117,20 @@ class Recipe(NamedTuple):
 
     preset: Preset | None  # None is the default recipe
     zero_shot: bool  # our recipe for classes that are described
+    small: bool  # for many small graphs
 
     @classmethod
-    def of(cls, options: TrainingOptions, graph: "Graph") -> "Recipe":
-        """The recipe for this graph."""
-        learned = graph.target_features is None
+    def of(cls, options: TrainingOptions, graphs: "Sequence[Graph]") -> "Recipe":
+        """The recipe for these graphs."""
+        from adar_train.graph_batch import are_small
+
+        graph, learned = graphs[0], graphs[0].target_features is None
         preset = options.preset
         if preset is None and (options.baseline or not learned):
             preset = Preset.quick  # the default recipe was measured for AdaR with learned targets only
         zero_shot = preset == Preset.quick and options.baseline is None and not learned
-        return cls(preset, zero_shot and graph.level == "node" and not graph.regression)
+        zero_shot = zero_shot and graph.level == "node" and not graph.regression
+        return cls(preset, zero_shot, small=options.baseline is None and are_small(graphs))
 
 
 def _job(options: TrainingOptions, recipe: Recipe, names: list[str], graphs: "Sequence[Graph]") -> "Job":
@@ -149,15 +153,16 @@ def _job(options: TrainingOptions, recipe: Recipe, names: list[str], graphs: "Se
 def _model_config(
     options: TrainingOptions, recipe: Recipe, removed: set[Ablation], graphs: "Sequence[Graph]"
 ) -> "ModelConfig":
-    from adar_train.prepare import model_config
+    from adar_train.prepare import default_sizes, model_config
 
+    sizes = default_sizes(graphs, small=recipe.small)
     dropout = 0.0 if recipe.zero_shot and options.dropout is None else options.dropout
     alignment = None if recipe.preset == Preset.quick else "mean-inner-product"
     return model_config(
         graphs,
-        hidden=options.hidden or (ZERO_SHOT_HIDDEN if recipe.zero_shot else HIDDEN),
+        hidden=options.hidden or (ZERO_SHOT_HIDDEN if recipe.zero_shot else sizes["hidden"]),
         variant="zero-shot" if recipe.zero_shot else "standard",
-        proxies=options.proxies,
+        proxies=options.proxies or sizes["proxies"],
         step_info=Ablation.step_info not in removed,
         relation=Ablation.relation not in removed,
         unit_step=Ablation.total_time in removed,
@@ -180,6 +185,7 @@ def _train_config(
         recipe.preset,
         described=recipe.zero_shot,
         wide=is_wide(graphs[0]),
+        small=recipe.small,
         seed=options.seed,
         split=options.split,
         gradient_checkpoints=options.gradient_checkpoints,

@@ -11,7 +11,7 @@ from adar_deploy.option_groups import OptionGroup
 from adar_deploy.options import Device, Overwrite, Seed, Split
 from adar_deploy.table_options import TableOptions
 
-HIDDEN, ZERO_SHOT_HIDDEN = 64, 128
+ZERO_SHOT_HIDDEN = 128
 NO_TABLES = TableOptions()
 
 
@@ -85,7 +85,7 @@ class TrainingOptions(OptionGroup):
         typer.Option(
             min=1,
             help="Most epochs. Training stops earlier if validation does not improve for 100 epochs.",
-            show_default="700, or 400 with many feature columns, or 120 for zero-shot",
+            show_default="700; 400 with many feature columns, 200 for many small graphs, 120 for zero-shot",
         ),
     ] = None
     train_steps: Annotated[
@@ -98,12 +98,18 @@ class TrainingOptions(OptionGroup):
             min=2,
             max=4096,
             help="Width of all representations (d).",
-            show_default=f"{HIDDEN}, or {ZERO_SHOT_HIDDEN} for zero-shot",
+            show_default=f"64, 32 for many small graphs, or {ZERO_SHOT_HIDDEN} for zero-shot",
         ),
     ] = None
     proxies: Annotated[
-        int, typer.Option(min=1, max=4096, help="Number of node proxies, and of target proxies (p).")
-    ] = 32
+        int | None,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of node proxies, and of target proxies (p).",
+            show_default="32, or a quarter of the nodes for many small graphs, at least 4",
+        ),
+    ] = None
     lr: Annotated[
         float | None,
         typer.Option(help="Learning rate.", show_default="0.01, or 0.003 if the search prefers it"),

@@ -7,11 +7,12 @@ import numpy as np
 from adar_export.samples import lone_node, random_graph
 from adar_export.validate import TOLERANCES
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.bundle.small_graphs import Outcome, outcomes
+from adar_runtime.bundle.small_graphs import outcomes
 from adar_runtime.errors import ExportError
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import Euler
 from adar_runtime.loop.stopping import AtTime
+from adar_runtime.loop.together import Outcome
 from adar_train.cell import ModelConfig
 
 BUDGET, STEPS = 300, 6  # few small steps: rounding does not grow, also if the weights make states grow

@@ -16,7 +16,7 @@ from adar_runtime.backends.prepared_batch import EDGES, LARGEST, ROWS, batches
 from adar_runtime.bundle.manifest import BATCHED_CELL
 from adar_runtime.bundle.small_graphs import groups, outcomes
 from adar_runtime.errors import BundleError, DivergedError, GraphError
-from adar_runtime.graph import EDGE, GRAPH, LEVELS
+from adar_runtime.graph import EDGE, GRAPH, LEVELS, NODE
 from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Solver
 from adar_runtime.loop.stopping import AtTime, Converged, Final, Peak, StopRule
 from adar_train import ModelConfig
@@ -92,6 +92,13 @@ def test_every_level_gives_the_results_of_single_runs(
     bundle = exported(tmp_path, level, described, smoothing)
     graphs = [small_graph(seed, nodes, level, described) for seed, nodes in enumerate(SIZES)]
     assert_same(bundle, graphs, Peak(patience=3), Euler())
+
+
+def test_graphs_may_describe_different_numbers_of_targets(tmp_path: Path) -> None:
+    bundle = exported(tmp_path, NODE, described=4)
+    sizes = ((5, 3), (9, 4), (7, 3), (12, 5))
+    graphs = [small_graph(seed, nodes, NODE, targets) for seed, (nodes, targets) in enumerate(sizes)]
+    assert_same(bundle, graphs, Final(), Euler())
 
 
 def test_graphs_share_calls(bundle: Bundle, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:

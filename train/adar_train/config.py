@@ -141,6 +141,9 @@ OURS: dict[str, Any] = {
 OURS_WIDE: dict[str, Any] = OURS | {"epochs": 400, "step_weight": 0.1, "full_weight": 0.1}
 """The same for many feature columns: they are learned sooner, and a larger weight regularises."""
 
+OURS_SMALL: dict[str, Any] = OURS | {"epochs": 200}
+"""The same for many small graphs: an epoch is a step on a few hundred of them."""
+
 OURS_ZERO_SHOT: dict[str, Any] = {
     "epochs": 120,
     "warmup": 0,
@@ -177,7 +180,12 @@ SEARCH: dict[str, tuple[Any, ...]] = {"train_steps": (2, 4, 8), "dropout": (0.0,
 
 
 def preset(
-    name: str | None = None, *, described: bool = False, wide: bool = False, **overrides: Any
+    name: str | None = None,
+    *,
+    described: bool = False,
+    wide: bool = False,
+    small: bool = False,
+    **overrides: Any,
 ) -> TrainConfig:
     """The settings of a preset or, without a name, of our recipe.
 
@@ -186,6 +194,7 @@ def preset(
         described: Whether the settings are for graphs that describe their classes. For them, "quick" is our
             recipe.
         wide: Whether the features have many columns (`search.is_wide`).
+        small: Whether there are many small graphs (`graph_batch.are_small`).
         **overrides: Fields of TrainConfig that replace those of the preset.
 
     Raises:
@@ -196,7 +205,7 @@ def preset(
     if name in (None, "quick") and described:
         chosen = OURS_ZERO_SHOT
     elif name is None:
-        chosen = OURS_WIDE if wide else OURS
+        chosen = OURS_SMALL if small else OURS_WIDE if wide else OURS
     else:
         chosen = PRESETS[name]
     return replace(TrainConfig(), **{"calibration": QUICK} | chosen | overrides)

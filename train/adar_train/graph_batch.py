@@ -50,7 +50,7 @@ class GraphBatch(GraphTensors):
         chosen = [graphs[index] for index in members]
         sizes = np.array([graph.nodes for graph in chosen])
         count, rows = len(sizes), int(sizes.max())
-        neighbours = Neighbours.side_by_side([Neighbours.in_graph(graph) for graph in chosen], rows)
+        neighbours = Neighbours.in_graphs(chosen, rows)
         weights = neighbours.weights
         features = np.zeros((count, rows, chosen[0].width), np.float32)
         for padded, graph in zip(features, chosen, strict=True):
@@ -103,13 +103,24 @@ class GraphBatch(GraphTensors):
         _, pc_next = _absorb(cell.target_abstraction, c, pc, pc, code, dt)
         g, c_next = _absorb(cell.target_update, h, c, pn_next, code, dt, self.absent)
         values_cn = cell.target_update.values(g)
-        messages = torch.cat([_attend(h, pn_next) @ values_pn, _attend(h, c_next) @ values_cn, h], dim=2)
-        project = cell.velocity.representation
-        sent = project(functional.leaky_relu(cell.message.linear(messages)))  # [b, n, d]
+        local = self._local_messages(cell, h, (pn_next, c_next), (values_pn, values_cn))
+        v = _velocity(cell.velocity, local, _inner(h, pc_next), code, h)
+        return State(torch.add(h, v, alpha=dt), c_next, pn_next, pc_next)
+
+    def _local_messages(
+        self, cell: Cell, h: Tensor, surrogates: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """`LocalMessages.forward` of every graph, [b, n, d]. M is kept as two factors here too."""
+        layer, project = cell.message.linear, cell.velocity.representation.weight  # L [3d, 3d], W [d, 3d]
+        pn, cn, own = torch.cat([layer.weight, project]).T.chunk(3)  # rows for M_pn, M_cn and H [d, 4d]
+        left = torch.cat([_attend(h, each) for each in surrogates], dim=2)  # [b, n, p + c]
+        right = torch.cat([values[0] @ pn, values[1] @ cn], dim=1)  # [b, p + c, 4d]
+        bias = functional.pad(layer.bias, (0, len(project)))
+        both = torch.baddbmm(functional.linear(h, own.T, bias), left, right)  # [b, n, 4d]
+        to_message, to_own = torch.split(both, [len(layer.weight), len(project)], dim=2)
+        sent = functional.linear(functional.leaky_relu(to_message), project)  # [b, n, d]
         received = (self.neighbours @ sent.flatten(0, 1)).view_as(sent)
-        local = (project(messages) + received) * self.share.view(*h.shape[:2], 1)
-        v = _velocity(cell.velocity, local, _inner(h, pc_next), code)
-        return State(h + v * dt, c_next, pn_next, pc_next)
+        return (to_own + received) * self.share.view(*h.shape[:2], 1)
 
 
 def graph_tensors(
@@ -144,16 +155,19 @@ def members_of(tensors: Sequence[GraphTensors]) -> list[tuple[int, ...]]:
     return [each.members if isinstance(each, GraphBatch) else (index,) for index, each in enumerate(tensors)]
 
 
-def _can_batch(model: Model, graphs: Sequence[Graph]) -> bool:
-    if not isinstance(model, AdaR) or model.config.variant != STANDARD or len(graphs) < 2:
-        return False
-    return all(
+def are_small(graphs: Sequence[Graph]) -> bool:
+    """Whether these are many small graphs with one label each, which are computed in batches."""
+    return len(graphs) > 1 and all(
         graph.level == GRAPH
         and graph.nodes <= LARGEST
         and graph.target_features is None
         and not isinstance(graph.features, SparseRows)
         for graph in graphs
     )
+
+
+def _can_batch(model: Model, graphs: Sequence[Graph]) -> bool:
+    return isinstance(model, AdaR) and model.config.variant == STANDARD and are_small(graphs)
 
 
 def _absorb(
@@ -170,14 +184,13 @@ def _absorb(
     shares = (logits if absent is None else logits + absent).softmax(dim=2)
     g = _attend(x_sur, x_sur) @ (shares @ messages.value(x_in))
     velocity = messages.velocity
-    v = _velocity(velocity, velocity.representation(g), _inner(x_sur, x_cond), code)
-    return g, x_sur + v * dt
+    v = _velocity(velocity, velocity.representation(g), _inner(x_sur, x_cond), code, x_sur)
+    return g, torch.add(x_sur, v, alpha=dt)
 
 
-def _velocity(velocity: Velocity, projected: Tensor, relation: Tensor, code: Tensor) -> Tensor:
-    """`Velocity.forward` of every graph."""
-    mixed = projected + velocity.relation(relation) + velocity.step(code)
-    return velocity.out(velocity.dropout(functional.leaky_relu(velocity.norm(mixed))))
+def _velocity(velocity: Velocity, projected: Tensor, relation: Tensor, code: Tensor, x: Tensor) -> Tensor:
+    """The velocity of x [b, k, d]: `Velocity.forward` on the rows of all graphs."""
+    return velocity(projected.flatten(0, 1), relation.flatten(0, 1), code, x).view(x.shape)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
@@ -11,6 +13,9 @@ from adar_train.data import load_all
 from adar_train.data.checks import check_together, warn_first_class
 from adar_train.data.classes import match_classes
 from adar_train.data.splits import leave_out, link_graph, node_splits, split_graphs
+
+HIDDEN, PROXIES = 64, 32
+SMALL_HIDDEN, FEWEST_PROXIES = 32, 4  # for many small graphs
 
 
 def prepare(
@@ -56,6 +61,18 @@ def prepare(
     for name, before, after in zip(names, graphs, split, strict=True):
         _note_drawn_masks(name, [before], [after], on_note)
     return split
+
+
+def default_sizes(graphs: Sequence[Graph], *, small: bool) -> dict[str, int]:
+    """The default columns d and proxies p of a model with learned targets.
+
+    Many small graphs (`graph_batch.are_small`) get a small model: with more proxies than nodes, the proxies
+    would take most of the time.
+    """
+    if not small:
+        return {"hidden": HIDDEN, "proxies": PROXIES}
+    nodes = int(np.median([graph.nodes for graph in graphs]))
+    return {"hidden": SMALL_HIDDEN, "proxies": min(PROXIES, max(FEWEST_PROXIES, nodes // 4))}
 
 
 def model_config(graphs: Sequence[Graph], **settings: Any) -> ModelConfig:

@@ -1,18 +1,21 @@
 """Many small graphs as one input of a batched cell. Graphs are padded to the nodes of the largest one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph
+from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph, prepare
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.signature import BATCH
-from adar_runtime.graph import Graph
+from adar_runtime.graph import EDGE, Floats, Graph, Integers
 from adar_runtime.graph.neighbour_tables import Tables
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.graph.smoothing import Smoothing
 
 LARGEST = 512  # nodes of a graph that is run in a batch; larger graphs fill the processor alone
-ROWS = 8_192  # of a batch, padding included: more rows do not fit into the processor's caches
+ROWS = 2_048  # of a batch, padding included: more rows do not fit into the processor's caches
 EDGES = 2**18  # of a batch
 AT_ONCE = 65_536  # nodes of the graphs that are sorted by size and divided into batches
 
@@ -21,35 +24,70 @@ AT_ONCE = 65_536  # nodes of the graphs that are sorted by size and divided into
 class PreparedBatch:
     """The inputs of a bundle's models for several graphs."""
 
-    graphs: Sequence[PreparedGraph]
+    graphs: Sequence[Graph]
+    manifest: Manifest
+    by_row: bool  # the encoder treats each node alone
     structure: Arrays  # the batched cell's inputs that describe nodes and edges, by name
-    rows: int  # n, the number of nodes of the largest graph
+    is_node: NDArray[np.bool_]  # [b, n], False for padding
+    smoothing: Smoothing | None  # of the nodes of all graphs, before the first step
 
     @classmethod
-    def of(cls, graphs: Sequence[PreparedGraph]) -> "PreparedBatch":
+    def of(cls, graphs: Sequence[Graph], manifest: Manifest, *, by_row: bool) -> "PreparedBatch":
         """Build the neighbour tables of all graphs together, and mark the padding."""
-        sizes = np.array([each.graph.nodes for each in graphs])
+        sizes = np.array([graph.nodes for graph in graphs])
         count, rows = len(sizes), int(sizes.max())
-        neighbours = Neighbours.side_by_side([each.neighbours for each in graphs], rows)
-        is_node = np.arange(rows) < sizes[:, None]  # [b, n]
+        neighbours = Neighbours.in_graphs(graphs, rows, weighted=manifest.edge_weights)
+        if manifest.edge_weights and neighbours.weights is None:
+            neighbours = replace(neighbours, weights=np.ones(len(neighbours.sources), np.float32))
+        is_node = np.arange(rows) < sizes[:, None]
         absent = np.where(is_node, 0, -np.inf).astype(np.float32)[:, None, :]
         present = (is_node / sizes[:, None]).astype(np.float32)[:, :, None]
         tables = Tables.of(neighbours).arrays()
         del tables["sample"]
         share = neighbours.share.reshape(count, rows, 1)
         structure = tables | {"share": share} | dict(zip(BATCH, (absent, present), strict=True))
-        return cls(graphs, structure, rows)
+        smoothing = Smoothing(neighbours, manifest.smoothing) if manifest.smoothing else None
+        return cls(graphs, manifest, by_row, structure, is_node, smoothing)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the encoder takes the nodes of all graphs at once."""
+        return self.by_row and self.manifest.targets is not None
+
+    def features(self) -> Floats:
+        """The features of the nodes of all graphs."""
+        return np.concatenate([graph.rows(0, graph.nodes) for graph in self.graphs])
+
+    def alone(self, index: int) -> PreparedGraph:
+        """The inputs of the encoder and the head for one graph, without smoothing."""
+        return prepare(self.graphs[index], self.manifest, by_row=self.by_row).without_smoothing()
+
+    def pair_blocks(self, index: int) -> list[Integers]:
+        """The pairs of a graph to score, in blocks; none if the bundle does not score pairs."""
+        return self.alone(index).pair_blocks() if self.manifest.level == EDGE else []
+
+    def padded(self, nodes: Floats) -> Floats:
+        """The nodes of all graphs at t = 0 with padding [b, n, d], from the nodes of the encoder."""
+        padded = np.zeros((*self.is_node.shape, nodes.shape[1]), np.float32)
+        padded[self.is_node] = nodes
+        if self.smoothing is None:
+            return padded
+        smoothed = self.smoothing(padded.reshape(-1, nodes.shape[1]))
+        return np.ascontiguousarray(smoothed.reshape(padded.shape), np.float32)
 
 
-def batches(graphs: Sequence[Graph]) -> list[list[int]]:
-    """Divide graphs into batches of similar sizes. Return the indices of the graphs of each batch."""
-    order = sorted(range(len(graphs)), key=lambda index: graphs[index].nodes)
+def batches(graphs: Sequence[Graph], rows: int = ROWS) -> list[list[int]]:
+    """Divide graphs into batches of similar sizes. Return the indices of the graphs of each batch.
+
+    A batch has at most this many `rows`, padding included.
+    """
+    sizes = np.array([graph.nodes for graph in graphs])
     found: list[list[int]] = []
     edges = 0
-    for index in order:
-        rows = graphs[index].nodes  # of every graph in this batch, because sizes ascend
+    for index in np.argsort(sizes, kind="stable").tolist():
+        size = int(sizes[index])  # of every graph in this batch, because sizes ascend
         edges += graphs[index].edges
-        if not found or (len(found[-1]) + 1) * rows > ROWS or edges > EDGES:
+        if not found or (len(found[-1]) + 1) * size > rows or edges > EDGES:
             found.append([])
             edges = graphs[index].edges
         found[-1].append(index)

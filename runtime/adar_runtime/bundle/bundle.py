@@ -188,7 +188,8 @@ class Bundle(Predictor):
             ...     print(result.predictions)
         """
         stop, solver = self._chosen(budget, stop, solver)
-        for found in small_graphs.outcomes(self, map(as_graph, prefetch(graphs)), budget, stop, solver):
+        source = graphs if isinstance(graphs, list | tuple) else prefetch(graphs)
+        for found in small_graphs.outcomes(self, map(as_graph, source), budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
             yield found

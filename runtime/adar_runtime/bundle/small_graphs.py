@@ -1,29 +1,25 @@
 """Run small graphs of a bundle in batches: one call of the batched cell moves many graphs."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from adar_runtime.backends.prepared_batch import AT_ONCE, LARGEST, PreparedBatch, batches
-from adar_runtime.backends.prepared_graph import prepare
 from adar_runtime.bundle import known_models, onnx_guard, signature
 from adar_runtime.bundle.fit import check_fits
 from adar_runtime.bundle.manifest import BATCHED_CELL
 from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import AdarError
 from adar_runtime.graph import Graph
-from adar_runtime.loop.loop import Loop
-from adar_runtime.loop.result import Result
+from adar_runtime.loop.checks import check_budget, check_kind
 from adar_runtime.loop.solvers import Solver
 from adar_runtime.loop.stopping import StopRule
-from adar_runtime.loop.together import Batch, run_together
+from adar_runtime.loop.together import Batch, Outcome, Problem, Settings, run_together
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
-
-Outcome = Result | AdarError
 
 
 @runtime_checkable
@@ -65,7 +61,7 @@ class SmallGraphs:
         budget: int,
         stop: StopRule,
         solver: Solver,
-        problem: Callable[[int], AdarError | None] = lambda _: None,
+        problem: Problem | None = None,
     ) -> list[Outcome]:
         """Run graphs of at most LARGEST nodes that fit the bundle.
 
@@ -80,36 +76,30 @@ class SmallGraphs:
             For each graph its result, or the error that stopped it. Other graphs are not affected.
         """
         self._open()
+        check_budget(budget)
+        check_kind("stop", stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
+        check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
+        settings = Settings(self._manifest, budget, stop, solver)
         found: dict[int, Outcome] = {}
-        for batch in batches(graphs):
+        for batch in self._batches(graphs):
             chosen = [graphs[index] for index in batch]
-            together, loops = self._loops(chosen, budget, stop, solver)
-            outcomes = run_together(together, loops, partial(_problem_at, problem, batch))
-            found |= zip(batch, outcomes, strict=True)
+            started = time.perf_counter()
+            prepared = PreparedBatch.of(chosen, self._manifest, by_row=self._by_row)
+            together, seconds = self._backend.start_batch(prepared), time.perf_counter() - started
+            asking = None if problem is None else partial(_problem_at, problem, batch)
+            found |= zip(batch, run_together(together, chosen, settings, seconds, asking), strict=True)
         return [found[index] for index in range(len(graphs))]
 
-    def _loops(
-        self, graphs: Sequence[Graph], budget: int, stop: StopRule, solver: Solver
-    ) -> tuple[Batch, list[Loop]]:
-        manifest, started = self._manifest, time.perf_counter()
-        prepared = [prepare(graph, manifest, by_row=self._by_row) for graph in graphs]
-        batch = self._backend.start_batch(PreparedBatch.of(prepared))
-        seconds = (time.perf_counter() - started) / len(graphs)
-        loops = [
-            Loop(
-                of_graph,
-                manifest,
-                budget,
-                stop,
-                solver,
-                seconds,
-                manifest.class_names_for(graph),
-                graph.output_ids,
-                graph,
-            )
-            for of_graph, graph in zip(batch.graphs, graphs, strict=True)
+    def _batches(self, graphs: Sequence[Graph]) -> list[list[int]]:
+        """The indices of the graphs of each batch. Graphs that describe their targets need equally many."""
+        kinds: dict[int, list[int]] = {}
+        for index, graph in enumerate(graphs):
+            kinds.setdefault(self._manifest.targets or graph.targets, []).append(index)
+        return [
+            [members[position] for position in batch]
+            for members in kinds.values()
+            for batch in batches([graphs[index] for index in members])
         ]
-        return batch, loops
 
     def _open(self) -> None:
         """Read, check and open the batched cell, once."""
@@ -125,9 +115,7 @@ class SmallGraphs:
             self._is_open = True
 
 
-def _problem_at(
-    problem: Callable[[int], AdarError | None], batch: Sequence[int], position: int
-) -> AdarError | None:
+def _problem_at(problem: Problem, batch: Sequence[int], position: int) -> AdarError | None:
     return problem(batch[position])
 
 

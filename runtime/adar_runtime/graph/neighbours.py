@@ -83,6 +83,19 @@ class Neighbours:
             weights = np.concatenate(of_each)
         return cls.of(np.concatenate(edges, axis=1), len(graphs) * rows, weights)
 
+    @classmethod
+    def in_graphs(cls, graphs: Sequence[Graph], rows: int, *, weighted: bool = True) -> "Neighbours":
+        """The neighbours in several graphs as one graph: the nodes of graph i begin at i * rows.
+
+        All edges are sorted at once. Edges with weights are grouped graph by graph: a graph without weights
+        has weights of 1, which repeated edges must not add up.
+        """
+        if weighted and any(graph.edge_weight is not None for graph in graphs):
+            return cls.side_by_side([cls.in_graph(graph) for graph in graphs], rows)
+        starts = np.repeat(np.arange(len(graphs)) * rows, [graph.edges for graph in graphs])
+        edges = np.concatenate([graph.edge_index for graph in graphs], axis=1)
+        return cls.of(edges + starts, len(graphs) * rows)
+
     @property
     def nodes(self) -> int:
         return len(self.starts) - 1

@@ -174,12 +174,8 @@ class Loop:
         end = self.stop.end(self.budget) * self._whole
         if start >= end:
             raise UsageError(f"the loop is past the end of a budget of {self.budget}: choose a larger one")
-        moves = self.solver.moves(start, end, self._step_size)
-        first = next(moves, None)
-        if first is None:
-            name = type(self.solver).__name__
-            raise UsageError(f"the solver {name} yields no move from t = {start:.4g} to t = {end:.4g}")
-        self._moves, self._next = moves, self._scaled(first)
+        self._moves, first = first_move(self.solver, start, end, self._step_size)
+        self._next = self._scaled(first)
         if isinstance(self.recurrence, Lookahead):
             self.recurrence.plan_ahead(self._expected_moves(start, end))
 
@@ -201,12 +197,12 @@ class Loop:
     @property
     def _whole(self) -> float:
         """The total time."""
-        return time_at(self.budget, self.budget, unit_step=self.manifest.unit_step)
+        return total_time(self.manifest, self.budget)
 
     @property
     def _step_size(self) -> float:
         """h, the budget's step size."""
-        return time_at(1, self.budget, unit_step=self.manifest.unit_step)
+        return step_size(self.manifest, self.budget)
 
     def __iter__(self) -> "Loop":
         return self
@@ -230,7 +226,7 @@ class Loop:
         """The next cell call: step encoding, move, and whether it starts from the kept state."""
         move = self._back or self._next
         if move is None:
-            raise UsageError(self._no_end())
+            raise UsageError(no_end(self.stop))
         return shared_step_code(move.time, self.manifest.hidden), move, self._back is not None
 
     def _go_on(self) -> Step:
@@ -249,17 +245,13 @@ class Loop:
         """Make the next move, ask the solver for the following one, and return the new time."""
         move = self._next
         if move is None:
-            raise UsageError(self._no_end())
+            raise UsageError(no_end(self.stop))
         self._call(move)
         try:
             self._next = self._scaled(self._moves.send(self.recurrence.motion))
         except StopIteration:
             self._next = None
         return move.time + move.size
-
-    def _no_end(self) -> str:
-        name = type(self.stop).__name__
-        return f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
 
     def _move_back(self, time: float | None) -> Move | None:
         """The move from the kept state to the time near it that the rule wants to answer from."""
@@ -286,17 +278,12 @@ class Loop:
         index, alignment, motion = len(self._trace), self.recurrence.alignment, self.recurrence.motion
         if not math.isfinite(alignment) or not math.isfinite(motion.speed):
             raise DivergedError(
-                f"the state is no longer finite at t = {now:.4g} (cell call {index}){self._advice()}"
+                f"the state is no longer finite at t = {now:.4g} (cell call {index})"
+                f"{overflow_advice(self.manifest)}"
             )
         self._trace.append(alignment)
         self._times.append(now)
         return Step(index, now, alignment, motion, self, self.calls)
-
-    def _advice(self) -> str:
-        """What may help when numbers become too large."""
-        if self.manifest.precision == "fp16":
-            return ": fp16 ends at 65,504, so export with --precision fp32 or bf16"
-        return ": check for features far larger than those of the training data"
 
     def _keep(self) -> None:
         self.recurrence.keep()
@@ -323,7 +310,8 @@ class Loop:
         best = len(self._trace) - 1 if self._best is None else self._best
         if not np.isfinite(scores).all():
             raise DivergedError(
-                f"the scores at t = {self._times[best]:.4g} (cell call {best}) are not finite{self._advice()}"
+                f"the scores at t = {self._times[best]:.4g} (cell call {best}) are not finite"
+                f"{overflow_advice(self.manifest)}"
             )
         head = time.perf_counter() - started
         return Result(
@@ -343,3 +331,36 @@ class Loop:
             check=self.check,
             **solver_facts(self.manifest, self.solver, self.budget),
         )
+
+
+def total_time(manifest: Manifest, budget: int) -> float:
+    """The time at the end of a budget."""
+    return time_at(budget, budget, unit_step=manifest.unit_step)
+
+
+def step_size(manifest: Manifest, budget: int) -> float:
+    """h, the size of a budget's steps."""
+    return time_at(1, budget, unit_step=manifest.unit_step)
+
+
+def first_move(solver: Solver, start: float, end: float, h: float) -> tuple[Moves, Move]:
+    """The moves of a solver from `start` to `end`, and the first of them."""
+    moves = solver.moves(start, end, h)
+    first = next(moves, None)
+    if first is None:
+        name = type(solver).__name__
+        raise UsageError(f"the solver {name} yields no move from t = {start:.4g} to t = {end:.4g}")
+    return moves, first
+
+
+def no_end(rule: StopRule) -> str:
+    """The message for a rule that does not stop at the last state."""
+    name = type(rule).__name__
+    return f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
+
+
+def overflow_advice(manifest: Manifest) -> str:
+    """What may help when numbers become too large."""
+    if manifest.precision == "fp16":
+        return ": fp16 ends at 65,504, so export with --precision fp32 or bf16"
+    return ": check for features far larger than those of the training data"

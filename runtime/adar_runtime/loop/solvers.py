@@ -62,6 +62,9 @@ class Solver(Protocol):
     A solver with the attribute `needs_ode = False` is valid for every bundle. Without the attribute, or with
     `needs_ode = True`, a bundle whose cell does not behave like an ODE refuses the solver.
 
+    A solver with the attribute `reads_motion = False` ignores the motion that its generator receives. Then
+    the small graphs of a batch share one generator.
+
     A solver that is available by name is a `RegisteredSolver` in `SOLVERS`.
     """
 
@@ -91,6 +94,7 @@ class RegisteredSolver(ABC):
 
     needs_ode: ClassVar[bool] = True  # the solver is valid only for a cell that behaves like an ODE
     fixed_calls: ClassVar[bool] = False  # the setting `calls` alone decides the cell calls, for every graph
+    reads_motion: ClassVar[bool] = True  # the moves depend on the motion of the nodes
 
     @abstractmethod
     def moves(self, start: float, end: float, h: float) -> Moves:
@@ -128,6 +132,7 @@ class Euler(RegisteredSolver):
     """
 
     needs_ode: ClassVar[bool] = False
+    reads_motion: ClassVar[bool] = False
 
     def moves(self, start: float, end: float, h: float) -> Moves:
         count = steps_between(start, end, h)
@@ -161,6 +166,7 @@ class AdamsBashforth2(RegisteredSolver):
     """
 
     fixed_calls: ClassVar[bool] = True
+    reads_motion: ClassVar[bool] = False
 
     calls: int = setting(32, "Cell calls from t = 0 to t = 1")
 

@@ -1,20 +1,18 @@
 """The states of many small graphs in ONNX Runtime on the CPU: one call of the cell moves all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from adar_runtime.backends.onnxruntime.recurrence import encode
 from adar_runtime.backends.onnxruntime.sessions import backend_errors
 from adar_runtime.backends.prepared_batch import PreparedBatch
-from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.manifest import BATCHED_CELL
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.graph import Floats
-from adar_runtime.loop.solvers import Motion, Move
-from adar_runtime.loop.together import Call
 
 
 class OnnxBatch:
@@ -27,57 +25,47 @@ class OnnxBatch:
     def __init__(
         self, name: str, sessions: Mapping[str, ort.InferenceSession], prepared: PreparedBatch
     ) -> None:
-        self.name = name
-        self.head = sessions["head"]
-        self._cell = sessions[BATCHED_CELL]
+        self.name, self.count = name, len(prepared.graphs)
+        self._prepared = prepared
+        self._cell, self._head = sessions[BATCHED_CELL], sessions["head"]
         first = _encode(sessions["encoder"], prepared)
         self._states = [first, [np.empty_like(array) for array in first]]
         self._velocities = [[np.zeros_like(array) for array in first] for _ in range(2)]
         self._kept = [array.copy() for array in first]
         self._current = 0
-        count, hidden = len(first[0]), first[0].shape[2]
-        self._code = np.zeros((count, 1, hidden), np.float32)
-        self._numbers = np.zeros((len(STEP), count, 1, 1), np.float32)
-        self._scalars = np.zeros((len(SCALARS), count), np.float32)
-        self._to_keep = np.zeros(count, bool)  # the current state is the one to answer from
-        step = {"step_code": self._code} | dict(zip(STEP, self._numbers, strict=True))
+        hidden = first[0].shape[2]
+        self._codes = np.zeros((self.count, 1, hidden), np.float32)
+        self._weights = np.zeros((len(STEP), self.count, 1, 1), np.float32)
+        self.scalars: Floats = np.zeros((len(SCALARS), self.count), np.float32)
+        self._to_keep = np.zeros(self.count, bool)  # the current state is the one to answer from
+        step = {"step_code": self._codes} | dict(zip(STEP, self._weights, strict=True))
         self._bindings = [self._bind(source, prepared.structure | step) for source in (0, 1)]
-        self.graphs = [BatchedGraph(self, index, each) for index, each in enumerate(prepared.graphs)]
         self._run()  # with weights of zero: the alignment of the states at t = 0
-        self._numbers_of = [[alignment, 0.0, 0.0] for alignment in self._scalars[0].tolist()]
+        self.scalars[1:] = 0
 
-    def step(self, calls: Sequence[Call | None]) -> None:
-        """Run the batched cell once. A graph without a call stays as it is."""
-        marked = np.flatnonzero(self._to_keep)
+    def step(self, codes: Floats, weights: NDArray[np.float64], recalled: NDArray[np.bool_]) -> None:
+        """Run the batched cell once. A graph with weights of zero stays as it is."""
         now = self._states[self._current]
-        for kept, array in zip(self._kept, now, strict=True):
-            kept[marked] = array[marked]
+        _copy(now, self._kept, self._to_keep)
         self._to_keep[:] = False
-        self._numbers[:] = 0
-        for index, call in enumerate(calls):
-            if call is None:
-                continue
-            if call.recall:
-                for kept, array in zip(self._kept, now, strict=True):
-                    array[index] = kept[index]
-            self._code[index, 0] = call.code
-            move = call.move
-            self._numbers[:, index, 0, 0] = move.weight, move.previous_weight, move.lead
+        _copy(self._kept, now, recalled)
+        self._codes[:, 0] = codes
+        self._weights[:, :, 0, 0] = weights
         self._run()
-        self._numbers_of = self._scalars.T.tolist()
 
-    def keep(self, index: int) -> None:
-        """Mark the current state of a graph as the one to answer from. It is copied before the next call."""
-        self._to_keep[index] = True
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Mark current states as those to answer from. They are copied before the next call."""
+        self._to_keep |= chosen
 
-    def scalars(self, index: int) -> list[float]:
-        """Alignment, speed and turn of a graph."""
-        return self._numbers_of[index]
-
-    def state(self, index: int, *, kept: bool) -> list[Floats]:
-        """The four arrays of a graph, with the rows of padding: of the kept state, or of the current one."""
+    def scores(self, index: int, *, kept: bool) -> Floats:
+        """The scores of a graph: of its kept state, or of the current one."""
         arrays = self._kept if kept and not self._to_keep[index] else self._states[self._current]
-        return [array[index] for array in arrays]
+        nodes = arrays[0][index, : self._prepared.graphs[index].nodes]
+        feeds = {"nodes": nodes, "targets": arrays[1][index]}
+        blocks = [{"pairs": block} for block in self._prepared.pair_blocks(index)]
+        with backend_errors():
+            found = [self._head.run(["scores"], feeds | pairs)[0] for pairs in blocks or [{}]]
+        return np.concatenate(found) if len(found) > 1 else found[0]
 
     def _run(self) -> None:
         with backend_errors():
@@ -90,7 +78,7 @@ class OnnxBatch:
         inputs = dict(others)
         inputs |= zip(STATE, self._states[source], strict=True)
         inputs |= zip((f"previous_{name}_velocity" for name in STATE), self._velocities[source], strict=True)
-        outputs = dict(zip(SCALARS, self._scalars, strict=True))
+        outputs = dict(zip(SCALARS, self.scalars, strict=True))
         outputs |= zip((f"next_{name}" for name in STATE), self._states[free], strict=True)
         outputs |= zip((f"{name}_velocity" for name in STATE), self._velocities[free], strict=True)
         for name, array in inputs.items():
@@ -100,74 +88,25 @@ class OnnxBatch:
         return binding
 
 
-class BatchedGraph:
-    """The states of one graph of a batch; see `adar_runtime.backends.Recurrence`.
-
-    The batch makes the steps, for all graphs at once, before the loops of the graphs ask for them.
-    """
-
-    def __init__(self, batch: OnnxBatch, index: int, prepared: PreparedGraph) -> None:
-        self.name = batch.name
-        self._batch = batch
-        self._index = index
-        self._prepared = prepared
-        self._has_kept = False
-
-    @property
-    def alignment(self) -> float:
-        return self._batch.scalars(self._index)[0]
-
-    @property
-    def motion(self) -> Motion:
-        return Motion(*self._batch.scalars(self._index)[1:])
-
-    def step(self, code: Floats, move: Move) -> None:
-        """Do nothing: the batch has made this step."""
-
-    def keep(self) -> None:
-        self._has_kept = True
-        self._batch.keep(self._index)
-
-    def recall(self) -> None:
-        """Do nothing: the batch has recalled the state."""
-
-    def scores(self, *, kept: bool) -> Floats:
-        nodes, targets = self._state(kept=kept and self._has_kept)[:2]
-        feeds = {"nodes": nodes, "targets": targets}
-        with backend_errors():
-            found = [
-                self._batch.head.run(["scores"], feeds | pairs)[0]
-                for pairs in ([{"pairs": block} for block in self._prepared.pair_blocks()] or [{}])
-            ]
-        return np.concatenate(found) if len(found) > 1 else found[0]
-
-    def state(self) -> dict[str, Floats]:
-        return {name: array.copy() for name, array in zip(STATE, self._state(kept=False), strict=True)}
-
-    def _state(self, *, kept: bool) -> list[Floats]:
-        nodes, *others = self._batch.state(self._index, kept=kept)
-        return [nodes[: self._prepared.graph.nodes], *others]
+def _copy(source: list[Floats], destination: list[Floats], chosen: NDArray[np.bool_]) -> None:
+    """Copy the states of the chosen graphs."""
+    if chosen.all():
+        for one, other in zip(source, destination, strict=True):
+            other[...] = one
+    elif chosen.any():
+        for one, other in zip(source, destination, strict=True):
+            other[chosen] = one[chosen]
 
 
 def _encode(encoder: ort.InferenceSession, prepared: PreparedBatch) -> list[Floats]:
     """The states of all graphs at t = 0, padded with zeros: [b, n, d], [b, c, d] and twice [b, p, d]."""
-    each = encode_many(encoder, prepared.graphs)
-    nodes = np.zeros((len(each), prepared.rows, each[0][0].shape[1]), np.float32)
-    for row, (found, *_) in zip(nodes, each, strict=True):
-        row[: len(found)] = found
-    return [nodes, *(np.stack([found[i] for found in each]) for i in range(1, len(STATE)))]
-
-
-def encode_many(encoder: ort.InferenceSession, graphs: Sequence[PreparedGraph]) -> list[list[Floats]]:
-    """The states of each graph at t = 0. An encoder that treats each node alone gets all nodes at once."""
-    if not graphs[0].by_row or graphs[0].target_features is not None:
-        return [encode(encoder, each) for each in graphs]
-    features = np.concatenate([each.graph.rows(0, each.graph.nodes) for each in graphs])
-    nodes, *others = encoder.run(list(STATE), {"features": features})
-    ends = np.cumsum([each.graph.nodes for each in graphs])[:-1]
-    return [
-        [each.first_nodes(found), *others] for each, found in zip(graphs, np.split(nodes, ends), strict=True)
-    ]
+    count = len(prepared.graphs)
+    if prepared.is_joined:
+        nodes, *others = encoder.run(list(STATE), {"features": prepared.features()})
+        return [prepared.padded(nodes), *(np.repeat(each[None], count, axis=0) for each in others)]
+    each = [encode(encoder, prepared.alone(index)) for index in range(count)]
+    padded = prepared.padded(np.concatenate([found[0] for found in each]))
+    return [padded, *(np.stack([found[i] for found in each]) for i in range(1, len(STATE)))]
 
 
 def _shared(array: np.ndarray[Any, Any]) -> ort.OrtValue:

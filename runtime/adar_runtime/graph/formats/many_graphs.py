@@ -5,7 +5,7 @@
 | `node_ptr` | [graphs + 1] | the first node of each graph, and the number of all nodes |
 | `edge_ptr` | [graphs + 1] | the same for edges |
 | `edge_index` | [2, all edges] | the edges, with the node numbers of each graph, from 0 |
-| `x` | [all nodes, f] | the features; without them, features are made from degrees |
+| `x` | [all nodes, f] | the features; without them, features are made from degrees and sizes |
 | `y`, masks | [graphs], [splits, graphs] | one label per graph |
 | `edge_weight` | [all edges] | optional |
 """
@@ -28,7 +28,8 @@ HIGHEST_DEGREE = 16  # degrees from 0 to this one have a column each
 EDGE_BYTES = 12  # of an edge while it is checked: the size of its graph, and booleans
 OF_ONE_GRAPH = ("target_x", "pairs", "ids", "feature_encoding")  # keys that many graphs do not have
 NO_EDGES = np.zeros((2, 0), np.int64)
-DEGREE_BYTES = 4 * (HIGHEST_DEGREE + 2) + 40  # of a node: its features, and temporary arrays
+DEGREE_COLUMNS = HIGHEST_DEGREE + 3  # and the logarithms of the degree and of the number of nodes
+DEGREE_BYTES = 4 * DEGREE_COLUMNS + 40  # of a node: its features, and temporary arrays
 
 
 def is_many(arrays: Mapping[str, Any]) -> bool:
@@ -144,7 +145,7 @@ def _edges(edges: NDArray[Any], nodes: Integers, starts: Integers) -> Integers:
 def _features(arrays: Mapping[str, Any], nodes: Integers, edges: Integers, starts: Integers) -> Floats:
     x = arrays.get("x")
     if x is None:
-        warn(f"the graphs have no features (x): {HIGHEST_DEGREE + 2} columns are made from degrees")
+        warn(f"the graphs have no features (x): {DEGREE_COLUMNS} columns are made from degrees and sizes")
         return degree_features(nodes, edges, starts)
     if isinstance(x, np.ndarray) and x.ndim == 2 and len(x) == nodes[-1]:
         return x
@@ -152,14 +153,19 @@ def _features(arrays: Mapping[str, Any], nodes: Integers, edges: Integers, start
 
 
 def degree_features(nodes: Integers, edges: Integers, starts: Integers) -> Floats:
-    """One column for each degree, the last one for all high degrees, and log(1 + degree)."""
+    """A column for each degree, the last one for all high degrees; log(1 + degree); log(nodes of the graph).
+
+    The prediction of a graph is made from the mean of its nodes, which does not tell how many there are.
+    """
     offsets = np.repeat(nodes[:-1], np.diff(starts))
     targets = edges[1] + offsets
     total = int(nodes[-1])
     degrees = np.bincount(targets, minlength=total)
-    found = np.zeros((total, HIGHEST_DEGREE + 2), np.float32)
+    found = np.zeros((total, DEGREE_COLUMNS), np.float32)
     found[np.arange(total), np.minimum(degrees, HIGHEST_DEGREE)] = 1
-    found[:, -1] = np.log1p(degrees)
+    found[:, -2] = np.log1p(degrees)
+    sizes = np.diff(nodes)
+    found[:, -1] = np.repeat(np.log(np.maximum(sizes, 1)), sizes)
     return found
 
 
