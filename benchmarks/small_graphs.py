@@ -55,10 +55,10 @@ def main() -> None:
     for config, name in zip(configs, ("model", "default model"), strict=True):
         print(f"{name}: d = {config.hidden}, p = {config.proxies}")
     with tempfile.TemporaryDirectory() as folder:
-        bundles = [
+        bundle, small = (
             _bundle(Path(folder) / str(i), graphs[0], one, options.threads) for i, one in enumerate(configs)
-        ]
-        _compare(_inference(*bundles, graphs, options.calls), options.repeats)
+        )
+        _compare(_inference(bundle, small, graphs, options.calls), options.repeats)
     _compare(_training(configs, graphs), options.repeats)
 
 
