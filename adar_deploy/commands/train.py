@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from adar_deploy.environment import import_matplotlib
 from adar_deploy.fine_tuning import fine_tune, show_tuned
 from adar_deploy.options import with_options_of
 from adar_deploy.training import run_training
@@ -46,6 +47,7 @@ def train(
         else:
             show_tuned(options["out"], options["data"], manifest)
         return
+    import_matplotlib()  # for the learning curve
     done = run_training(**options)
     from adar_train import distributed
 
