@@ -130,6 +130,10 @@ def main() -> None:
 
         if isinstance(error, OSError) and error.filename is not None:  # such as a name that is too long
             report_error(f"{short(error.filename)}: {error.strerror}")
+        elif isinstance(error, OSError):  # such as too many open files, or a deleted working folder
+            report_error(f"the operating system refused a call: {error.strerror or short(error)}")
+        elif isinstance(error, MemoryError):  # such as a limit of ulimit -v
+            report_error("there is not enough memory for this: use a smaller graph, or a higher limit")
         elif isinstance(error, AdarError):
             report_error(str(error))
         else:

@@ -57,6 +57,6 @@ def run_context(ctx: typer.Context, bundle: "Bundle", graphs: list[Path], option
         level=NODE,
         metrics={},
         result=replace(result, compared=None),
-        warnings=tuple(context.rebuild_reasons(features)),
+        warnings=(*found.notes, *context.rebuild_reasons(features)),
     )
     return outputs.save(0, done)

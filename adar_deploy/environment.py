@@ -2,6 +2,7 @@
 
 import os
 import platform
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,32 @@ def require(extra: str) -> None:
         from adar_runtime.errors import MissingExtraError
 
         raise MissingExtraError("adar-deploy export", "export,cpu")
+
+
+def import_matplotlib() -> None:
+    """Import matplotlib, if it is installed, without the settings in the working folder.
+
+    The import reads a file matplotlibrc of that folder, which may have come with somebody else's data: it
+    can make matplotlib start LaTeX with code of its author, or be a pipe that never ends. Call this before
+    threads are started: the working folder of the process changes for a moment.
+    """
+    if find_spec("matplotlib") is None:
+        return
+    here = os.open(os.curdir, getattr(os, "O_PATH", os.O_RDONLY))
+    try:
+        os.chdir(os.sep)
+        import_module("matplotlib")
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def check_plot(path: Path) -> None:
+    """Raise an error if a plot cannot be drawn, and prepare matplotlib for it."""
+    from adar_runtime.evaluation.plots import check_drawable
+
+    check_drawable(path)
+    import_matplotlib()
 
 
 def available_cores() -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.console import print_facts, print_note, print_rows, print_warning
+from adar_deploy.environment import check_plot
 from adar_deploy.formatting import metric_title, outputs_of, with_interval
 from adar_deploy.paths import output_paths
 
@@ -173,17 +174,20 @@ class Inference:
     def _score(self, graph: "Graph", result: "Result") -> dict[str, Any]:
         """The metrics or, where the labels are not classes of the model, the reason for having none."""
         from adar_runtime.errors import BundleError, LabelsError
-        from adar_runtime.evaluation.scoring import choose_outputs
+        from adar_runtime.evaluation.scoring import choose_outputs, choose_unknown
         from adar_runtime.evaluation.uncertainty import pooled_estimates
         from adar_runtime.graph import PARTS
         from adar_runtime.graph.labels import align_labels
 
         if graph.labels is None:
             return {"metrics": {}}
-        split = self.bundle.split_for(graph)
+        manifest, split = self.bundle.manifest, self.bundle.split_for(graph)
         try:
-            aligned = align_labels(self.bundle.manifest, graph)
-            chosen = choose_outputs(self.bundle.manifest.training, [aligned], split)
+            if manifest.in_context:  # its known labels are those of the first split
+                chosen, split = choose_unknown(manifest.training, [graph], 0), 0
+            else:
+                aligned = align_labels(manifest, graph)
+                chosen = choose_outputs(manifest.training, [aligned], split)
         except (LabelsError, BundleError) as error:
             return {"metrics": {}, "unscored": f"not scored: {error}"}
         parts = list(dict.fromkeys([*PARTS, chosen.part]))
@@ -216,12 +220,11 @@ class OutputFiles:
 
         `inputs` are the files that the command reads beside the graphs.
         """
-        from adar_runtime.evaluation.plots import check_drawable
         from adar_runtime.prediction_files import prediction_writer
 
         write = prediction_writer(output) if output else None
         if plot:
-            check_drawable(plot)
+            check_plot(plot)
         return cls(
             predictions=output_paths("--output", output, graphs, inputs, several=several),
             plots=output_paths("--plot", plot, graphs, inputs, several=several),

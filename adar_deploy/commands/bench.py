@@ -10,7 +10,7 @@ import typer
 from adar_deploy import benchmark
 from adar_deploy.bundle_output import EXPORT_CHECKS
 from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
-from adar_deploy.environment import available_cores, environment
+from adar_deploy.environment import available_cores, check_plot, environment, import_matplotlib
 from adar_deploy.model_folders import find_run
 from adar_deploy.option_groups import with_groups
 from adar_deploy.options import (
@@ -96,11 +96,12 @@ def bench(
     """
     from adar_runtime.backends import available
     from adar_runtime.bundle.reading import read_manifest
-    from adar_runtime.evaluation.plots import check_drawable
 
     if plot:
-        check_drawable(plot)
+        check_plot(plot)
         check_output(plot)
+    if bundle is None:
+        import_matplotlib()  # for the learning curve of its run
     if bundle is not None and graph is not None:
         bundle, (graph,) = bundle_first(bundle, [graph])
     if bundle is not None:

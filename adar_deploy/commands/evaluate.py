@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note, print_rows
+from adar_deploy.environment import check_plot
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.option_groups import with_groups
@@ -79,7 +80,7 @@ def evaluate(
     Example: adar-deploy evaluate bundle nodes.csv --edges edges.csv
     """
     from adar_runtime.evaluation import evaluate as evaluation
-    from adar_runtime.evaluation.plots import check_drawable, plot_curves
+    from adar_runtime.evaluation.plots import plot_curves
     from adar_runtime.files import write_file
 
     model, graphs = bundle_first(named_bundle(model), graphs)
@@ -87,7 +88,7 @@ def evaluate(
     tables.check(files)
     write = evaluation.table_writer(output) if output else None
     if plot:
-        check_drawable(plot)
+        check_plot(plot)
     for path in (output, plot):
         if path is not None:
             check_output(path, (*files, tables.edges))
@@ -97,6 +98,7 @@ def evaluate(
     encoding, note = subject.feature_encoding, partial(print_note, to=err)
     read = {str(path): tables.read_all_for_model(path, model, encoding, note) for path in files}
     loaded = evaluation.grouped(read, subject.level, ", ".join(map(str, graphs)))
+    pictures = _pictures(plot, list(loaded))
     for name, group in loaded.items():
         chosen = subject.split_for(group[0], split)
         with Bar("evaluate", sum(sizes)) as bar:
@@ -109,9 +111,8 @@ def evaluate(
 
             done.append(evaluation.evaluate(name, group, subject, sizes, chosen, show))
         if plot:
-            picture = plot if len(loaded) == 1 else plot.with_stem(f"{plot.stem}-{Path(name).stem}")
             last = done[-1]
-            plot_curves(last.curves, last.exits, last.part, last.metric, picture)
+            plot_curves(last.curves, last.exits, last.part, last.metric, pictures[name])
         if not as_json:
             _show(done[-1])
     if output and write:
@@ -122,6 +123,20 @@ def evaluate(
         typer.echo(json.dumps(reports[0] if len(reports) == 1 else reports))
     if min_metric is not None:
         _check_least(done, min_metric)
+
+
+def _pictures(plot: Path | None, names: list[str]) -> dict[str, Path]:
+    """The picture of each graph: with several graphs, the name of the graph is added."""
+    from adar_runtime.errors import UsageError
+
+    if plot is None or len(names) == 1:
+        return {} if plot is None else {names[0]: plot}
+    found = {name: plot.with_stem(f"{plot.stem}-{Path(name).stem}") for name in names}
+    for path in found.values():
+        if list(found.values()).count(path) > 1:
+            raise UsageError(f"two graphs would be drawn in {path}: give their files different names")
+        check_output(path, (), "--plot")
+    return found
 
 
 def _check_least(done: "list[Evaluation]", least: float) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from adar_deploy.environment import import_matplotlib
 from adar_deploy.fine_tuning import fine_tune, show_tuned
 from adar_deploy.option_groups import with_groups
 from adar_deploy.training import run_training
@@ -46,6 +47,7 @@ def train(
         else:
             show_tuned(tuned)
         return
+    import_matplotlib()  # for the learning curve
     done = run_training(options)
     from adar_train import distributed
 

@@ -48,6 +48,16 @@ def test_tables_pictures_and_what_is_free(adar, described_bundle: Path, tmp_path
             assert np.asarray(picture.convert("L")).std() > 5  # something is drawn
 
 
+def test_pictures_of_two_graphs_are_two_files(adar, described_bundle: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_graph(tmp_path / name / "g.npz", random_graph(30, 60, seed=ord(name)))
+    command = ["evaluate", described_bundle, "a/g.npz", "b/g.npz", "--budgets", "2"]
+    code, _, err = adar(*command, "--plot", "curve.png")
+    assert code == 2
+    assert err == "error: two graphs would be drawn in curve-g.png: give their files different names\n"
+    assert not (tmp_path / "curve-g.png").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -60,6 +60,26 @@ def test_evaluate_uses_the_labels_of_the_chosen_split_only(adar) -> None:
     assert "228" in json.loads(out)["counted"]
 
 
+def test_run_scores_the_labels_that_the_model_does_not_know(adar, graph: str) -> None:
+    found = json.loads(adar("run", graph, "--bundle", "pretrained", "--max-steps", "4", "--json")[1])[
+        "metrics"
+    ]
+    assert found["intervals"]["train"]["count"] == 12
+    assert found["intervals"]["test"]["count"] == 228
+    assert "all" not in found
+
+
+@pytest.mark.usefixtures("graph")
+def test_a_score_over_known_labels_says_so(adar) -> None:
+    write_graph(Path("overlap.npz"), replace(block_graph(), test_mask=np.ones(240, np.bool_)))
+    _, out, _ = adar("run", "overlap.npz", "--bundle", "pretrained", "--max-steps", "4", "--json")
+    told = [json.loads(out)["warnings"]]
+    _, out, _ = adar("evaluate", "pretrained", "overlap.npz", "--budgets", "4", "--json")
+    told.append(json.loads(out)["warnings"])
+    message = "the model knew 12 of the 240 scored labels (train_mask): the score is too high"
+    assert told == [[message], [message]]
+
+
 def test_run_says_what_hidden_labels_chose(adar, graph: str) -> None:
     code, out, err = adar("run", graph, "--bundle", "pretrained", "--threads", "1")
     assert code == 0, err

@@ -143,3 +143,13 @@ def test_a_killed_run_continues(adar, store: Path, bundle_folder: Path, tmp_path
     assert adar("run", "board.npz", *options, "--output", "one.json")[0] == 0
     expected = json.loads((tmp_path / "one.json").read_text())["prediction"]
     assert np.array(expected)[nodes].tolist() == classes.tolist()
+
+
+def test_weights_that_a_store_leaves_out_are_said(adar, tmp_path: Path) -> None:
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    write_graph(tmp_path / "g.npz", Graph(np.ones((3, 1)), edges, edge_weight=np.array([1.0, 2.0, 3.0])))
+    (tmp_path / "nodes.csv").write_text("id,f\na,1\nb,2\n")
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,2\n")
+    for words in (["g.npz"], ["nodes.csv", "--edges", "edges.csv"]):
+        code, _, err = adar("data", "shard", *words, "--parts", 1, "-o", "store", "--overwrite", "--json")
+        assert (code, err) == (0, "note: the edge weights are left out: a graph store has none\n")

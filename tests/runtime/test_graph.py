@@ -145,3 +145,8 @@ def test_unsorted_sparse_rows_are_sorted() -> None:
     rows = SparseRows([0, 0, 2, 4, 4], [2, 0, 1, 1], [1.0, 2.0, 3.0, 4.0], (4, 3))
     assert rows.dense(0, 4).tolist() == [[0, 0, 0], [2, 0, 1], [0, 7, 0], [0, 0, 0]]
     assert SparseRows([0, 1, 1, 2], [2, 0], [1.0, 2.0], (3, 3)).columns.tolist() == [2, 0]
+
+
+def test_a_sum_of_equal_sparse_entries_is_finite_too() -> None:
+    with pytest.raises(GraphError, match="not a finite 32-bit number"):
+        SparseRows([0, 2], [0, 0], [3e38, 3e38], (1, 1))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from adar_runtime.errors import GraphError
+from adar_runtime.evaluation.zero_shot_baselines import cosines
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
@@ -99,6 +100,20 @@ def test_sparse_features_are_those_of_dense_ones() -> None:
     sparse = SparseRows(starts, columns, dense[rows, columns], dense.shape)
     found = [start(replace(graph, features=features), 16).scores for features in (dense, sparse)]
     np.testing.assert_allclose(*found, atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e-30, 1e37])
+def test_the_unit_of_the_features_changes_no_score(factor: float) -> None:
+    graph = replace(block_graph(), target_features=None)
+    scaled = replace(graph, features=graph.features * np.float32(factor))
+    np.testing.assert_allclose(start(scaled, 16).scores, start(graph, 16).scores, atol=1e-3)
+
+
+def test_rows_of_any_length_become_unit_rows() -> None:
+    lengths = np.array([[1], [3e38], [1e-37], [0], [2e19], [1e-20]], np.float32)
+    rows = unit_rows(lengths * np.array([[0.6, 0.8]], np.float32))
+    np.testing.assert_allclose(rows, (lengths > 0) * np.array([[0.6, 0.8]]), rtol=1e-5)
+    np.testing.assert_allclose(cosines(lengths, np.ones((1, 1), np.float32)), lengths > 0)
 
 
 def test_a_graph_without_descriptions_and_labels_is_refused() -> None:

@@ -11,6 +11,7 @@ from adar_runtime import read_graph, write_graph
 from adar_runtime.errors import AdarWarning, GraphError, MissingExtraError, UsageError
 from adar_runtime.graph import EncodedColumn, FeatureEncoding
 from adar_runtime.graph.formats import TableChoice, _arrow, _table_files, import_graph, read_tables
+from adar_runtime.graph.formats.tables import read_new_nodes
 
 parquet = pytest.importorskip("pyarrow.parquet")
 pyarrow = pytest.importorskip("pyarrow")
@@ -311,3 +312,40 @@ def test_numbers_with_underscores_are_words_and_large_labels_have_one_order(tmp_
     graph = read_tables(nodes, edges).graph
     assert graph.features.tolist() == [[1, 0], [0, 1]]
     assert graph.class_names == tuple(sorted(labels))
+
+
+def test_new_nodes_without_columns_have_the_degree_of_their_edges(tmp_path: Path) -> None:
+    """As in the whole graph, which a model without feature columns was trained on."""
+    nodes, edges, new = tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "new.csv"
+    nodes.write_text("id\na\nb\nc\nd\n")
+    new.write_text("id\nc\nd\n")
+    edges.write_text("source,target\na,c\nb,c\nc,d\na,d\nc,a\n")
+    whole = read_tables(nodes, edges).graph
+    encoding = FeatureEncoding((), id="id", source="source", target="target")
+    found = read_new_nodes(new, edges, ["a", "b"], TableChoice(), encoding)
+    np.testing.assert_array_equal(found.graph.features, whole.features[2:])
+    assert found.graph.features[0, 1] == np.float32(np.log(5))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,a,b\nnew,1,red\n", "the column 'b' has words"),
+        ("id,a,b\nnew,1,\nother,2,3\n", "the column 'b' has empty cells"),
+        ("id\nnew\n", "no feature columns"),
+    ],
+)
+def test_new_nodes_of_a_model_of_graph_files_are_numbers(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "new.csv").write_text(text)
+    with pytest.raises(GraphError, match=message):
+        read_new_nodes(tmp_path / "new.csv", None, ["a"], TableChoice(), None)
+
+
+def test_weights_of_edges_of_new_nodes_are_said_to_be_unused(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("id,a\nnew,1\n")
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,new,2\n")
+    found = read_new_nodes(tmp_path / "new.csv", tmp_path / "edges.csv", ["a"], TableChoice(), None)
+    assert "the edges have weights, which the model does not use" in found.notes
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,new,-2\n")
+    with pytest.raises(GraphError, match="positive"):
+        read_new_nodes(tmp_path / "new.csv", tmp_path / "edges.csv", ["a"], TableChoice(), None)

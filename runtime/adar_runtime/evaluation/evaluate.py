@@ -13,13 +13,12 @@ from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.errors import GraphError, LabelsError, UsageError
 from adar_runtime.evaluation.curves import Curve, Moment, measure_together, run_moments
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
-from adar_runtime.evaluation.scoring import choose_outputs
+from adar_runtime.evaluation.scoring import choose_outputs, choose_unknown
 from adar_runtime.evaluation.uncertainty import Estimate
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import ALL, GRAPH, NODE, FeatureEncoding, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.labels import align_labels, split_trained_on
-from adar_runtime.in_context.start import of_split
 from adar_runtime.loop.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
@@ -169,8 +168,9 @@ def evaluate(
     A training graph without a test mask is scored on the test part of its training split.
     """
     if subject.in_context:
-        graphs, split = [of_split(graph, split) for graph in graphs], 0
-    chosen = choose_outputs(subject.training, graphs, split)
+        chosen, split = choose_unknown(subject.training, graphs, split), 0
+    else:
+        chosen = choose_outputs(subject.training, graphs, split)
     graphs, part = chosen.graphs, chosen.part
     if all(graph.labelled(part, split) is None for graph in graphs):
         raise GraphError(f"{name}: there are no labels to score against")

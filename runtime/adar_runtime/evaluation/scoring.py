@@ -9,6 +9,7 @@ import numpy as np
 from adar_runtime.evaluation.metrics import scored_part
 from adar_runtime.evaluation.training_data import KEY, TrainingData
 from adar_runtime.graph import ALL, EDGE, GRAPH, NODE, PARTS, Graph, Mask
+from adar_runtime.in_context.start import of_split
 
 OVERLAP = 0.2  # least share of scored outputs that look trained on, for a warning
 UNITS = {NODE: "nodes", EDGE: "pairs", GRAPH: "graphs"}
@@ -68,6 +69,25 @@ def choose_outputs(training: Mapping[str, Any], graphs: Sequence[Graph], split: 
     else:
         warnings += _leaks(data, filled, masks, part, split, training.get("split"))
     return Scored(filled, part, recognised, warnings)
+
+
+def choose_unknown(training: Mapping[str, Any], graphs: Sequence[Graph], split: int) -> Scored:
+    """Like `choose_outputs`, for a model that uses the labels of train_mask: the others are scored.
+
+    Returns:
+        The graphs with one split, number 0.
+    """
+    found = choose_outputs(training, [of_split(graph, split) for graph in graphs])
+    scored, known = 0, 0
+    for graph in found.graphs:
+        chosen, given = graph.labelled(found.part), graph.labelled("train")
+        scored += 0 if chosen is None else int(chosen.sum())
+        known += 0 if chosen is None or given is None else int((chosen & given).sum())
+    if known:
+        found.warnings.append(
+            f"the model knew {known:,} of the {scored:,} scored labels (train_mask): the score is too high"
+        )
+    return found
 
 
 def _fill(graph: Graph, masks: dict[str, Mask] | None, split: int) -> Graph:

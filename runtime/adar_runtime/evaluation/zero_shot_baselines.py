@@ -8,6 +8,7 @@ import numpy as np
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.in_context.features import unit_rows
 
 COLUMNS = 32  # columns averaged at a time, so that an edge takes 128 bytes instead of 4 f
 
@@ -55,14 +56,7 @@ def _descriptions(graph: Graph) -> Floats:
 
 def cosines(nodes: Floats, targets: Floats) -> Floats:
     """Cosine similarities [n, c] of every row of `nodes` with every row of `targets`."""
-    return _unit(nodes) @ _unit(targets).T
-
-
-def _unit(rows: Floats) -> Floats:
-    """Rows scaled to length 1. Zero rows stay zero, so their cosine is 0."""
-    length: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
-    length[length == 0] = 1
-    return rows / length
+    return unit_rows(nodes) @ unit_rows(targets).T
 
 
 TRAINING_FREE: dict[str, Callable[[Graph], Floats]] = {

@@ -95,7 +95,8 @@ class SparseRows:
         position *= width
         position += self.columns
         unique, entry = np.unique(position, return_inverse=True)
-        _set(self, values=np.bincount(entry, self.values, len(unique)).astype(np.float32))
+        sums = np.bincount(entry, self.values, len(unique))
+        _set(self, values=checks.floats("x_data, after equal entries are added,", sums))
         _set(self, columns=unique % width)
         _set(self, starts=np.concatenate([[0], np.cumsum(np.bincount(unique // width, minlength=rows))]))
 

@@ -13,6 +13,7 @@ from adar_runtime.graph import Floats, Graph
 from adar_runtime.graph.smoothing import Smoothing
 
 ITERATIONS = 3  # of the subspace iteration; the leading directions hardly change after two
+SHORT = 1e-18  # the square of a smaller length loses digits in float32
 NUMBERS_AT_ONCE = 2**24  # of the features: sparse rows are dense in blocks of this size
 
 
@@ -62,6 +63,18 @@ def leading_directions(rows: UnitRows, smoothing: Smoothing, count: int, first: 
 
 def unit_rows(rows: Floats) -> Floats:
     """Rows scaled to length 1. Rows of zeros stay zero."""
-    lengths: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
+    lengths = _lengths(rows)
+    extreme = ~((lengths > SHORT) & (lengths < np.inf))[:, 0]
+    if extreme.any():  # bring the rows into the range whose squares are float32 numbers
+        rows = rows.copy()
+        largest = np.abs(rows[extreme]).max(axis=1, keepdims=True)
+        rows[extreme] /= np.where(largest > 0, largest, 1)
+        lengths[extreme] = _lengths(rows[extreme])
     lengths[lengths == 0] = 1
     return rows / lengths
+
+
+def _lengths(rows: Floats) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):
+        lengths: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
+    return lengths

@@ -13,6 +13,7 @@ from adar_runtime.graph.directions import both_ways
 from adar_runtime.graph.formats._columns import Column, Locate, columns_listed
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._rows import number_names
+from adar_runtime.graph.formats._table_features import degree_features
 from adar_runtime.graph.formats._table_files import TABLES, read_table_file
 from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.formats.edge_list import ID_HEADINGS, EdgeTable, read_edges
@@ -162,14 +163,32 @@ def read_new_nodes(
             found.locate,
             ByteBudget(nodes.stat().st_size),
         )
-    ends = np.zeros((2, 0), np.int64)
+        if encoding is None:
+            _require_numbers(imported.graph.feature_encoding)
+    graph, ends, notes = imported.graph, np.zeros((2, 0), np.int64), imported.notes
     if edges is not None:
         numbers |= {one: len(kept) + number for one, number in found.ids.items()}
         with reading(edges):
             read = read_edges(edges, choice, has_table=True, exact=True)
             ends = read.numbered(numbers, nodes, f"{found.hint} and not in the context")
+            if read.weights() is not None:  # a bundle with edge weights has no contexts
+                notes = [*notes, "the edges have weights, which the model does not use"]
+    if encoding is not None and not encoding.columns:
+        everything = degree_features(ends, len(kept) + graph.nodes)
+        graph = replace(graph, features=everything[len(kept) :])
     ends = np.concatenate([ends, ends[::-1]], axis=1) if choice.both_ways else ends
-    return NewNodes(imported.graph, ends, imported.notes if encoding else found.notes + imported.notes)
+    return NewNodes(graph, ends, notes)
+
+
+def _require_numbers(own: FeatureEncoding | None) -> None:
+    """Refuse columns whose meaning depends on the table: the model was trained on a graph file."""
+    reason = "the model was trained on a graph file: give its features as columns of numbers"
+    if own is None or not own.columns:
+        raise GraphError(f"the table has no feature columns, and {reason}")
+    for column in own.columns:
+        if column.kind != "number" or column.missing:
+            problem = "empty cells" if column.missing else "words"
+            raise GraphError(f"the column {short(column.name)!r} has {problem}, and {reason}")
 
 
 def _completed(graph: Graph, choice: TableChoice) -> Graph:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.errors import GraphError, MissingExtraError, UsageError, reason, short
+from adar_runtime.errors import GraphError, MissingExtraError, UsageError, reason, short, warn
 from adar_runtime.graph import Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats._parquet_check import check_parquet
@@ -23,6 +23,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*SEPARATORS, PARQUET)
 ROWS = 2**20  # rows that are read at once, at most
 BLOCK_BYTES = 2**26  # numbers of a block of a Parquet file: with many columns, a block has fewer rows
+NO_WEIGHTS = "the edge weights are left out: a graph store has none"
 TEXT_BYTES = 2**24  # of a text table that are read at once
 
 
@@ -114,6 +115,8 @@ def _feature_columns(
 
 def edge_blocks(graph: Graph) -> Iterator[Integers]:
     """The edges of a graph in memory, in blocks."""
+    if graph.edge_weight is not None:
+        warn(NO_WEIGHTS)
     for start in range(0, graph.edges, ROWS):
         yield graph.edge_index[:, start : start + ROWS]
 
@@ -128,6 +131,8 @@ def read_edges(
         if len(names) < 2:
             raise GraphError(f"{path}: an edge needs two columns of node ids")
         lower = {name.lower(): name for name in names}
+        if "weight" in lower:
+            warn(NO_WEIGHTS)
         guess = next(((lower[a], lower[b]) for a, b in HEADERS if a in lower and b in lower), names[:2])
         return [given or name for given, name in zip((source, target), guess, strict=True)]
 
