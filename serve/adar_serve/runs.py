@@ -25,12 +25,13 @@ class Control:
     deadline: float
     seconds: int
     on_step: Callable[[Step], None] | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
+    after: Callable[[], None] | None = None  # what the event loop does once the answer is on its way
     queued: float = field(default_factory=time.monotonic)
 
     def problem(self) -> RefusedError | None:
         """Why a run has to stop: nobody waits for it, or it takes too long."""
-        if self.cancelled.is_set():
+        if self.cancelled:
             return RefusedError(CLIENT_GONE, "the client closed the connection")
         if time.monotonic() > self.deadline:
             return RefusedError(
@@ -94,14 +95,18 @@ class Runs:
         control = Control(time.monotonic() + seconds, seconds, on_step)
         done: Future[T] = Future()
         done.add_done_callback(partial(self._leave, control))
+        answered = asyncio.wrap_future(done)
         if not self._threads.submit(partial(_do, work, control, done)):
             refused = RefusedError(503, "the server is shutting down: try again", retry_after=1)
             done.set_exception(refused)
         try:
-            return await asyncio.wrap_future(done)
+            found = await answered
         except asyncio.CancelledError:
-            control.cancelled.set()
+            control.cancelled = True
             raise
+        if control.after is not None:
+            asyncio.get_running_loop().call_soon(control.after)
+        return found
 
     def join(self, key: Hashable, entry: Any, together: Callable[[list[Any]], None]) -> None:
         """Let an entry wait for others with the same key, see `Threads.join`."""

@@ -132,8 +132,8 @@ class Service:
                 waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
                 control.check()
 
-                def finish(result: Result) -> T:
-                    self.count(model, result, waited, facts)
+                def finish(result: Result, *, alone: bool = False) -> T:
+                    self.count(model, result, waited, facts, control, alone=alone)
                     with self._explained(facts):
                         return write(request, answer(model, request, result))
 
@@ -144,8 +144,7 @@ class Service:
                     return Joined(self._batches.join(model, graph, options, control), finish)
                 else:
                     result = control.drive(model.bundle.loop(graph, **options))
-                self.statistics.count_execution(model, [result])
-                return finish(result)
+                return finish(result, alone=True)
 
         return await self.counted(model, work, facts, on_step)
 
@@ -165,14 +164,22 @@ class Service:
             self.statistics.count_failure(model, time.monotonic() - started)
             raise
 
-    def count(self, model: Model, result: Result, waited: Waited, facts: Facts) -> None:
-        """Count an answer, and tell the log about it."""
+    def count(
+        self, model: Model, result: Result, waited: Waited, facts: Facts, control: Control, *, alone: bool
+    ) -> None:
+        """Tell the log about an answer, and count it after it is sent. `alone`: it did not share its call."""
         seconds = time.monotonic() - waited.queued
-        self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
-        self.metrics.count_run(model.name, result, waited.queue, waited.read)
         facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
         facts |= {"queue_seconds": round(waited.queue, 6), "run_seconds": round(result.seconds, 6)}
         facts["drift"] = self._drift.look(model.name, result)
+
+        def after() -> None:
+            if alone:
+                self.statistics.count_execution(model, [result])
+            self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
+            self.metrics.count_run(model.name, result, waited.queue, waited.read)
+
+        control.after = after
 
     @contextmanager
     def _explained(self, facts: Facts) -> Iterator[None]:
