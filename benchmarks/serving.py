@@ -68,11 +68,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each turn, or of the long run")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="turns (load), starts of the server (added)")
     parser.add_argument("--workers", type=int, default=1, help="server processes of the long run")
     parser.add_argument("--against", type=Path, help="another checkout, whose server takes turns (added)")
-    parser.add_argument("--pairs", type=int, default=200, help="of a request and a run in process")
-    parser.add_argument("--turn", type=int, default=10, help="requests in a row (added)")
+    parser.add_argument("--pairs", type=int, default=200, help="of a request and a run in process (added)")
+    parser.add_argument("--turn", type=int, default=10, help="requests in a row, then runs in a row (added)")
     options = parser.parse_args()
     bundle = load(options.bundle, "onnxruntime-cpu", 1)
     manifest = bundle.manifest
@@ -238,33 +238,47 @@ def measure_added(path: Path, bundle: Bundle, options: argparse.Namespace) -> No
     print("p50 ms of a request and of the run in process; added: of each pair; ×: run / request of each pair")
     print("| nodes | tensors | server | request | in process | added ms | × | CPU ms added | CPU × |")
     print("|---|---|---|---|---|---|---|---|---|")
+    checkouts = {"this": HERE} | ({} if options.against is None else {"other": options.against.absolute()})
+    for nodes, binary in itertools.product(options.nodes, (True, False)):
+        one = question(bundle, nodes, options.steps, binary=binary)
+        pairs: dict[str, list[tuple[float, ...]]] = {name: [] for name in checkouts}
+        for _ in range(options.repeats):  # a process is faster or slower by its place in memory
+            with ExitStack() as stack:
+                servers = {
+                    name: stack.enter_context(server(path, checkout=checkout))
+                    for name, checkout in checkouts.items()
+                }
+                _add_pairs(pairs, servers, bundle, one, options)
+        for name, found in pairs.items():
+            served, used, run, own = np.array(found).T * 1e3
+            p50 = f"{np.median(served):.2f} | {np.median(run):.2f}"
+            wall = f"{spread([*(served - run)], 2)} | {spread([*(run / served)], 2)}"
+            cpu = f"{spread([*(used - own)], 2)} | {np.median(own) / np.median(used):.2f}"
+            tensors = "bytes" if binary else "JSON"
+            print(f"| {nodes:,} | {tensors} | {name} | {p50} | {wall} | {cpu} |", flush=True)
+
+
+def _add_pairs(
+    pairs: dict[str, list[tuple[float, ...]]],
+    servers: dict[str, tuple[int, subprocess.Popen[str]]],
+    bundle: Bundle,
+    one: Question,
+    options: argparse.Namespace,
+) -> None:
+    """Seconds and processor seconds of requests and of runs in process, in turns, without the first turn."""
+    alone, request = partial(_run, bundle, one.graph, options.steps), as_http(one)
     with ExitStack() as stack:
-        servers = {"this": stack.enter_context(server(path))}
-        if options.against is not None:
-            servers["other"] = stack.enter_context(server(path, checkout=options.against.absolute()))
         connections = {
             name: stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
             for name, (port, _) in servers.items()
         }
-        for nodes, binary in itertools.product(options.nodes, (True, False)):
-            one = question(bundle, nodes, options.steps, binary=binary)
-            alone, request = partial(_run, bundle, one.graph, options.steps), as_http(one)
-            pairs: dict[str, list[tuple[float, ...]]] = {name: [] for name in servers}
-            for _ in range(options.pairs // options.turn + 1):
-                for name, (_, process) in servers.items():
-                    asked = _turn(
-                        partial(_ask, connections[name], request, one.prediction),
-                        partial(thread_seconds, process.pid),
-                        options.turn,
-                    )
-                    pairs[name] += zip(*asked, *_turn(alone, time.thread_time, options.turn), strict=True)
-            for name, found in pairs.items():
-                served, used, run, own = np.array(found[options.turn :]).T * 1e3
-                p50 = f"{np.median(served):.2f} | {np.median(run):.2f}"
-                wall = f"{spread([*(served - run)], 2)} | {spread([*(run / served)], 2)}"
-                cpu = f"{spread([*(used - own)], 2)} | {np.median(own) / np.median(used):.2f}"
-                tensors = "bytes" if binary else "JSON"
-                print(f"| {nodes:,} | {tensors} | {name} | {p50} | {wall} | {cpu} |", flush=True)
+        for turn in range(options.pairs // options.repeats // options.turn + 1):
+            for name, (_, process) in servers.items():
+                ask_one = partial(_ask, connections[name], request, one.prediction)
+                asked = _turn(ask_one, partial(thread_seconds, process.pid), options.turn)
+                run = _turn(alone, time.thread_time, options.turn)
+                if turn:
+                    pairs[name] += zip(*asked, *run, strict=True)
 
 
 def as_http(one: Question) -> bytes:

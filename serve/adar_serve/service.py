@@ -123,28 +123,26 @@ class Service:
 
         def work(control: Control) -> T | Joined[T]:
             queue = time.monotonic() - control.queued
-            with self._explained(facts):
-                request = read()
-                check_request(model, request, self.limits, PARAMETERS)
-                options = run_options(request, self.limits, self.max_steps)
-                graph = self._graph(model, request)
-                facts.update(_sizes(graph))
-                waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
-                control.check()
+            request = read()
+            check_request(model, request, self.limits, PARAMETERS)
+            options = run_options(request, self.limits, self.max_steps)
+            graph = self._graph(model, request)
+            facts.update(_sizes(graph))
+            waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
+            control.check()
 
-                def finish(result: Result, *, alone: bool = False) -> T:
-                    self.count(model, result, waited, facts, control, alone=alone)
-                    with self._explained(facts):
-                        return write(request, answer(model, request, result))
+            def finish(result: Result, *, alone: bool = False) -> T:
+                self.count(model, result, waited, facts, control, alone=alone)
+                return write(request, answer(model, request, result))
 
-                if self._isolation is not None:
-                    assert isinstance(graph, Graph)  # `put_graph` keeps none
-                    result = self._isolation.run(model, graph, options, control)
-                elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
-                    return Joined(self._batches.join(model, graph, options, control), finish)
-                else:
-                    result = control.drive(model.bundle.loop(graph, **options))
-                return finish(result, alone=True)
+            if self._isolation is not None:
+                assert isinstance(graph, Graph)  # `put_graph` keeps none
+                result = self._isolation.run(model, graph, options, control)
+            elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
+                return Joined(self._batches.join(model, graph, options, control), finish)
+            else:
+                result = control.drive(model.bundle.loop(graph, **options))
+            return finish(result, alone=True)
 
         return await self.counted(model, work, facts, on_step)
 
@@ -155,7 +153,7 @@ class Service:
         facts: Facts,
         on_step: OnStep | None = None,
     ) -> T:
-        """Run the work of an inference, and count its failure. An error of a batch is explained here."""
+        """Run the work of an inference, and count its failure. Its error is explained here."""
         started = time.monotonic()
         try:
             with self._explained(facts):
