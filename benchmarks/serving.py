@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each turn, or of the long run")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="turns (load), starts of the server (added)")
     parser.add_argument("--workers", type=int, default=1, help="server processes of the long run")
     parser.add_argument("--against", type=Path, help="another checkout, whose server takes turns (added)")
-    parser.add_argument("--pairs", type=int, default=200, help="of a request and a run in process")
+    parser.add_argument("--pairs", type=int, default=200, help="of a request and a run in process (added)")
+    parser.add_argument("--turn", type=int, default=10, help="requests in a row, then runs in a row (added)")
     options = parser.parse_args()
     bundle = load(options.bundle, "onnxruntime-cpu", 1)
     manifest = bundle.manifest
@@ -110,7 +112,9 @@ def question(bundle: Bundle, nodes: int, steps: int, *, binary: bool = True) -> 
 
 
 def _run(bundle: Bundle, graph: Graph, steps: int) -> Any:
-    return bundle.run(graph, steps, "final", "euler").predictions
+    """A run of the arrays of a graph, with the same checks as for a request."""
+    checked = Graph(graph.features, graph.edge_index)
+    return bundle.run(checked, steps, "final", "euler").predictions
 
 
 @contextmanager
@@ -230,45 +234,80 @@ def measure_load(path: Path, bundle: Bundle, options: argparse.Namespace) -> Non
 
 
 def measure_added(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:
-    """One request and one run in process in turns, so that both see the same load of the machine."""
+    """Requests and runs in process in short turns, so that both see the same load of the machine."""
     print("p50 ms of a request and of the run in process; added: of each pair; ×: run / request of each pair")
     print("| nodes | tensors | server | request | in process | added ms | × | CPU ms added | CPU × |")
     print("|---|---|---|---|---|---|---|---|---|")
+    checkouts = {"this": HERE} | ({} if options.against is None else {"other": options.against.absolute()})
+    for nodes, binary in itertools.product(options.nodes, (True, False)):
+        one = question(bundle, nodes, options.steps, binary=binary)
+        pairs: dict[str, list[tuple[float, ...]]] = {name: [] for name in checkouts}
+        for _ in range(options.repeats):  # a process is faster or slower by its place in memory
+            with ExitStack() as stack:
+                servers = {
+                    name: stack.enter_context(server(path, checkout=checkout))
+                    for name, checkout in checkouts.items()
+                }
+                _add_pairs(pairs, servers, bundle, one, options)
+        for name, found in pairs.items():
+            served, used, run, own = np.array(found).T * 1e3
+            p50 = f"{np.median(served):.2f} | {np.median(run):.2f}"
+            wall = f"{spread([*(served - run)], 2)} | {spread([*(run / served)], 2)}"
+            cpu = f"{spread([*(used - own)], 2)} | {np.median(own) / np.median(used):.2f}"
+            tensors = "bytes" if binary else "JSON"
+            print(f"| {nodes:,} | {tensors} | {name} | {p50} | {wall} | {cpu} |", flush=True)
+
+
+def _add_pairs(
+    pairs: dict[str, list[tuple[float, ...]]],
+    servers: dict[str, tuple[int, subprocess.Popen[str]]],
+    bundle: Bundle,
+    one: Question,
+    options: argparse.Namespace,
+) -> None:
+    """Seconds and processor seconds of requests and of runs in process, in turns, without the first turn."""
+    alone, request = partial(_run, bundle, one.graph, options.steps), as_http(one)
     with ExitStack() as stack:
-        servers = {"this": stack.enter_context(server(path))}
-        if options.against is not None:
-            servers["other"] = stack.enter_context(server(path, checkout=options.against.absolute()))
         connections = {
-            name: http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            name: stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
             for name, (port, _) in servers.items()
         }
-        for nodes, binary in itertools.product(options.nodes, (True, False)):
-            one = question(bundle, nodes, options.steps, binary=binary)
-            pairs: dict[str, list[tuple[float, ...]]] = {name: [] for name in servers}
-            for _ in range(options.pairs + 5):
-                for name, (_, process) in servers.items():
-                    pairs[name].append(_pair(connections[name], process.pid, bundle, one, options.steps))
-            for name, found in pairs.items():
-                served, alone, used, own = np.array(found[5:]).T * 1e3
-                p50 = f"{np.median(served):.2f} | {np.median(alone):.2f}"
-                wall = f"{spread([*(served - alone)], 2)} | {spread([*(alone / served)], 2)}"
-                cpu = f"{spread([*(used - own)], 2)} | {np.median(own) / np.median(used):.2f}"
-                tensors = "bytes" if binary else "JSON"
-                print(f"| {nodes:,} | {tensors} | {name} | {p50} | {wall} | {cpu} |", flush=True)
+        for turn in range(options.pairs // options.repeats // options.turn + 1):
+            for name, (_, process) in servers.items():
+                ask_one = partial(_ask, connections[name], request, one.prediction)
+                asked = _turn(ask_one, partial(thread_seconds, process.pid), options.turn)
+                run = _turn(alone, time.thread_time, options.turn)
+                if turn:
+                    pairs[name] += zip(*asked, *run, strict=True)
 
 
-def _pair(
-    connection: http.client.HTTPConnection, pid: int, bundle: Bundle, one: Question, steps: int
-) -> tuple[float, float, float, float]:
-    """Seconds and processor seconds: of a request and of a run, of the server and of the run."""
-    spent, started = thread_seconds(pid), time.perf_counter()
-    connection.request("POST", "/v2/models/model/infer", one.body, one.headers)
-    content = connection.getresponse().read()
-    served, used = time.perf_counter() - started, thread_seconds(pid) - spent
-    assert one.prediction in content, content[:200]
-    spent, started = time.thread_time(), time.perf_counter()
-    _run(bundle, one.graph, steps)
-    return served, time.perf_counter() - started, used, time.thread_time() - spent
+def as_http(one: Question) -> bytes:
+    """A request as a client sends it."""
+    headers = {"Host": "127.0.0.1", "Content-Length": str(len(one.body)), **one.headers}
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(["POST /v2/models/model/infer HTTP/1.1\r\n", *lines, "\r\n"]).encode() + one.body
+
+
+def _turn(work: Callable[[], Any], cpu: Callable[[], float], count: int) -> tuple[list[float], list[float]]:
+    """Seconds of some calls in a row, and the processor seconds of each one on average."""
+    seconds, spent = [], cpu()
+    for _ in range(count):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return seconds, [(cpu() - spent) / count] * count
+
+
+def _ask(connection: socket.socket, request: bytes, prediction: bytes) -> None:
+    """Send a request and receive the answer, with as little work of the client as possible."""
+    connection.sendall(request)
+    content, missing = b"", 1
+    while missing > 0:
+        content += connection.recv(2**20)
+        head, end, body = content.partition(b"\r\n\r\n")
+        if end:
+            missing = int(head.partition(b"content-length: ")[2].split()[0]) - len(body)
+    assert prediction in content, content[:200]
 
 
 def soak(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:

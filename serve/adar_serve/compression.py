@@ -32,9 +32,9 @@ def unpacked(body: bytes, encoding: str | None, limits: Limits) -> bytes:
 
 def packed(body: bytes, accepted: str | None) -> tuple[bytes, str | None]:
     """The body in an encoding that the client accepts, and the name of the encoding."""
-    wanted = [one.split(";")[0].strip().lower() for one in (accepted or "").split(",")]
     if len(body) < LEAST:
         return body, None
+    wanted = [one.split(";")[0].strip().lower() for one in (accepted or "").split(",")]
     if "gzip" in wanted:
         return gzip.compress(body, 1), "gzip"
     if "deflate" in wanted:

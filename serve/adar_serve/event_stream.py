@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 
-WATCH_SECONDS = 0.002  # after which a request watches its connection: many are answered by then
+WATCH_SECONDS = 0.02  # after which a request watches its connection: many are answered by then
 T = TypeVar("T")
 Send = Callable[[str, dict[str, Any]], None]
 """Sends an event with this name and content. Any thread may call it."""

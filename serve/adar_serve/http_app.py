@@ -2,13 +2,10 @@
 
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from adar_runtime import Step
@@ -16,7 +13,7 @@ from adar_serve import messages, metrics
 from adar_serve.bodies import Bodies
 from adar_serve.compression import packed, unpacked
 from adar_serve.event_stream import Send, event_of_json, event_stream, unless_gone
-from adar_serve.http_gate import FACTS, Gate, refusal_response
+from adar_serve.http_gate import FACTS, Gate
 from adar_serve.http_repository import RepositoryPages
 from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
 from adar_serve.models import Model
@@ -54,31 +51,7 @@ def http_app(service: Service, *, page: bool = True) -> ASGIApp:
         routes += [Route(path, pages.model), Route(path + "/ready", pages.model_ready)]
     if page:
         routes += page_routes(service, bodies)
-    handlers: Any = {RefusedError: _refused, HTTPException: _no_route, Exception: _failed}
-    return Gate(Starlette(routes=routes, exception_handlers=handlers), service)
-
-
-async def _refused(request: Request, refused: Exception) -> Response:
-    assert isinstance(refused, RefusedError)
-    request.scope[FACTS].setdefault("reason", refused.message)
-    return refusal_response(refused)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = {404: "there is no such address", 405: "this address has another method"}
-    response = refusal_response(
-        RefusedError(error.status_code, message.get(error.status_code, "the request is not valid"))
-    )
-    if error.status_code == 405:
-        routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
-        response.headers["allow"] = ", ".join(sorted(set().union(*(each.methods for each in routes))))
-    return response
-
-
-async def _failed(_request: Request, _error: Exception) -> Response:
-    message = "an error on the server: its log has this request by its x-request-id"
-    return refusal_response(RefusedError(500, message))
+    return Gate(Router(routes), service)
 
 
 class Pages:

@@ -2,11 +2,13 @@
 
 import time
 import traceback
-from typing import Any
+from typing import Any, TypeGuard
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from adar_serve.refusals import RefusedError
 from adar_serve.request_log import request_id
@@ -22,22 +24,24 @@ OPEN = (
 OPEN_FOLDER = "/page/"  # the files of the page, which are the same on every server
 SAFE = ("GET", "HEAD")
 FACTS = "adar_facts"  # the key of a request's facts in its scope
+FAILED = "an error on the server: its log has this request by its x-request-id"
 
 
 class Gate:
-    """The application around the application."""
+    """The application around the addresses."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, router: Router, service: Service) -> None:
+        self._router, self._service = router, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":  # the start and the end of the application, of servers that tell it
-            await self._app(scope, receive, send)
+            await self._router(scope, receive, send)
             return
         headers, started = Headers(scope=scope), time.monotonic()
         identity, status = request_id(headers.get("x-request-id")), 0
         facts: dict[str, Any] = scope.setdefault(FACTS, {})
+        scope["app"] = self._router  # an unknown address is then an exception
 
         async def send_named(message: Message) -> None:
             nonlocal status
@@ -46,18 +50,34 @@ class Gate:
                 MutableHeaders(scope=message)["x-request-id"] = identity
             await send(message)
 
-        try:
-            with span(f"{scope['method']} {scope['path'][:200]}", headers, facts):
+        async def respond(response: Response) -> None:
+            if not status:  # otherwise a response has begun, and the server closes the connection
+                await response(scope, receive, send_named)
+
+        with span(f"{scope['method']} {scope['path'][:200]}", headers, facts):
+            try:
                 _refuse_other_sites(scope["method"], headers)
                 if scope["path"] not in OPEN and not scope["path"].startswith(OPEN_FOLDER):
                     self._service.tokens.check(headers.get("authorization"))
-                await self._app(scope, receive, send_named)
-        except RefusedError as refused:
-            await refusal_response(refused)(scope, receive, send_named)
-        except Exception:  # the application has sent the status 500
-            facts["traceback"] = traceback.format_exc()
-        finally:
-            self._record(scope, identity, status, time.monotonic() - started, facts)
+                await self._router(scope, receive, send_named)
+            except RefusedError as refused:
+                facts.setdefault("reason", refused.message)
+                await respond(refusal_response(refused))
+            except HTTPException as error:
+                await respond(self._no_route(scope, error.status_code))
+            except Exception:
+                facts["traceback"] = traceback.format_exc()
+                await respond(refusal_response(RefusedError(500, FAILED)))
+            finally:
+                self._record(scope, identity, status, time.monotonic() - started, facts)
+
+    def _no_route(self, scope: Scope, status: int) -> Response:
+        message = {404: "there is no such address", 405: "this address has another method"}
+        response = refusal_response(RefusedError(status, message.get(status, "the request is not valid")))
+        if status == 405:
+            methods = [each.methods or () for each in self._router.routes if _is_at(each, scope)]
+            response.headers["allow"] = ", ".join(sorted(set().union(*methods)))
+        return response
 
     def _record(
         self, scope: Scope, identity: str, status: int, seconds: float, facts: dict[str, Any]
@@ -75,6 +95,11 @@ def _refuse_other_sites(method: str, headers: Headers) -> None:
     """A page of another site must not use a server that listens on the visitor's own computer."""
     if method not in SAFE and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise RefusedError(403, "a page of another site sent this request: use the page of this server")
+
+
+def _is_at(route: BaseRoute, scope: Scope) -> TypeGuard[Route]:
+    """Whether a route has the address of a request."""
+    return isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
 
 
 def refusal_response(refused: RefusedError) -> Response:

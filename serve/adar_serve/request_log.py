@@ -2,9 +2,9 @@
 
 import json
 import re
+import secrets
 import sys
 import threading
-import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -37,4 +37,4 @@ class RequestLog:
 
 def request_id(given: str | None) -> str:
     """The id of a request: the client's, if it is a short word; else a new one."""
-    return given if given and REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if given and REQUEST_ID.fullmatch(given) else secrets.token_hex(16)

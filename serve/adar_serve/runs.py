@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from adar_runtime import Loop, Result, Step
 from adar_serve.limits import Limits
@@ -16,6 +16,7 @@ from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.threads import Threads
 
 T = TypeVar("T")
+Leave = Callable[[Any, BaseException | None], None]  # takes what was found, or the error
 
 
 @dataclass
@@ -25,12 +26,13 @@ class Control:
     deadline: float
     seconds: int
     on_step: Callable[[Step], None] | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
+    after: Callable[[], None] | None = None  # what the event loop does once the answer is on its way
     queued: float = field(default_factory=time.monotonic)
 
     def problem(self) -> RefusedError | None:
         """Why a run has to stop: nobody waits for it, or it takes too long."""
-        if self.cancelled.is_set():
+        if self.cancelled:
             return RefusedError(CLIENT_GONE, "the client closed the connection")
         if time.monotonic() > self.deadline:
             return RefusedError(
@@ -69,9 +71,8 @@ class Runs:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._threads = Threads(limits.concurrent, limits.batch, limits.batch_wait / 1000)
-        self._lock = threading.Lock()
         self._last_seconds = 1.0
-        self.admitted = 0  # requests that run or wait
+        self.admitted = 0  # requests that run or wait; only the event loop changes it
 
     @property
     def running(self) -> int:
@@ -90,58 +91,70 @@ class Runs:
             RefusedError: The queue is full, or the work refused the request.
         """
         self._admit()
-        seconds = self._limits.seconds
+        loop, seconds = asyncio.get_running_loop(), self._limits.seconds
         control = Control(time.monotonic() + seconds, seconds, on_step)
-        done: Future[T] = Future()
-        done.add_done_callback(partial(self._leave, control))
-        if not self._threads.submit(partial(_do, work, control, done)):
-            refused = RefusedError(503, "the server is shutting down: try again", retry_after=1)
-            done.set_exception(refused)
+        answered: asyncio.Future[T] = loop.create_future()
+
+        def leave(found: T | None, error: BaseException | None) -> None:
+            self.admitted -= 1
+            self._last_seconds = time.monotonic() - control.queued
+            if answered.done():  # the caller is cancelled
+                return
+            if error is None:
+                answered.set_result(cast("T", found))
+            else:
+                answered.set_exception(error)
+
+        if not self._threads.submit(partial(_do, work, control, partial(_call, loop, leave))):
+            leave(None, RefusedError(503, "the server is shutting down: try again", retry_after=1))
         try:
-            return await asyncio.wrap_future(done)
+            found = await answered
         except asyncio.CancelledError:
-            control.cancelled.set()
+            control.cancelled = True
             raise
+        if control.after is not None:
+            loop.call_soon(control.after)
+        return found
 
     def join(self, key: Hashable, entry: Any, together: Callable[[list[Any]], None]) -> None:
         """Let an entry wait for others with the same key, see `Threads.join`."""
         self._threads.join(key, entry, together)
 
     def _admit(self) -> None:
-        with self._lock:
-            if self.admitted >= self._limits.concurrent + self._limits.queue:
-                wait = max(1, math.ceil(self._last_seconds))
-                raise RefusedError(429, f"the server is busy: try again in {wait} s", retry_after=wait)
-            self.admitted += 1
-
-    def _leave(self, control: Control, _done: "Future[T]") -> None:
-        with self._lock:
-            self.admitted -= 1
-            self._last_seconds = time.monotonic() - control.queued
+        if self.admitted >= self._limits.concurrent + self._limits.queue:
+            wait = max(1, math.ceil(self._last_seconds))
+            raise RefusedError(429, f"the server is busy: try again in {wait} s", retry_after=wait)
+        self.admitted += 1
 
     def close(self) -> None:
         """Accept no more work. Threads that still run end with the process."""
         self._threads.close()
 
 
-def _do(work: Callable[[Control], T | Joined[T]], control: Control, done: "Future[T]") -> None:
-    """Do the work, unless the client is gone, and settle its future."""
-    if not done.set_running_or_notify_cancel():
-        return
+def _call(loop: asyncio.AbstractEventLoop, leave: Leave, found: Any, error: BaseException | None) -> None:
+    """Let the event loop call `leave`, unless the server has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(leave, found, error)
+
+
+def _do(work: Callable[[Control], T | Joined[T]], control: Control, leave: Leave) -> None:
+    """Do the work, unless the client is gone, and give its outcome to `leave`."""
     try:
         control.check()  # the request may have waited too long
         found = work(control)
     except BaseException as error:  # the thread goes on
-        done.set_exception(error)
+        leave(None, error)
         return
     if isinstance(found, Joined):
-        found.result.add_done_callback(lambda result: _settle(done, lambda: found.finish(result.result())))
+        found.result.add_done_callback(lambda result: _finish(lambda: found.finish(result.result()), leave))
     else:
-        done.set_result(found)
+        leave(found, None)
 
 
-def _settle(done: "Future[T]", work: Callable[[], T]) -> None:
+def _finish(work: Callable[[], Any], leave: Leave) -> None:
     try:
-        done.set_result(work())
+        found = work()
     except BaseException as error:
-        done.set_exception(error)
+        leave(None, error)
+    else:
+        leave(found, None)

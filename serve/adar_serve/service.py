@@ -123,29 +123,26 @@ class Service:
 
         def work(control: Control) -> T | Joined[T]:
             queue = time.monotonic() - control.queued
-            with self._explained(facts):
-                request = read()
-                check_request(model, request, self.limits, PARAMETERS)
-                options = run_options(request, self.limits, self.max_steps)
-                graph = self._graph(model, request)
-                facts.update(_sizes(graph))
-                waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
-                control.check()
+            request = read()
+            check_request(model, request, self.limits, PARAMETERS)
+            options = run_options(request, self.limits, self.max_steps)
+            graph = self._graph(model, request)
+            facts.update(_sizes(graph))
+            waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
+            control.check()
 
-                def finish(result: Result) -> T:
-                    self.count(model, result, waited, facts)
-                    with self._explained(facts):
-                        return write(request, answer(model, request, result))
+            def finish(result: Result, *, alone: bool = False) -> T:
+                self.count(model, result, waited, facts, control, alone=alone)
+                return write(request, answer(model, request, result))
 
-                if self._isolation is not None:
-                    assert isinstance(graph, Graph)  # `put_graph` keeps none
-                    result = self._isolation.run(model, graph, options, control)
-                elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
-                    return Joined(self._batches.join(model, graph, options, control), finish)
-                else:
-                    result = control.drive(model.bundle.loop(graph, **options))
-                self.statistics.count_execution(model, [result])
-                return finish(result)
+            if self._isolation is not None:
+                assert isinstance(graph, Graph)  # `put_graph` keeps none
+                result = self._isolation.run(model, graph, options, control)
+            elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
+                return Joined(self._batches.join(model, graph, options, control), finish)
+            else:
+                result = control.drive(model.bundle.loop(graph, **options))
+            return finish(result, alone=True)
 
         return await self.counted(model, work, facts, on_step)
 
@@ -156,7 +153,7 @@ class Service:
         facts: Facts,
         on_step: OnStep | None = None,
     ) -> T:
-        """Run the work of an inference, and count its failure. An error of a batch is explained here."""
+        """Run the work of an inference, and count its failure. Its error is explained here."""
         started = time.monotonic()
         try:
             with self._explained(facts):
@@ -165,14 +162,22 @@ class Service:
             self.statistics.count_failure(model, time.monotonic() - started)
             raise
 
-    def count(self, model: Model, result: Result, waited: Waited, facts: Facts) -> None:
-        """Count an answer, and tell the log about it."""
+    def count(
+        self, model: Model, result: Result, waited: Waited, facts: Facts, control: Control, *, alone: bool
+    ) -> None:
+        """Tell the log about an answer, and count it after it is sent. `alone`: it did not share its call."""
         seconds = time.monotonic() - waited.queued
-        self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
-        self.metrics.count_run(model.name, result, waited.queue, waited.read)
         facts |= {"cell_calls": result.cell_calls, "stop_reason": result.stop_reason.name.lower()}
         facts |= {"queue_seconds": round(waited.queue, 6), "run_seconds": round(result.seconds, 6)}
         facts["drift"] = self._drift.look(model.name, result)
+
+        def after() -> None:
+            if alone:
+                self.statistics.count_execution(model, [result])
+            self.statistics.count_success(model, seconds, waited.queue, waited.read, result)
+            self.metrics.count_run(model.name, result, waited.queue, waited.read)
+
+        control.after = after
 
     @contextmanager
     def _explained(self, facts: Facts) -> Iterator[None]:

@@ -28,12 +28,13 @@ DATATYPES: dict[str, np.dtype[Any]] = {
 }
 """The datatypes of numbers. Models of this server take no texts and no booleans."""
 
+NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 MAX_DIMENSIONS = 4
 
 
 def datatype_of(array: NDArray[Any]) -> str:
     """The protocol's name of an array's type."""
-    return next(name for name, found in DATATYPES.items() if found == array.dtype)
+    return NAMES[array.dtype]
 
 
 def from_bytes(name: str, datatype: object, shape: object, content: memoryview) -> NDArray[Any]:

@@ -26,7 +26,7 @@ def described(served: Running) -> dict[str, Any]:
 
 
 def test_every_route_is_described(served: Running, described: dict[str, Any]) -> None:
-    app = http_app(served.service)._app  # type: ignore[attr-defined]
+    app = http_app(served.service)._router  # type: ignore[attr-defined]
     routes = [each for each in app.routes if isinstance(each, Route)]
     found = {
         (each.path.replace(":path", ""), method.lower()) for each in routes for method in each.methods or ()

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from adar_runtime import Graph, load, write_graph
+from adar_runtime import Graph, Step, load, write_graph
 from adar_serve.refusals import RefusedError
 from adar_serve.runs import Control
 from adar_serve.server import listen
@@ -73,7 +73,11 @@ def test_a_client_that_goes_away_cancels_its_run(served: Running, board: Graph) 
 def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph) -> None:
     loop = load(bundle_folder, "onnxruntime-cpu", 1).loop(board, 300, "final")
     control = Control(time.monotonic() + 60, 60)
-    control.on_step = lambda step: control.cancelled.set() if step.index == 5 else None
+
+    def on_step(step: Step) -> None:
+        control.cancelled = step.index == 5
+
+    control.on_step = on_step
     with pytest.raises(RefusedError, match="closed the connection"):
         control.drive(loop)
     assert loop.calls == 5

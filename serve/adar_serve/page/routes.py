@@ -137,8 +137,7 @@ class Explorer:
         control.check()
         control.on_step = trajectory.observe
         result = control.drive(loop)
-        self._service.statistics.count_execution(model, [result])
-        self._service.count(model, result, waited, facts)
+        self._service.count(model, result, waited, facts, control, alone=True)
         return event("answer", trajectory.answer(result))
 
     def _source(self, model: Model, request: Request) -> Source:
