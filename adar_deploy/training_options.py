@@ -98,7 +98,7 @@ class TrainingOptions(OptionGroup):
             min=2,
             max=4096,
             help="Width of all representations (d).",
-            show_default=f"64, 32 for many small graphs, or {ZERO_SHOT_HIDDEN} for zero-shot",
+            show_default=f"64, or 32 for many small graphs, or {ZERO_SHOT_HIDDEN} for zero-shot",
         ),
     ] = None
     proxies: Annotated[

@@ -18,6 +18,7 @@ from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig, TrainConfig
 from adar_train.baselines import BASELINES
 from adar_train.config import PRESETS, preset
+from adar_train.prepare import FEWEST_PROXIES, HIDDEN, PROXIES, SMALL_HIDDEN
 from adar_train.search import NARROW, SLOWER, STRONGER, WIDE
 from tests.bundles import edit
 
@@ -129,9 +130,14 @@ def test_a_default_that_the_runtime_chooses_is_shown_as_it_chooses_it(
 def test_train_shows_the_defaults_of_both_kinds_of_training() -> None:
     shown = {one.name: one.show_default for one in command_of(("train",)).params}
     narrow, wide, zero_shot = preset(), preset(wide=True), preset(described=True)
+    small = preset(small=True)
     assert shown["epochs"] == (
-        f"{narrow.epochs}, or {wide.epochs} with many feature columns, or {zero_shot.epochs} for zero-shot"
+        f"{narrow.epochs}; {wide.epochs} with many feature columns, {small.epochs} for many small graphs, "
+        f"{zero_shot.epochs} for zero-shot"
     )
+    assert shown["hidden"].startswith(f"{HIDDEN}, or {SMALL_HIDDEN} for many small graphs")
+    assert shown["proxies"].startswith(f"{PROXIES}, ")
+    assert shown["proxies"].endswith(f"at least {FEWEST_PROXIES}")
     assert shown["lr"] == f"{narrow.lr}, or {SLOWER['lr']} if the search prefers it"
     assert narrow.lr == wide.lr == zero_shot.lr
     searched = {name for one in [*NARROW, *WIDE, STRONGER] for name in one}

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from adar_runtime.backends.prepared_batch import LARGEST
 from adar_runtime.graph import GRAPH, Graph
 from adar_train import AdaR, ModelConfig, TrainConfig
 from adar_train.alignments import ALIGNMENTS
 from adar_train.evaluate import curves, final_metrics
-from adar_train.graph_batch import GraphBatch, graph_tensors
+from adar_train.graph_batch import GraphBatch, are_small, graph_tensors
 from adar_train.objective import Objective
+from adar_train.prepare import default_sizes
 from adar_train.tensors import GraphTensors
 from adar_train.untrained import random_model
 
@@ -86,3 +88,15 @@ def test_curves_and_metrics_of_batches_are_those_of_the_graphs(model: AdaR) -> N
 def test_large_graphs_stay_alone(model: AdaR) -> None:
     graphs = [small_graph(0, 600), small_graph(1, 5)]
     assert not any(isinstance(each, GraphBatch) for each in graph_tensors(model, graphs, 0))
+
+
+def test_many_small_graphs_have_a_small_default_model() -> None:
+    graphs = [small_graph(seed, nodes) for seed, nodes in enumerate((20, 40, 30))]
+    assert are_small(graphs)
+    assert default_sizes(graphs, small=True) == {"hidden": 32, "proxies": 7}
+    assert default_sizes(graphs[:1], small=True)["proxies"] == 5
+    assert default_sizes([small_graph(0, 3)], small=True)["proxies"] == 4
+    assert default_sizes([small_graph(0, 400)], small=True)["proxies"] == 32
+    assert default_sizes(graphs, small=False) == {"hidden": 64, "proxies": 32}
+    assert not are_small(graphs[:1])  # a training on one graph
+    assert not are_small([*graphs, small_graph(0, LARGEST + 1)])
