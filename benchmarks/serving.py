@@ -306,7 +306,7 @@ def _ask(connection: socket.socket, request: bytes, prediction: bytes) -> None:
         content += connection.recv(2**20)
         head, end, body = content.partition(b"\r\n\r\n")
         if end:
-            missing = int(head.partition(b"content-length: ")[2].split()[0]) - len(body)
+            missing = int(head.partition(b"\r\ncontent-length: ")[2].split()[0]) - len(body)
     assert prediction in content, content[:200]
 
 

@@ -70,6 +70,21 @@ def test_a_client_that_goes_away_cancels_its_run(served: Running, board: Graph) 
     assert eventually(lambda: any(each["status"] == 499 for each in served.log()))
 
 
+def test_an_unexpected_error_is_a_500_whose_traceback_is_in_the_log(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(served.service, "server_metadata", fails)
+    found = served.http.get("/v2", headers={"X-Request-ID": "fails-1"})
+    assert (found.status_code, "secret" in found.text) == (500, False)
+    assert "x-request-id" in found.json()["error"]
+    assert eventually(lambda: any(each.get("request_id") == "fails-1" for each in served.log()))
+    line = next(each for each in served.log() if each["request_id"] == "fails-1")
+    assert (line["status"], "a secret" in line["traceback"]) == (500, True)
+
+
 def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph) -> None:
     loop = load(bundle_folder, "onnxruntime-cpu", 1).loop(board, 300, "final")
     control = Control(time.monotonic() + 60, 60)
