@@ -131,11 +131,9 @@ contract: install  ## send requests made from the OpenAPI document to a server, 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints
 
-# PRETRAIN= (nothing) also trains the gates for graphs without labels.
 GRAPHS ?=
-PRETRAIN ?= --descriptions-from adar_deploy/pretrained
 pretrain: install  ## train the model in adar_deploy/pretrained/ on GRAPHS="a.npz b.npz"; continues from build/pretrain
-	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) $(PRETRAIN) --checkpoints build/pretrain
+	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) --checkpoints build/pretrain
 
 selftest-bundle: install  ## write the bundles of `adar-deploy selftest` into the runtime
 	$(BIN)/python -m adar_export.selftest_bundle

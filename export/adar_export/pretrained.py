@@ -3,7 +3,7 @@
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +57,6 @@ def export_pretrained(
     *,
     updates: int,
     tuned_from: str | None = None,
-    descriptions_from: str | None = None,
     precision: str = "fp32",
 ) -> Manifest:
     """Write the model of a checkpoint as a bundle, if the bundle agrees with PyTorch.
@@ -69,7 +68,6 @@ def export_pretrained(
         seed: Seed of the pretraining.
         updates: Number of updates of the pretraining.
         tuned_from: For a fine-tuned model, the hash of the weights that it started from.
-        descriptions_from: The hash of the weights that the gates for graphs without labels come from.
         precision: Precision of messages and large products: "fp32", "fp16" or "bf16".
 
     Returns:
@@ -86,7 +84,6 @@ def export_pretrained(
         "updates": updates,
         "licences": LICENCES,
         **({} if tuned_from is None else {"tuned_from": tuned_from}),
-        **({} if descriptions_from is None else {"descriptions_from": descriptions_from}),
     }
     with new_folder(out, MARKER) as folder:
         manifest = _write(folder, model, training, precision)
@@ -163,11 +160,6 @@ def fine_tune(
         )
 
 
-def _origin_of_descriptions(training: Mapping[str, object]) -> str:
-    """The hash of the weights that a bundle's gates for graphs without labels come from."""
-    return str(training.get("descriptions_from", training.get("weights")))
-
-
 def sample_graphs() -> dict[str, Graph]:
     """Generated graphs with class descriptions, with labels and with both."""
     graph = block_model(np.random.default_rng(0), nodes=1200)
@@ -222,19 +214,13 @@ def main() -> None:
     )
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder to continue from")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
-    parser.add_argument("--updates", type=int, default=700)
+    parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=EQUIVARIANT_PRECISIONS, default="fp32")
     parser.add_argument("--without", choices=ABLATIONS, help="an ablation: what the gates do not read")
-    parser.add_argument(
-        "--descriptions-from", type=Path, help="a bundle: keep its gates for graphs without known labels"
-    )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    earlier = given.descriptions_from
-    kept = None if earlier is None else weights_in_bundle(earlier)
-    kept_hash = None if earlier is None else _origin_of_descriptions(read_bundle(earlier)[0].training)
-    training = Pretraining(given.checkpoints, given.updates, given.seed, given.without, kept=kept)
+    training = Pretraining(given.checkpoints, given.updates, given.seed, given.without)
     gains: list[float] = []
 
     def show(done: int, gain: float) -> None:
@@ -250,7 +236,6 @@ def main() -> None:
         names,
         given.seed,
         updates=given.updates,
-        descriptions_from=kept_hash,
         precision=given.precision,
     )
     sys.stdout.write(f"{given.out}: agrees with PyTorch to {manifest.parity['needed']:.1e}\n")

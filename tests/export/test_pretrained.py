@@ -220,19 +220,6 @@ def test_an_interrupted_pretraining_continues_with_the_same_weights(
     torch.testing.assert_close(weights(again), whole)
 
 
-def test_kept_gates_for_descriptions_do_not_change_those_for_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pretraining, "EPISODES", 1)
-    kept = dict(with_random_gates(columns=64).state_dict())
-    both, one = Pretraining(tmp_path / "both", 2, 0), Pretraining(tmp_path / "one", 2, 0, kept=kept)
-    for training in (both, one):
-        training.run([])
-    for name, found in one.model.state_dict().items():
-        expected = kept if "_gates.0." in name else both.model.state_dict()
-        torch.testing.assert_close(found, expected[name], msg=name)
-
-
 @pytest.mark.parametrize("without", ABLATIONS)
 def test_an_ablation_reads_nothing_of_what_it_is_without(
     tmp_path: Path, without: str, monkeypatch: pytest.MonkeyPatch

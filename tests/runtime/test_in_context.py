@@ -13,13 +13,17 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.start import (
+    RESTARTS,
+    ROUNDS,
     SmoothedFeatures,
     _candidates,
+    _estimated,
     _joined,
-    _of_rounds,
+    _of_smoothing,
     _reduced,
     known_labels,
     of_split,
+    restarted,
     start,
 )
 from tests.in_context_graphs import block_graph
@@ -60,7 +64,7 @@ def test_leave_one_out_is_what_leaving_out_gives(number: int) -> None:
     middle = unit.mean(axis=0)
 
     def candidate(known: np.ndarray) -> Any:
-        return list(_of_rounds(0, unit - middle, middle, known, graph.targets, None))[number]
+        return list(_of_smoothing(1.0, unit - middle, middle, known, graph.targets, None))[number]
 
     for position, node in enumerate(np.flatnonzero(labels >= 0)[:5]):
         without = labels.copy()
@@ -75,9 +79,54 @@ def test_the_start_has_the_weighted_scores_of_its_candidates() -> None:
     nodes, candidates = features.nodes, _candidates(features, known_labels(graph), graph.targets)
     weights = np.linspace(0.01, 0.1, len(candidates))
     joined = _joined(nodes, candidates, weights, weights)
-    expected = sum(w * each.scores(nodes[each.rounds]) for w, each in zip(weights, candidates, strict=True))
+    expected = sum(w * each.scores(nodes[each.restart]) for w, each in zip(weights, candidates, strict=True))
     for placed, targets in (joined, _reduced(*joined, 16)):
         np.testing.assert_allclose(placed @ targets.T, expected, atol=1e-4)
+
+
+def test_smoothing_restarts_at_the_features_in_every_round() -> None:
+    """The weighted sum of rounds against one round after the other: H = (1 - a) S H + a X."""
+    graph = block_graph()
+    neighbours, rows = Neighbours.in_graph(graph), graph.rows(0, graph.nodes)
+    for share, found in restarted(neighbours, rows).items():
+        expected = rows
+        for _ in range(ROUNDS):
+            expected = (1 - share) * Smoothing(neighbours, 1)(expected) + share * rows
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert 1.0 in RESTARTS  # the features themselves
+
+
+def two_clusters(sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Centred nodes near two points, a constant last column, and the cluster of each node."""
+    random, labels = np.random.default_rng(0), np.repeat([0, 1], sizes)
+    points = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])[labels]
+    points = points + 0.3 * random.standard_normal(points.shape)
+    points -= points.mean(axis=0)
+    return np.concatenate([points, np.ones((len(points), 1))], axis=1).astype(np.float32), labels
+
+
+def test_estimated_targets_move_from_poor_descriptions_to_the_clusters() -> None:
+    nodes, labels = two_clusters((100, 100))
+    poor = np.array([[1, -0.2, 2, 0], [0.4, 0.6, -2, 0]], np.float32)
+    found = _estimated(nodes, poor, np.zeros((200, 2), np.float32))
+    accuracy = [float(((nodes @ targets.T).argmax(axis=1) == labels).mean()) for targets in (poor, found)]
+    assert accuracy[1] > accuracy[0] + 0.05
+
+
+def test_a_large_class_becomes_more_likely() -> None:
+    nodes, labels = two_clusters((180, 20))
+    good = np.array([[1, -1, 0, 0], [-1, 1, 0, 0]], np.float32)
+    none = np.zeros((200, 2), np.float32)
+    found = _estimated(nodes, good, none)
+    assert found[0, -1] > found[1, -1]
+    known = np.eye(2, dtype=np.float32)[1 - labels]  # labels that say the opposite
+    reversed_ = _estimated(nodes, good, known)
+    assert reversed_[0, -1] < reversed_[1, -1]
+
+
+def test_equal_targets_stay_finite() -> None:
+    nodes, _ = two_clusters((30, 30))
+    assert np.isfinite(_estimated(nodes, np.zeros((2, 4), np.float32), np.zeros((60, 2), np.float32))).all()
 
 
 def test_leading_directions_keep_the_inner_products() -> None:

@@ -46,7 +46,7 @@ def test_a_small_graph_with_one_large_class_gives_an_episode() -> None:
     assert episode.nodes > 1
 
 
-def test_no_class_of_an_even_episode_is_much_larger_than_the_others() -> None:
+def test_classes_of_patches_are_more_even_than_those_around_one_seed() -> None:
     """Nodes of one class are neighbours: without quotas, an episode would mostly have the largest class."""
     random, nodes = np.random.default_rng(0), 6000
     labels = np.sort(random.choice(8, nodes, p=[0.65, *[0.05] * 7]))
@@ -57,8 +57,18 @@ def test_no_class_of_an_even_episode_is_much_larger_than_the_others() -> None:
     )
     source = EpisodeSource(graph, np.arange(nodes))
 
-    def largest(*, even: bool) -> float:
-        drawn = [source.draw(np.random.default_rng(seed), (300, 400), even=even) for seed in range(12)]
+    def largest(*, patches: bool) -> float:
+        drawn = [source.draw(np.random.default_rng(seed), (300, 400), patches=patches) for seed in range(12)]
         return float(np.mean([np.bincount(each.labels).max() / each.nodes * each.targets for each in drawn]))
 
-    assert largest(even=True) < 2.2 < largest(even=False)
+    assert largest(patches=True) < 3 < largest(patches=False)
+
+
+def test_a_set_of_classes_has_all_their_nodes_and_edges() -> None:
+    graph = described(5, nodes=60)
+    assert graph.labels is not None
+    found = EpisodeSource(graph, np.arange(60)).of_classes(np.array([1, 3]))
+    nodes = np.flatnonzero(np.isin(graph.labels, [1, 3]))
+    np.testing.assert_array_equal(found.labels, graph.labels[nodes] // 2)
+    np.testing.assert_array_equal(found.rows(0, found.nodes), graph.rows(0, 60)[nodes])
+    assert found.edge_index.shape[1] == np.isin(graph.edge_index, nodes).all(axis=0).sum()

@@ -144,7 +144,6 @@ class Pretraining:
         *,
         lr: float = LR,
         first: Mapping[str, Tensor] | None = None,  # weights to start from
-        kept: Mapping[str, Tensor] | None = None,  # weights whose gates for graphs without labels are kept
     ) -> None:
         torch.manual_seed(seed)
         self.seed, self.updates, self.lr, self.file = seed, updates, lr, out / CHECKPOINT
@@ -157,11 +156,6 @@ class Pretraining:
         out.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
             self._load()
-        self._tasks = (False, True) if kept is None else (True,)
-        if kept is not None:
-            self.model.load_state_dict(
-                {name: tensor for name, tensor in kept.items() if "_gates.0." in name}, strict=False
-            )
 
     def run(
         self,
@@ -176,12 +170,11 @@ class Pretraining:
         """
         loaded = {path: source_of(path, all_labels=all_labels) for path in dict.fromkeys(paths)}
         sources = [loaded[path] for path in paths]
-        kinds = {labelled: _Episodes(sources, self.seed, labelled) for labelled in self._tasks}
+        kinds = [_Episodes(sources, self.seed, labelled) for labelled in (False, True)]
         while self.done < self.updates:
             random = np.random.default_rng([self.seed, self.done])
-            steps = {labelled: drawn_steps(random) for labelled in (False, True)}
             self._optimiser.zero_grad()
-            gains = [self._gain(each.of_update(self.done), *steps[kind]) for kind, each in kinds.items()]
+            gains = [self._gain(each.of_update(self.done), *drawn_steps(random)) for each in kinds]
             self._step()
             self.done += 1
             if self.done % SAVE_EVERY == 0:

@@ -1,12 +1,13 @@
 """The closed-form start of a pretrained model: where nodes and targets are before the first step.
 
 Targets come from class descriptions, from the known labels of the graph, or from both. Candidates are class
-means and ridge regression on features that are smoothed 0, 2 or 4 rounds. The leave-one-out loss on the known
-labels, also in closed form, gives each candidate a weight, and the start has the weighted sum of their
-scores. A model whose gates are all zero predicts what the start does.
+means and ridge regression on features that are smoothed little, much or not at all. The leave-one-out loss on
+the known labels, also in closed form, gives each candidate a weight, and the weighted sum of their scores is
+the first guess. Then each class is estimated again from the nodes that the guess gives it. A model whose
+gates are all zero predicts what the start does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,13 +21,16 @@ from adar_runtime.in_context.features import UnitRows, leading_directions, unit_
 
 Numbers = NDArray[np.float64]
 
-ROUNDS = (2, 0, 4)  # of smoothing; without labels, the first one is used
+RESTARTS = (0.15, 1.0, 0.05)  # shares of a node's own features in smoothing; without labels, the first one
+ROUNDS = 8  # of smoothing
 PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
 SHARPNESS = 3.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
 LOSS_SPREAD = 2.0  # spread of the logits in the leave-one-out loss
-LEAST_WEIGHT = 1e-4  # of all candidates of a number of rounds; below it, their columns are left out
-SPREAD = 1.0  # mean over nodes of the standard deviation of a node's logits, without known labels
-LABELLED_SPREAD = 2.0  # the same with known labels; the gates of each task were trained with its spread
+LEAST_WEIGHT = 1e-4  # of all candidates with the same smoothing; below it, their columns are left out
+SPREAD = 2.0  # mean over nodes of the standard deviation of a node's logits
+ESTIMATES = 3  # how often the classes are estimated again
+ESTIMATED = 0.5  # weight of the estimated means of the classes against the first guess
+LEAST_SHARE = 0.05  # added to the size of a class, relative to the mean size, before its logarithm
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,10 @@ class Start:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """One way to score nodes: (nodes after `rounds` rounds) · targets + bias."""
+    """One way to score nodes: (nodes smoothed with `restart`) · targets + bias."""
 
     method: str
-    rounds: int
+    restart: float
     targets: Floats  # [c, d]
     bias: Floats  # [c]
     left_out: Floats  # [l, c], scores of the labelled nodes that leave their own label out
@@ -112,24 +116,45 @@ def check_can_start(graph: Graph) -> None:
         )
 
 
+def restarted(neighbours: Neighbours, rows: Floats) -> dict[float, Floats]:
+    """Rows [n, d] smoothed with each of RESTARTS: every round adds a share of the rows themselves.
+
+    Rounds of smoothing are computed once: H = Σ_k a (1 - a)^k S^k X for the share a, and 1 - a in the last
+    round.
+    """
+    found = {share: np.float32(share) * rows for share in RESTARTS}
+    for number in range(1, ROUNDS + 1):
+        rows = Smoothing(neighbours, 1)(rows)
+        for share in RESTARTS:
+            weight = (1 - share) ** number * (1 if number == ROUNDS else share)
+            if weight:
+                found[share] += np.float32(weight) * rows
+    return found
+
+
 @dataclass(frozen=True)
 class SmoothedFeatures:
     """The part of a start that does not depend on labels.
 
     Attributes:
-        nodes: For each number of rounds of smoothing, centred rows of nearly unit length [n, d].
-        middles: For each number of rounds, the mean [d] that was subtracted.
+        nodes: For each smoothing, centred rows of nearly unit length [n, d].
+        middles: For each smoothing, the mean [d] that was subtracted.
         descriptions: Centred class descriptions of unit length [c, d]; None if the graph has none.
         columns: d.
     """
 
-    nodes: dict[int, Floats]
-    middles: dict[int, Floats]
+    nodes: dict[float, Floats]
+    middles: dict[float, Floats]
     descriptions: Floats | None
     columns: int
 
     @classmethod
-    def of(cls, graph: Graph, columns: int) -> "SmoothedFeatures":
+    def of(
+        cls,
+        graph: Graph,
+        columns: int,
+        smoothed: Callable[[Neighbours, Floats], dict[float, Floats]] = restarted,
+    ) -> "SmoothedFeatures":
         """Smooth the features of a graph, seen along its `columns` leading directions."""
         neighbours, described = Neighbours.in_graph(graph), graph.target_features
         if described is not None:
@@ -137,34 +162,31 @@ class SmoothedFeatures:
         first = np.zeros((0, graph.width), np.float32) if described is None else described
         rows = UnitRows(graph)
         basis = leading_directions(rows, Smoothing(neighbours, 2), columns, first)
-        smoothed = [rows.times(basis)]
-        for _ in range(max(ROUNDS)):
-            smoothed.append(Smoothing(neighbours, 1)(smoothed[-1]))
-        units = {rounds: unit_rows(smoothed[rounds]) for rounds in ROUNDS}
-        middles: dict[int, Floats] = {rounds: unit.mean(axis=0) for rounds, unit in units.items()}
-        nodes = {rounds: unit - middles[rounds] for rounds, unit in units.items()}
+        found = smoothed(neighbours, rows.times(basis))
+        units = {restart: unit_rows(each) for restart, each in found.items()}
+        middles: dict[float, Floats] = {restart: unit.mean(axis=0) for restart, unit in units.items()}
+        nodes = {restart: unit - middles[restart] for restart, unit in units.items()}
         return cls(nodes, middles, None if described is None else unit_rows(described @ basis), columns)
 
     def start(self, labels: Integers, count: int) -> Start:
         """The start for the known labels [n] (-1 where unknown) of `count` classes."""
         nodes, candidates = self.nodes, _candidates(self, labels, count)
         labelled = np.flatnonzero(labels >= 0)
-        spreads = [float(each.scores(nodes[each.rounds]).std(axis=1).mean()) or 1.0 for each in candidates]
+        spreads = [_spread(each.scores(nodes[each.restart])) for each in candidates]
         if len(labelled):
             losses = [
                 each.loss(spread, labels[labelled]) for each, spread in zip(candidates, spreads, strict=True)
             ]
             weights = np.exp(-SHARPNESS * (np.array(losses) - min(losses)))
         else:
-            weights = np.array([float(each.rounds == ROUNDS[0]) for each in candidates])
+            weights = np.array([float(each.restart == RESTARTS[0]) for each in candidates])
         weights /= weights.sum()
         known = np.zeros((len(labels), count), np.float32)
         known[labelled, labels[labelled]] = 1
-        placed = _joined(nodes, candidates, weights / spreads, weights)
+        joined, targets = _joined(nodes, candidates, weights / spreads, weights)
+        placed = _reduced(joined, _estimated(joined, targets, known), self.columns)
         best = candidates[int(weights.argmax())]
-        method = f"{best.method}, rounds: {best.rounds}"
-        spread = LABELLED_SPREAD if len(labelled) else SPREAD
-        return Start(*_balanced(*_reduced(*placed, self.columns), spread), known, method)
+        return Start(*_balanced(*placed), known, f"{best.method}, restart: {best.restart:g}")
 
 
 def start(graph: Graph, columns: int) -> Start:
@@ -185,25 +207,51 @@ def start(graph: Graph, columns: int) -> Start:
 
 
 def free_scores(graph: Graph, columns: int) -> list[Floats]:
-    """The scores [n, c] of every candidate with two rounds of smoothing, as baselines."""
+    """The scores [n, c] of every candidate with two rounds of smoothing without restart, as baselines."""
     check_can_start(graph)
-    features = SmoothedFeatures.of(graph, columns)
+    features = SmoothedFeatures.of(graph, columns, lambda edges, rows: {0.0: Smoothing(edges, 2)(rows)})
     candidates = _candidates(features, known_labels(graph), graph.targets)
-    return [each.scores(features.nodes[2]) for each in candidates if each.rounds == 2]
+    return [each.scores(features.nodes[each.restart]) for each in candidates]
+
+
+def _estimated(nodes: Floats, targets: Floats, known: Floats) -> Floats:
+    """Estimate the targets [c, w] of joined nodes [n, w] again, from the nodes that each class has now.
+
+    The class of a node is a softmax of its scores, or its known label. A class becomes a mixture of its first
+    target and of the mean direction of its nodes, and large classes become more likely. It is like
+    expectation-maximisation that stays near the first guess. The last column of nodes is constant.
+    """
+    is_known, count = known.sum(axis=1, keepdims=True), len(targets)
+    first = targets / np.float32(_spread(nodes @ targets.T))
+    now = first
+    for _ in range(ESTIMATES):
+        logits = np.float32(SPREAD) * (nodes @ now.T)
+        psi = np.exp(logits - logits.max(axis=1, keepdims=True))
+        psi = (1 - is_known) * psi / psi.sum(axis=1, keepdims=True) + known
+        means = psi.T @ nodes
+        means[:, -1] = 0
+        means = unit_rows(means)
+        means /= np.float32(_spread(nodes @ means.T))
+        now = (1 - ESTIMATED) * first + ESTIMATED * means
+        now[:, :-1] *= ((1 - ESTIMATED) * _lengths(first) + ESTIMATED * _lengths(means)) / _lengths(now)
+        now /= np.float32(_spread(nodes @ now.T))
+        prior = np.log(count * psi.mean(axis=0) + LEAST_SHARE)
+        now[:, -1] += (prior - prior.mean()) / (SPREAD * nodes[:, -1].mean())
+    return now.astype(np.float32)
 
 
 def _joined(
-    nodes: dict[int, Floats], candidates: Sequence[_Candidate], factors: Numbers, weights: Numbers
+    nodes: dict[float, Floats], candidates: Sequence[_Candidate], factors: Numbers, weights: Numbers
 ) -> tuple[Floats, Floats]:
     """Nodes and targets whose products are the weighted scores of all candidates.
 
-    Each number of rounds has a block of columns, which is long where its candidates have large weights. The
+    Each smoothing has a block of columns, which is long where its candidates have large weights. The
     last column is constant and carries the biases.
     """
     blocks_h, blocks_c = [], []
     bias: Floats = np.zeros(len(candidates[0].targets), np.float32)
-    for rounds, rows in nodes.items():
-        own = [i for i, each in enumerate(candidates) if each.rounds == rounds]
+    for restart, rows in nodes.items():
+        own = [i for i, each in enumerate(candidates) if each.restart == restart]
         total = float(weights[own].sum())
         if total < LEAST_WEIGHT:
             continue
@@ -233,26 +281,30 @@ def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floa
 def _candidates(features: "SmoothedFeatures", labels: Integers, count: int) -> list[_Candidate]:
     """Every way to score the nodes, for the known labels of `count` classes."""
     found: list[_Candidate] = []
-    for rounds, nodes in features.nodes.items():
-        found += _of_rounds(rounds, nodes, features.middles[rounds], labels, count, features.descriptions)
+    for restart, nodes in features.nodes.items():
+        found += _of_smoothing(
+            restart, nodes, features.middles[restart], labels, count, features.descriptions
+        )
     return found
 
 
-def _of_rounds(
-    rounds: int, nodes: Floats, middle: Floats, labels: Integers, count: int, descriptions: Floats | None
+def _of_smoothing(
+    restart: float, nodes: Floats, middle: Floats, labels: Integers, count: int, descriptions: Floats | None
 ) -> Iterator[_Candidate]:
-    """The candidates that use the nodes of one number of rounds."""
+    """The candidates that use the nodes of one smoothing."""
     labelled = np.flatnonzero(labels >= 0)
     rows, own = nodes[labelled], labels[labelled]
     if descriptions is not None:
         no_bias = np.zeros(count, np.float32)
-        yield _Candidate("descriptions", rounds, descriptions, no_bias, rows @ descriptions.T)
+        yield _Candidate("descriptions", restart, descriptions, no_bias, rows @ descriptions.T)
     if len(labelled):
-        yield _means(rounds, rows, own, count, descriptions)
-        yield from _ridges(rounds, rows, middle, own, count)
+        yield _means(restart, rows, own, count, descriptions)
+        yield from _ridges(restart, rows, middle, own, count)
 
 
-def _means(rounds: int, rows: Floats, own: Integers, count: int, descriptions: Floats | None) -> _Candidate:
+def _means(
+    restart: float, rows: Floats, own: Integers, count: int, descriptions: Floats | None
+) -> _Candidate:
     """Class means of unit length, plus the descriptions of unit length where there are any."""
     members = np.eye(count, dtype=np.float32)[own]  # [l, c]
     sums, sizes = members.T @ rows, members.sum(axis=0)
@@ -265,10 +317,12 @@ def _means(rounds: int, rows: Floats, own: Integers, count: int, descriptions: F
     left_out = rows @ means.T
     left_out[np.arange(len(own)), own] = (rows * without).sum(axis=1)
     method = "class means" if descriptions is None else "class means and descriptions"
-    return _Candidate(method, rounds, means, np.zeros(count, np.float32), left_out)
+    return _Candidate(method, restart, means, np.zeros(count, np.float32), left_out)
 
 
-def _ridges(rounds: int, centred: Floats, middle: Floats, own: Integers, count: int) -> Iterator[_Candidate]:
+def _ridges(
+    restart: float, centred: Floats, middle: Floats, own: Integers, count: int
+) -> Iterator[_Candidate]:
     """Ridge regression of the classes' indicators, with the leave-one-out predictions of the hat matrix."""
     rows = (centred + middle).astype(np.float64)
     wanted = np.eye(count)[own] - 1 / count
@@ -279,12 +333,23 @@ def _ridges(rounds: int, centred: Floats, middle: Floats, own: Integers, count: 
         left_out = wanted - (wanted - rows @ targets.T) / (1 - leverage)
         method = f"ridge regression with penalty {penalty:g}"
         arrays = (targets, targets @ middle, left_out)
-        yield _Candidate(method, rounds, *(array.astype(np.float32) for array in arrays))
+        yield _Candidate(method, restart, *(array.astype(np.float32) for array in arrays))
 
 
-def _balanced(nodes: Floats, targets: Floats, spread: float) -> tuple[Floats, Floats]:
-    """Scale both sides: logits get the spread, and nodes and targets the same mean square length."""
-    product = spread / (float((nodes @ targets.T).std(axis=1).mean()) or 1.0) * nodes.shape[1] ** 0.5
+def _spread(scores: Floats) -> float:
+    """The mean over nodes of the standard deviation of a node's scores [n, c]; 1 if all are equal."""
+    return float(scores.std(axis=1).mean()) or 1.0
+
+
+def _balanced(nodes: Floats, targets: Floats) -> tuple[Floats, Floats]:
+    """Scale both sides: logits get the SPREAD, and nodes and targets the same mean square length."""
+    product = SPREAD / _spread(nodes @ targets.T) * nodes.shape[1] ** 0.5
     lengths = [float(np.square(side).sum(axis=1).mean()) ** 0.5 or 1.0 for side in (nodes, targets)]
     ratio = (lengths[1] / lengths[0]) ** 0.5
     return nodes * np.float32(product**0.5 * ratio), targets * np.float32(product**0.5 / ratio)
+
+
+def _lengths(rows: Floats) -> Floats:
+    """The length of each row without its last column, [k, 1]; not zero."""
+    lengths: Floats = np.linalg.norm(rows[:, :-1], axis=1, keepdims=True)
+    return np.maximum(lengths, np.float32(1e-12))

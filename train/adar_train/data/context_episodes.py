@@ -80,7 +80,7 @@ def _drawn(
         graph = block_model(random)
     else:
         source, is_described = sources[int(random.integers(len(sources)))]
-        graph = source.draw(random, NODES, even=True)
+        graph = source.draw(random, NODES, patches=True)
         if not is_described:
             graph = replace(graph, target_features=_descriptions(graph, random))
     if random.random() < NOISY:

@@ -17,9 +17,9 @@ SMALLEST_CLASS = 100  # nodes that a class needs to be sampled; less if fewer th
 LARGEST_SHARE = 0.6  # of nodes in one class; above it, always predicting that class scores too well
 NODES = (800, 2000)  # range of the number of nodes of an episode
 FAN_OUT = 3  # neighbours that each sampled node adds
-EVEN_FAN_OUT = (2, 12)  # range of the same in even episodes: sparse and dense graphs
-PATCH = (10, 100)  # range of the number of nodes around one seed, in even episodes
-EVENNESS = 5.0  # of the classes' shares in even episodes: the parameter of a Dirichlet distribution
+PATCHES_FAN_OUT = (2, 12)  # range of the same in episodes of patches: sparse and dense graphs
+PATCH = (10, 100)  # range of the number of nodes around one seed
+EVENNESS = 5.0  # of the classes' shares in episodes of patches: the parameter of a Dirichlet distribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +36,32 @@ class EpisodeSource:
         return cls(graph, np.flatnonzero(mask))
 
     def draw(
-        self, random: np.random.Generator, sizes: tuple[int, int] = NODES, *, even: bool = False
+        self, random: np.random.Generator, sizes: tuple[int, int] = NODES, *, patches: bool = False
     ) -> Graph:
         """A new episode of `sizes` nodes.
 
-        Its classes have the same proportions as in the graph. With `even`, nodes are sampled in many small
-        patches around seeds of all classes, and no class is much larger than the others.
+        Nodes are sampled around one seed, so one class is often much larger than the others. With `patches`,
+        there are many seeds, and the sizes of the classes are between similar ones and those of the graph.
         """
         classes = self._classes(random)
         labels = self._labels[self.chosen]
         nodes = self.chosen[np.isin(labels, classes)]
-        nodes = self._sample(nodes, int(random.integers(*sizes)), random, even=even)
+        nodes = self._sample(nodes, int(random.integers(*sizes)), random, patches=patches)
+        return self._graph_of(classes, nodes, random)
+
+    def of_classes(self, classes: Integers) -> Graph:
+        """The graph of all nodes of some classes, and of all edges among them."""
+        return self._graph_of(classes, self.chosen[np.isin(self._labels[self.chosen], classes)])
+
+    def _graph_of(
+        self, classes: Integers, nodes: Integers, random: np.random.Generator | None = None
+    ) -> Graph:
+        """The graph of some nodes, which have these classes; with `random`, only some edges are kept."""
         number = np.full(self.graph.targets, -1)
         number[classes] = np.arange(len(classes))
         assert self.graph.target_features is not None
         edges, numbers = _induced(self.graph, nodes)
-        kept = _keep_some(edges, random)
+        kept = np.ones(len(numbers), np.bool_) if random is None else _keep_some(edges, random)
         weights = self.graph.edge_weight
         return Graph(
             features=_rows(self.graph, nodes),
@@ -77,16 +87,16 @@ class EpisodeSource:
                 break
         return drawn
 
-    def _sample(self, nodes: Integers, size: int, random: np.random.Generator, *, even: bool) -> Integers:
+    def _sample(self, nodes: Integers, size: int, random: np.random.Generator, *, patches: bool) -> Integers:
         """At most `size` of the nodes: random nodes and some of their neighbours, so that edges are kept."""
         if len(nodes) <= size:
             return nodes
         neighbours = Neighbours.of(_induced(self.graph, nodes)[0], len(nodes))
         _, labels = np.unique(self._labels[nodes], return_inverse=True)
-        shares = random.dirichlet(np.full(labels.max() + 1, EVENNESS)) if even else np.ones(labels.max() + 1)
+        shares = _shares(labels, random) if patches else np.ones(labels.max() + 1)
         left = np.ceil(size * shares).astype(np.int64)  # nodes that each class may still get
-        patch = int(random.integers(*PATCH)) if even else size
-        fan_out = int(random.integers(*EVEN_FAN_OUT)) if even else FAN_OUT
+        patch = int(random.integers(*PATCH)) if patches else size
+        fan_out = int(random.integers(*PATCHES_FAN_OUT)) if patches else FAN_OUT
         kept = np.zeros(len(nodes), np.bool_)
         seeds, queue, count = iter(random.permutation(len(nodes))), deque[int](), 0
         while count < size:
@@ -104,6 +114,16 @@ class EpisodeSource:
             around = neighbours.sources[neighbours.starts[node] : neighbours.starts[node + 1]]
             queue.extend(random.permutation(around[~kept[around]])[:fan_out].tolist())
         return nodes[kept]
+
+
+def _shares(
+    labels: Integers, random: np.random.Generator
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Shares of the classes of an episode: between even ones (power 0) and those of all nodes (power 1)."""
+    sizes = np.bincount(labels)
+    shares = random.dirichlet(np.full(len(sizes), EVENNESS)) * sizes ** random.random()
+    found: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = shares / shares.sum()
+    return found
 
 
 def _rows(graph: Graph, nodes: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
