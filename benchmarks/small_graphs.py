@@ -55,10 +55,10 @@ def main() -> None:
     for config, name in zip(configs, ("model", "default model"), strict=True):
         print(f"{name}: d = {config.hidden}, p = {config.proxies}")
     with tempfile.TemporaryDirectory() as folder:
-        bundle, small = (
+        bundles = [
             _bundle(Path(folder) / str(i), graphs[0], one, options.threads) for i, one in enumerate(configs)
-        )
-        _compare(_inference(bundle, small, graphs, options.calls), options.repeats)
+        ]
+        _compare(_inference(bundles, graphs, options.calls), options.repeats)
     _compare(_training(configs, graphs), options.repeats)
 
 
@@ -68,8 +68,9 @@ def _bundle(folder: Path, graph: Graph, config: ModelConfig, threads: int) -> Bu
     return load(folder / "bundle", threads=threads)
 
 
-def _inference(bundle: Bundle, small: Bundle, graphs: Sequence[Graph], calls: int) -> dict[str, Side]:
+def _inference(bundles: Sequence[Bundle], graphs: Sequence[Graph], calls: int) -> dict[str, Side]:
     """Every run goes to t = 1, so that all calls are made."""
+    bundle, small = bundles
     few, fast = graphs[::ALONE], AdamsBashforth2(calls)
     return {
         f"inference, one by one, {BUDGET} Euler steps": (

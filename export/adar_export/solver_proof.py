@@ -1,17 +1,22 @@
 """The proof behind `--solver auto`: the fewest cell calls that give the predictions of 300 Euler steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from adar_export.convergence import End, Trial, compared, end_of, loop_of, run_attempt, share_of_same
 from adar_export.samples import part_of, with_outputs
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import LEAST_OUTPUTS, LEAST_SAME
+from adar_runtime.bundle.small_graphs import outcomes
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
+from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import REFERENCE_STEPS as REFERENCE
-from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler
+from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler, Solver
+from adar_runtime.loop.stopping import AtTime, Final, StopRule
 
 NODES = 10_000  # of the graph of the proof: ten predictions are then 0.1 %
 LARGEST_DISTANCE = 0.01  # from the reference, relative to the nodes' movement: probabilities stay close, too
@@ -59,6 +64,40 @@ def prove(
             shares = {"same": trial.same, "same_at_exit": same_at_exit}
             proof = {"solver": solver, "calls": trial.calls, "graph": named, "outputs": like.outputs} | shares
     return proof
+
+
+def prove_many(bundle: Bundle, graphs: Sequence[Graph]) -> dict[str, Any] | None:
+    """`prove` for a bundle with one prediction for each graph: on many small graphs, in batches.
+
+    The distance from the reference is that of the scores, relative to their spread.
+    """
+    if len(graphs) < LEAST_OUTPUTS:
+        return None
+    at_exit = bundle.stop_rule()
+    rules: list[StopRule] = [AtTime(1.0)] if at_exit in (AtTime(1.0), Final()) else [AtTime(1.0), at_exit]
+    expected = [_scores(bundle, graphs, rule, Euler()) for rule in rules]
+    spread = float(expected[0].std(axis=0).mean())
+    proof: dict[str, Any] | None = None
+    for solver, attempt in _attempts():
+        found = [_scores(bundle, graphs, rule, attempt.solver) for rule in rules]
+        same = [share_of_same(bundle.manifest, *pair) for pair in zip(found, expected, strict=True)]
+        distance = float(np.sqrt(np.mean((found[0] - expected[0]) ** 2)))
+        if not distance <= LARGEST_DISTANCE * spread or min(same) < LEAST_SAME:
+            proof = None
+        elif proof:
+            return proof
+        else:
+            calls = attempt.solver.calls  # type: ignore[attr-defined]
+            proof = {"solver": solver, "calls": calls, "graph": "as many graphs of the run"}
+            proof |= {"outputs": len(graphs), "same": same[0], "same_at_exit": same[-1]}
+    return proof
+
+
+def _scores(bundle: Bundle, graphs: Sequence[Graph], rule: StopRule, solver: Solver) -> Floats:
+    """The scores of all graphs; NaN for a graph whose numbers stop being finite."""
+    found = outcomes(bundle, graphs, REFERENCE, rule, solver)
+    missing = np.full((1, bundle.manifest.targets or 1), np.nan, np.float32)
+    return np.concatenate([one.scores if isinstance(one, Result) else missing for one in found])
 
 
 def _attempts() -> list[tuple[str, Attempt]]:

@@ -23,7 +23,7 @@ from adar_export.phase_proof import compare_phases
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for, with_outputs
-from adar_export.solver_proof import prove
+from adar_export.solver_proof import prove, prove_many
 from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
@@ -133,8 +133,9 @@ def export_bundle(
                 named = own if like is part else f"a graph like {own}, drawn from its nodes"
                 found = convergence.measure(bundle, named, like, on_progress)
                 manifest = replace(manifest, convergence=found.to_dict())
-                if manifest.behaves_like_ode and (proof := prove(bundle, graph, on_progress)):
-                    manifest.convergence["proof"] = proof
+                if manifest.behaves_like_ode:
+                    proof = prove(bundle, graph, on_progress) or prove_many(bundle, run.many_graphs())
+                    manifest.convergence.update({"proof": proof} if proof else {})
             manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
         (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")

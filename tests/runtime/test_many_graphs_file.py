@@ -11,7 +11,7 @@ from adar_runtime import read_graph
 from adar_runtime.errors import AdarWarning, GraphError
 from adar_runtime.graph import GRAPH
 from adar_runtime.graph.formats import read_graphs
-from adar_runtime.graph.formats.many_graphs import DEGREE_COLUMNS
+from adar_runtime.graph.formats.many_graphs import DEGREE_COLUMNS, encode_graphs
 
 
 def arrays(**changes: Any) -> dict[str, Any]:
@@ -169,3 +169,12 @@ def test_graphs_share_their_class_names(tmp_path: Path) -> None:
     first, second = read_graphs(saved(tmp_path, class_names=names))
     assert first.class_names is second.class_names
     assert first.class_names == tuple(names.tolist())
+
+
+def test_graphs_can_be_written_and_read_again(tmp_path: Path) -> None:
+    graphs = read_graphs(saved(tmp_path))
+    path = tmp_path / "again.npz"
+    path.write_bytes(encode_graphs(graphs))
+    for one, other in zip(graphs, read_graphs(path), strict=True):
+        assert one.rows(0, one.nodes).tolist() == other.rows(0, other.nodes).tolist()
+        assert one.edge_index.tolist() == other.edge_index.tolist()

@@ -11,9 +11,10 @@ import onnx
 import pytest
 
 from adar_export import export_bundle
+from adar_export.solver_proof import prove_many
 from adar_runtime import Bundle, Graph, load
 from adar_runtime.backends.prepared_batch import EDGES, LARGEST, ROWS, batches
-from adar_runtime.bundle.manifest import BATCHED_CELL
+from adar_runtime.bundle.manifest import BATCHED_CELL, LEAST_OUTPUTS, LEAST_SAME
 from adar_runtime.bundle.small_graphs import groups, outcomes
 from adar_runtime.errors import BundleError, DivergedError, GraphError
 from adar_runtime.graph import EDGE, GRAPH, LEVELS, NODE
@@ -99,6 +100,15 @@ def test_graphs_may_describe_different_numbers_of_targets(tmp_path: Path) -> Non
     sizes = ((5, 3), (9, 4), (7, 3), (12, 5))
     graphs = [small_graph(seed, nodes, NODE, targets) for seed, (nodes, targets) in enumerate(sizes)]
     assert_same(bundle, graphs, Final(), Euler())
+
+
+def test_a_solver_is_proven_on_many_graphs(bundle: Bundle) -> None:
+    graphs = [small_graph(seed, 3 + seed % 5, GRAPH) for seed in range(LEAST_OUTPUTS)]
+    proof = prove_many(bundle, graphs)
+    assert proof is not None
+    assert (proof["solver"], proof["outputs"]) == ("ab2", LEAST_OUTPUTS)
+    assert min(proof["same"], proof["same_at_exit"]) >= LEAST_SAME
+    assert prove_many(bundle, graphs[1:]) is None  # too few to show that 99.9 % are equal
 
 
 def test_graphs_share_calls(bundle: Bundle, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:

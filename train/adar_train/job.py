@@ -7,9 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from adar_runtime.bundle import run_files
+from adar_runtime.bundle.manifest import LEAST_OUTPUTS
 from adar_runtime.errors import DivergedError, UsageError
 from adar_runtime.graph import Graph
 from adar_train import checkpoints, distributed
@@ -18,6 +20,7 @@ from adar_train.cell import ModelConfig
 from adar_train.config import TrainConfig
 from adar_train.data.checks import check_trainable
 from adar_train.fit import build
+from adar_train.graph_batch import are_small
 from adar_train.model import Model
 from adar_train.runs import check_free, finished_metrics, public_name, save_run
 from adar_train.search import (
@@ -106,6 +109,12 @@ class Job:
                     interrupt.add_note(f"to continue, run the same command with --resume --out {self.out}")
                 raise
         return job._save(fitted)
+
+    def _many(self) -> list[Graph]:
+        """Graphs to keep for the export of a model of many small graphs: as many as a proof needs."""
+        if self.baseline or not are_small(self.graphs) or len(self.graphs) < LEAST_OUTPUTS:
+            return []
+        return [self.graphs[int(i)] for i in np.linspace(0, len(self.graphs) - 1, LEAST_OUTPUTS)]
 
     def _finished(self, choices: Sequence[Settings]) -> Any:
         """The metrics of the finished run in `out`, if it has the settings of one of the choices."""
@@ -196,7 +205,7 @@ class Job:
             of_graphs = zip(self.names, fitted.metrics["graphs"], strict=True)
             fitted.metrics["graphs"] = [{"name": public_name(name)} | found for name, found in of_graphs]
         if distributed.rank() == 0:
-            save_run(self.out, fitted, self.graphs[0], self.names, self.training)
+            save_run(self.out, fitted, self.graphs[0], self.names, self.training, self._many())
         return fitted.metrics
 
     def _build(self) -> Model:

@@ -19,7 +19,8 @@ from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.files import Marker, check_replaceable, check_writable, write_file, writing
 from adar_runtime.graph import LEVELS, FeatureEncoding, Graph
-from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, write_graph
+from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, read_graphs, write_graph
+from adar_runtime.graph.formats.many_graphs import encode_graphs
 from adar_runtime.loop.registry import is_count, is_number
 from adar_train.alignments import ALIGNMENTS
 from adar_train.baselines import BASELINES
@@ -75,6 +76,11 @@ class Run:
         """
         return read_graph(self.path / run_files.GRAPH)
 
+    def many_graphs(self) -> list[Graph]:
+        """Read the small graphs that the run has kept; none if the model was trained on few graphs."""
+        path = self.path / run_files.GRAPHS
+        return read_graphs(path) if path.is_file() else []
+
     def class_names(self) -> tuple[str, ...] | None:
         """The names of the learned classes; None if the targets are described or the graph has no names."""
         if self.model.config.targets is None or not (self.path / run_files.GRAPH).is_file():
@@ -95,7 +101,14 @@ class Run:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def save_run(path: str | Path, fitted: Fitted, graph: Graph, data: list[str], training: TrainConfig) -> None:
+def save_run(
+    path: str | Path,
+    fitted: Fitted,
+    graph: Graph,
+    data: list[str],
+    training: TrainConfig,
+    many: Sequence[Graph] = (),
+) -> None:
     """Write a training run to a folder, as `load_run` and `adar-deploy export` read it.
 
     config.json is written last: a folder without it is not a finished run.
@@ -106,6 +119,7 @@ def save_run(path: str | Path, fitted: Fitted, graph: Graph, data: list[str], tr
         graph: The graph that the model was trained on; of several graphs, the first.
         data: Names of the graphs, for people who read config.json.
         training: Settings of the training.
+        many: Some of many small graphs, with which `export` compares solvers.
 
     Raises:
         AdarError: If the folder cannot be written.
@@ -129,6 +143,9 @@ def save_run(path: str | Path, fitted: Fitted, graph: Graph, data: list[str], tr
         (path / run_files.CONFIG).unlink(missing_ok=True)
         write_file(path / run_files.WEIGHTS, weights)
         write_graph(path / run_files.GRAPH, graph)
+        (path / run_files.GRAPHS).unlink(missing_ok=True)
+        if many:
+            write_file(path / run_files.GRAPHS, encode_graphs(many))
         plot_learning(fitted.history, fitted.metrics["metric"], path / run_files.LEARNING_CURVE)
         write_file(path / run_files.HISTORY, json.dumps(fitted.history).encode())
         write_file(path / run_files.METRICS, json.dumps(fitted.metrics, indent=2).encode())

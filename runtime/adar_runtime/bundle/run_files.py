@@ -17,11 +17,12 @@ CONFIG = "config.json"  # data, kind of model, settings; a folder with this file
 METRICS = "metrics.json"
 HISTORY = "history.json"  # loss of every epoch
 GRAPH = "graph.pt"  # the first of the graphs that the model was trained on
+GRAPHS = "graphs.npz"  # some of them, if the model was trained on many small graphs
 LEARNING_CURVE = "learning.png"
 TENSORBOARD = "tensorboard"  # a folder
 STARTED = "adar-deploy"  # an empty file in TENSORBOARD: other programs have a folder of that name too
 CHECKPOINT = "checkpoint.safetensors"  # of an unfinished run
-NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, LEARNING_CURVE, CHECKPOINT)
+NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, GRAPHS, LEARNING_CURVE, CHECKPOINT)
 MAX_CONFIG_BYTES = 2**20
 MAX_JSON_BYTES = 8 * 2**20  # enough for the history of 100,000 epochs; parsed, JSON takes many times its size
 

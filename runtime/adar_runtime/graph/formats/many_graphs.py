@@ -10,8 +10,9 @@
 | `edge_weight` | [all edges] | optional |
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,22 @@ def degree_features(nodes: Integers, edges: Integers, starts: Integers) -> Float
     sizes = np.diff(nodes)
     found[:, -1] = np.repeat(np.log(np.maximum(sizes, 1)), sizes)
     return found
+
+
+def encode_graphs(graphs: Sequence[Graph]) -> bytes:
+    """Graphs with dense features as a file of many graphs, without labels and masks."""
+    arrays: dict[str, Any] = {
+        "node_ptr": np.cumsum([0, *(graph.nodes for graph in graphs)]),
+        "edge_ptr": np.cumsum([0, *(graph.edges for graph in graphs)]),
+        "edge_index": np.concatenate([graph.edge_index for graph in graphs], axis=1),
+        "x": np.concatenate([graph.rows(0, graph.nodes) for graph in graphs]),
+    }
+    if any(graph.edge_weight is not None for graph in graphs):
+        weights = [np.ones(g.edges, np.float32) if g.edge_weight is None else g.edge_weight for g in graphs]
+        arrays["edge_weight"] = np.concatenate(weights)
+    file = BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
 
 
 def _mask(name: str, mask: Any, count: int) -> Any:
