@@ -102,7 +102,8 @@ def test_graphs_may_describe_different_numbers_of_targets(tmp_path: Path) -> Non
     assert_same(bundle, graphs, Final(), Euler())
 
 
-def test_a_solver_is_proven_on_many_graphs(bundle: Bundle) -> None:
+def test_a_solver_is_proven_on_many_graphs(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "stop_rule", lambda: Final())  # random weights have no clear peak
     graphs = [small_graph(seed, 3 + seed % 5, GRAPH) for seed in range(LEAST_OUTPUTS)]
     proof = prove_many(bundle, graphs)
     assert proof is not None
