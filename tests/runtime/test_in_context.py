@@ -17,7 +17,7 @@ from adar_runtime.in_context.start import (
     ROUNDS,
     SmoothedFeatures,
     _candidates,
-    _estimated,
+    _Guess,
     _joined,
     _of_smoothing,
     _reduced,
@@ -105,10 +105,14 @@ def two_clusters(sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([points, np.ones((len(points), 1))], axis=1).astype(np.float32), labels
 
 
+def estimated(nodes: np.ndarray, targets: np.ndarray, known: np.ndarray) -> np.ndarray:
+    return _Guess(nodes, targets, known, "").estimated()
+
+
 def test_estimated_targets_move_from_poor_descriptions_to_the_clusters() -> None:
     nodes, labels = two_clusters((100, 100))
     poor = np.array([[1, -0.2, 2, 0], [0.4, 0.6, -2, 0]], np.float32)
-    found = _estimated(nodes, poor, np.zeros((200, 2), np.float32))
+    found = estimated(nodes, poor, np.zeros((200, 2), np.float32))
     accuracy = [float(((nodes @ targets.T).argmax(axis=1) == labels).mean()) for targets in (poor, found)]
     assert accuracy[1] > accuracy[0] + 0.05
 
@@ -117,16 +121,45 @@ def test_a_large_class_becomes_more_likely() -> None:
     nodes, labels = two_clusters((180, 20))
     good = np.array([[1, -1, 0, 0], [-1, 1, 0, 0]], np.float32)
     none = np.zeros((200, 2), np.float32)
-    found = _estimated(nodes, good, none)
+    found = estimated(nodes, good, none)
     assert found[0, -1] > found[1, -1]
     known = np.eye(2, dtype=np.float32)[1 - labels]  # labels that say the opposite
-    reversed_ = _estimated(nodes, good, known)
+    reversed_ = estimated(nodes, good, known)
     assert reversed_[0, -1] < reversed_[1, -1]
+
+
+def crossed_clusters(seed: int, *, along: bool) -> Graph:
+    """Nodes of two clusters. Classes are the clusters, or a weaker direction across them; 20 are known."""
+    random = np.random.default_rng(seed)
+    strong, weak = random.integers(0, 2, (2, 400))
+    features = 0.8 * random.standard_normal((400, 12))
+    features[:, 0] += 2 * (2 * strong - 1)
+    features[:, 1] += 2 * weak - 1
+    labels, mask = strong if along else weak, np.zeros((1, 400), np.bool_)
+    for number in range(2):
+        mask[0, random.choice(np.flatnonzero(labels == number), 10, replace=False)] = True
+    edges = np.zeros((2, 0), np.int64)
+    return Graph(features.astype(np.float32), edges, labels=labels, train_mask=mask)
+
+
+def test_hidden_labels_decide_whether_classes_are_estimated_again() -> None:
+    """Estimating classes again follows the clusters, which is wrong if the classes cut through them."""
+    chosen = {
+        along: [start(crossed_clusters(seed, along=along), 16).estimated for seed in range(6)]
+        for along in (True, False)
+    }
+    assert sum(chosen[True]) >= 4
+    assert sum(chosen[False]) <= 2
+    graph = crossed_clusters(0, along=False)
+    features, known = SmoothedFeatures.of(graph, 16), known_labels(graph)
+    never, always = (features.start(known, 2, estimate=each).scores for each in (False, True))
+    assert np.array_equal(start(graph, 16).scores, never)
+    assert not np.array_equal(never, always)
 
 
 def test_equal_targets_stay_finite() -> None:
     nodes, _ = two_clusters((30, 30))
-    assert np.isfinite(_estimated(nodes, np.zeros((2, 4), np.float32), np.zeros((60, 2), np.float32))).all()
+    assert np.isfinite(estimated(nodes, np.zeros((2, 4), np.float32), np.zeros((60, 2), np.float32))).all()
 
 
 def test_leading_directions_keep_the_inner_products() -> None:

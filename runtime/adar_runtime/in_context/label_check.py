@@ -62,13 +62,13 @@ def chosen(scores: Mapping[float, Floats], labels: Integers) -> LabelCheck:
     The model moves only if its loss on the hidden labels is lower than that of the start. A stricter rule
     (lower by a standard error) also keeps the start where the model helps: a few labels are noisy.
     """
-    gains = _losses(scores[0.0], labels) - _losses(scores[1.0], labels)
+    gains = losses_of(scores[0.0], labels) - losses_of(scores[1.0], labels)
     best = 1.0 if gains.mean() > 0 else 0.0
     right = {strength: int((each.argmax(axis=1) == labels).sum()) for strength, each in scores.items()}
     return LabelCheck(best, len(labels), right[best], right[0.0])
 
 
-def _losses(scores: Floats, labels: Integers) -> NDArray[np.float64]:
+def losses_of(scores: Floats, labels: Integers) -> NDArray[np.float64]:
     """The cross-entropy of each label, with the factor of all scores that gives the lowest mean."""
     found = []
     for factor in FACTORS:

@@ -3,8 +3,8 @@
 Targets come from class descriptions, from the known labels of the graph, or from both. Candidates are class
 means and ridge regression on features that are smoothed little, much or not at all. The leave-one-out loss on
 the known labels, also in closed form, gives each candidate a weight, and the weighted sum of their scores is
-the first guess. Then each class is estimated again from the nodes that the guess gives it. A model whose
-gates are all zero predicts what the start does.
+the first guess. Then each class is estimated again from the nodes that the guess gives it, unless hidden
+labels show that this does not help. A model whose gates are all zero predicts what the start does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,7 @@ from adar_runtime.graph import NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
+from adar_runtime.in_context.label_check import folds, losses_of
 
 Numbers = NDArray[np.float64]
 
@@ -42,12 +43,14 @@ class Start:
         targets: [c, d].
         known: [n, c], 1 where the class of a node is known.
         method: The candidate with the largest weight, in words.
+        estimated: Whether the classes were estimated again from their nodes.
     """
 
     nodes: Floats
     targets: Floats
     known: Floats
     method: str
+    estimated: bool
 
     def as_graph(self, graph: Graph) -> Graph:
         """The graph with the placed nodes as features and the placed targets as class descriptions."""
@@ -79,6 +82,45 @@ class _Candidate:
         logits = LOSS_SPREAD / spread * self.left_out.astype(np.float64)
         logits -= logits.max(axis=1, keepdims=True)
         return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]))
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """The first guess: the scores of joined nodes [n, w] are their products with the targets [c, w].
+
+    The last column of the nodes is constant. `known` is that of a Start, and so is `method`.
+    """
+
+    nodes: Floats
+    targets: Floats
+    known: Floats
+    method: str
+
+    def estimated(self) -> Floats:
+        """Estimate the targets [c, w] again, from the nodes that each class has now.
+
+        The class of a node is a softmax of its scores, or its known label. A class becomes a mixture of its
+        first target and of the mean direction of its nodes, and large classes become more likely. It is like
+        expectation-maximisation that stays near the first guess.
+        """
+        nodes, known = self.nodes, self.known
+        is_known, count = known.sum(axis=1, keepdims=True), len(self.targets)
+        first = self.targets / np.float32(_spread(nodes @ self.targets.T))
+        now = first
+        for _ in range(ESTIMATES):
+            logits = np.float32(SPREAD) * (nodes @ now.T)
+            psi = np.exp(logits - logits.max(axis=1, keepdims=True))
+            psi = (1 - is_known) * psi / psi.sum(axis=1, keepdims=True) + known
+            means = psi.T @ nodes
+            means[:, -1] = 0
+            means = unit_rows(means)
+            means /= np.float32(_spread(nodes @ means.T))
+            now = (1 - ESTIMATED) * first + ESTIMATED * means
+            now[:, :-1] *= ((1 - ESTIMATED) * _lengths(first) + ESTIMATED * _lengths(means)) / _lengths(now)
+            now /= np.float32(_spread(nodes @ now.T))
+            prior = np.log(count * psi.mean(axis=0) + LEAST_SHARE)
+            now[:, -1] += (prior - prior.mean()) / (SPREAD * nodes[:, -1].mean())
+        return now.astype(np.float32)
 
 
 def known_labels(graph: Graph) -> Integers:
@@ -168,8 +210,18 @@ class SmoothedFeatures:
         nodes = {restart: unit - middles[restart] for restart, unit in units.items()}
         return cls(nodes, middles, None if described is None else unit_rows(described @ basis), columns)
 
-    def start(self, labels: Integers, count: int) -> Start:
-        """The start for the known labels [n] (-1 where unknown) of `count` classes."""
+    def start(self, labels: Integers, count: int, *, estimate: bool | None = None) -> Start:
+        """The start for the known labels [n] (-1 where unknown) of `count` classes.
+
+        `estimate` says whether the classes are estimated again; None lets hidden labels decide.
+        """
+        guess = self._guess(labels, count)
+        estimate = self._estimate_helps(labels, count) if estimate is None else estimate
+        placed = _reduced(guess.nodes, guess.estimated() if estimate else guess.targets, self.columns)
+        return Start(*_balanced(*placed), guess.known, guess.method, estimate)
+
+    def _guess(self, labels: Integers, count: int) -> "_Guess":
+        """The weighted sum of all candidates."""
         nodes, candidates = self.nodes, _candidates(self, labels, count)
         labelled = np.flatnonzero(labels >= 0)
         spreads = [_spread(each.scores(nodes[each.restart])) for each in candidates]
@@ -183,10 +235,22 @@ class SmoothedFeatures:
         weights /= weights.sum()
         known = np.zeros((len(labels), count), np.float32)
         known[labelled, labels[labelled]] = 1
-        joined, targets = _joined(nodes, candidates, weights / spreads, weights)
-        placed = _reduced(joined, _estimated(joined, targets, known), self.columns)
         best = candidates[int(weights.argmax())]
-        return Start(*_balanced(*placed), known, f"{best.method}, restart: {best.restart:g}")
+        method = f"{best.method}, restart: {best.restart:g}"
+        return _Guess(*_joined(nodes, candidates, weights / spreads, weights), known, method)
+
+    def _estimate_helps(self, labels: Integers, count: int) -> bool:
+        """Whether hidden labels are predicted better after the classes are estimated again.
+
+        Without labels to hide, the answer is yes: with descriptions alone, it helped on every graph.
+        """
+        gain = 0.0
+        for hidden in folds(labels):
+            guess = self._guess(np.where(hidden, -1, labels), count)
+            rows, wanted = guess.nodes[hidden], labels[hidden]
+            before, after = (rows @ targets.T for targets in (guess.targets, guess.estimated()))
+            gain += float((losses_of(before, wanted) - losses_of(after, wanted)).sum())
+        return gain >= 0
 
 
 def start(graph: Graph, columns: int) -> Start:
@@ -212,32 +276,6 @@ def free_scores(graph: Graph, columns: int) -> list[Floats]:
     features = SmoothedFeatures.of(graph, columns, lambda edges, rows: {0.0: Smoothing(edges, 2)(rows)})
     candidates = _candidates(features, known_labels(graph), graph.targets)
     return [each.scores(features.nodes[each.restart]) for each in candidates]
-
-
-def _estimated(nodes: Floats, targets: Floats, known: Floats) -> Floats:
-    """Estimate the targets [c, w] of joined nodes [n, w] again, from the nodes that each class has now.
-
-    The class of a node is a softmax of its scores, or its known label. A class becomes a mixture of its first
-    target and of the mean direction of its nodes, and large classes become more likely. It is like
-    expectation-maximisation that stays near the first guess. The last column of nodes is constant.
-    """
-    is_known, count = known.sum(axis=1, keepdims=True), len(targets)
-    first = targets / np.float32(_spread(nodes @ targets.T))
-    now = first
-    for _ in range(ESTIMATES):
-        logits = np.float32(SPREAD) * (nodes @ now.T)
-        psi = np.exp(logits - logits.max(axis=1, keepdims=True))
-        psi = (1 - is_known) * psi / psi.sum(axis=1, keepdims=True) + known
-        means = psi.T @ nodes
-        means[:, -1] = 0
-        means = unit_rows(means)
-        means /= np.float32(_spread(nodes @ means.T))
-        now = (1 - ESTIMATED) * first + ESTIMATED * means
-        now[:, :-1] *= ((1 - ESTIMATED) * _lengths(first) + ESTIMATED * _lengths(means)) / _lengths(now)
-        now /= np.float32(_spread(nodes @ now.T))
-        prior = np.log(count * psi.mean(axis=0) + LEAST_SHARE)
-        now[:, -1] += (prior - prior.mean()) / (SPREAD * nodes[:, -1].mean())
-    return now.astype(np.float32)
 
 
 def _joined(
