@@ -1,6 +1,5 @@
 """The work of `adar-deploy train --from`: train a pretrained model further, and write a bundle."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,8 +34,7 @@ def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
     from adar_export.pretrained import fine_tune as tune
     from adar_runtime.errors import UsageError
 
-    changed = [one.name for one in fields(options) if getattr(options, one.name) != one.default]
-    others = [name for name in changed if name not in USED]
+    others = [name for name in options.changed() if name not in USED]
     if others:
         option = f"--{others[0].replace('_', '-')}"
         raise UsageError(f"--from has no {option}: remove it, or train without --from")

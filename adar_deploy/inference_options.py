@@ -170,7 +170,7 @@ class BackendOptions(OptionGroup):
     ] = False
 
     def load(self, ctx: typer.Context, bundle: Path) -> "Bundle":
-        """Open the bundle. What opens it to strangers counts only if the user typed it."""
+        """Open the bundle. Only a typed option trusts engines or allows unknown models."""
         from adar_runtime import load
 
         return load(

@@ -17,7 +17,7 @@ Found = TypeVar("Found")
 
 
 class OptionGroup:
-    """The base of groups. Fields of a group that are groups themselves are groups of options, too."""
+    """The base of groups. A field may be a group itself."""
 
     @classmethod
     def options(cls) -> Iterator[inspect.Parameter]:
@@ -41,6 +41,18 @@ class OptionGroup:
             if is_group(one.type) or one.name in given
         }
         return cls(**values)
+
+    def changed(self) -> list[str]:
+        """The names of the options that do not have their defaults."""
+        assert is_dataclass(self)
+        found: list[str] = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, OptionGroup):
+                found += value.changed()
+            elif value != one.default:
+                found.append(one.name)
+        return found
 
 
 def is_group(kind: Any) -> bool:

@@ -130,7 +130,8 @@ class Recipe(NamedTuple):
             preset = Preset.quick  # the default recipe was measured for AdaR with learned targets only
         zero_shot = preset == Preset.quick and options.baseline is None and not learned
         zero_shot = zero_shot and graph.level == "node" and not graph.regression
-        return cls(preset, zero_shot, small=options.baseline is None and are_small(graphs))
+        own = options.baseline is None and preset in (None, Preset.quick)  # not the paper's settings
+        return cls(preset, zero_shot, small=own and are_small(graphs))
 
 
 def _job(options: TrainingOptions, recipe: Recipe, names: list[str], graphs: "Sequence[Graph]") -> "Job":

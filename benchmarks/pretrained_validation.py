@@ -43,7 +43,9 @@ def class_sets(source: EpisodeSource, random: np.random.Generator) -> Iterator[G
     assert labels is not None
     sizes = np.bincount(labels.astype(np.int64), minlength=count)
     usable = np.flatnonzero(sizes >= SMALLEST_CLASS)
-    low, high = min(3, count - 2), min(10, len(usable))
+    if len(usable) < 2:
+        raise SystemExit(f"fewer than two classes have {SMALLEST_CLASS} nodes")
+    low, high = max(2, min(3, count - 2)), min(10, len(usable))
     while True:
         drawn = random.choice(usable, int(random.integers(low, high + 1)), replace=False)
         total = sizes[drawn].sum()

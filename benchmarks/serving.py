@@ -303,7 +303,10 @@ def _ask(connection: socket.socket, request: bytes, prediction: bytes) -> None:
     connection.sendall(request)
     content, missing = b"", 1
     while missing > 0:
-        content += connection.recv(2**20)
+        received = connection.recv(2**20)
+        if not received:
+            raise ConnectionError("the server closed the connection")
+        content += received
         head, end, body = content.partition(b"\r\n\r\n")
         if end:
             missing = int(head.partition(b"\r\ncontent-length: ")[2].split()[0]) - len(body)

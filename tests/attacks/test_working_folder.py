@@ -1,94 +1,49 @@
-"""A working folder of somebody else, a deleted one, and a process with little memory."""
+"""Python files in the working folder or in a model's folder are never imported."""
 
-import os
-import subprocess
-import sys
+import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from adar_runtime import write_graph
-from tests.in_context_graphs import block_graph
+from adar_deploy.doctor.probes import probe
+from adar_deploy.text_embedding import Embedder
+from adar_runtime.benchmarking.race import Worker
+from adar_runtime.errors import UsageError
+from tests.attacks.payload import MARK, assert_no_code_ran
+from tests.runtime.test_race import holding
+from tests.texts import tiny_model
 
-COMMANDS = {
-    "run": ["run", "g.npz", "--bundle", "pretrained", "--max-steps", "2", "--quiet", "--plot", "p.png"],
-    "evaluate": ["evaluate", "pretrained", "g.npz", "--budgets", "2", "--plot", "p.png"],
-    "train": ["train", "g.npz", "--preset", "quick", "--epochs", "1", "--hidden", "4", "--out", "run"],
-}
-PICTURES = {"run": "p.png", "evaluate": "p.png", "train": "run/learning.png"}
-LIMITED = """
-import resource, sys
-import numpy, onnxruntime
-import adar_runtime
-from adar_deploy.cli import main
-with open("/proc/self/statm") as file:
-    now = int(file.read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (now + 80 * 2**20,) * 2)
-sys.argv = ["adar-deploy", "data", "show", "large.npz"]
-main()
-"""
+HOSTILE = f"open({MARK!r}, 'w').close()\nraise SystemExit('taken over')\n"
 
 
-def start(folder: Path, *words: str, path: str = "") -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=os.environ | {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"},
-        timeout=120,
-        capture_output=True,
-        text=True,
-    )
+def test_the_doctor_imports_installed_packages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numpy.py").write_text(HOSTILE)
+    monkeypatch.chdir(tmp_path)
+    assert probe("provider", "CPUExecutionProvider") == {"ran": "CPUExecutionProvider"}
+    assert_no_code_ran(tmp_path)
 
 
-def latex_that_tells(folder: Path) -> Path:
-    """A program `latex` that leaves a file `started`, beside the working folder."""
-    folder.mkdir()
-    program = folder / "latex"
-    program.write_text(f"#!/bin/sh\necho started > '{folder}/started'\nexit 1\n")
-    program.chmod(0o755)
-    return program
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_matplotlib_reads_no_settings_of_the_working_folder(command: str, tmp_path: Path) -> None:
-    """They could start LaTeX with code of their author."""
-    work, latex = tmp_path / "work", latex_that_tells(tmp_path / "programs")
-    write_graph(work / "g.npz", block_graph())
-    (work / "matplotlibrc").write_text("text.usetex: True\ntext.latex.preamble: \\typeout{hello}\n")
-    done = start(work, "-m", "adar_deploy", *COMMANDS[command], path=str(latex.parent))
-    assert done.returncode == 0, done.stderr[-500:]
-    assert (work / PICTURES[command]).stat().st_size > 1000
-    assert not (latex.parent / "started").exists()
-
-
-def test_a_pipe_in_place_of_these_settings_is_not_waited_for(tmp_path: Path) -> None:
-    write_graph(tmp_path / "g.npz", block_graph())
-    os.mkfifo(tmp_path / "matplotlibrc")
-    done = start(tmp_path, "-m", "adar_deploy", *COMMANDS["run"])
-    assert done.returncode == 0, done.stderr[-500:]
-
-
-@pytest.mark.parametrize("command", [["data", "shard"], ["remember", "BUNDLE"]])
-def test_a_deleted_working_folder_is_one_line(
-    command: list[str], bundle_folder: Path, tmp_path: Path
+def test_a_benchmark_worker_imports_installed_packages_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_graph(tmp_path / "g.npz", block_graph(width=4))
-    words = [str(bundle_folder) if word == "BUNDLE" else word for word in command]
-    (tmp_path / "gone").mkdir()
-    code = "import os, sys; os.rmdir(os.getcwd()); sys.argv[0] = 'adar-deploy'; "
-    code += "from adar_deploy.cli import main; main()"
-    done = start(tmp_path / "gone", "-c", code, *words, str(tmp_path / "g.npz"), "-o", "out")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr[-500:]
+    for name in ("multiprocessing", "numpy"):
+        (tmp_path / f"{name}.py").write_text(HOSTILE)
+    monkeypatch.chdir(tmp_path)
+    worker = Worker(holding, 10)
+    try:
+        assert worker.turn()[0] == 1.0
+    finally:
+        worker.end()
+    assert_no_code_ran(tmp_path)
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/statm").exists(), reason="the system does not tell the memory in use"
-)
-def test_too_little_memory_is_one_line(tmp_path: Path) -> None:
-    edges = np.random.default_rng(0).integers(0, 10**5, (2, 2 * 10**6))
-    np.savez(tmp_path / "large.npz", x=np.ones((10**5, 1), np.float32), edge_index=edges)
-    done = start(tmp_path, "-c", LIMITED)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: there is not enough memory")
+def test_a_text_model_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = tiny_model(tmp_path / "model")
+    modules = json.loads((model / "modules.json").read_text())
+    modules[0]["type"] = "hostile.Module"
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model / "hostile.py").write_text(HOSTILE)
+    with pytest.raises(UsageError, match="does not contain a readable sentence-transformers model"):
+        Embedder(str(model))
+    assert_no_code_ran(tmp_path)

@@ -127,6 +127,7 @@ def test_train_in_python_has_no_base(graph: str) -> None:
 def test_train_from_refuses_what_has_no_meaning_there(adar, graph: str) -> None:
     for words, problem in (
         ([graph, "--out", "tuned", "--hidden", 8], "--hidden"),
+        ([graph, "--out", "tuned", "--edges", "edges.csv"], "--from has no --edges"),
         ([graph], "--out"),
         (["--out", "tuned"], "graph files"),
     ):

@@ -13,12 +13,13 @@ import pytest
 from adar_export import export_bundle
 from adar_export.solver_proof import prove_many
 from adar_runtime import Bundle, Graph, load
+from adar_runtime.backends.onnxruntime.batch import OnnxBatch
 from adar_runtime.backends.prepared_batch import EDGES, LARGEST, ROWS, batches
 from adar_runtime.bundle.manifest import BATCHED_CELL, LEAST_OUTPUTS, LEAST_SAME
 from adar_runtime.bundle.small_graphs import groups, outcomes
-from adar_runtime.errors import BundleError, DivergedError, GraphError
+from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
 from adar_runtime.graph import EDGE, GRAPH, LEVELS, NODE
-from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Solver
+from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Moves, Solver
 from adar_runtime.loop.stopping import AtTime, Converged, Final, Peak, StopRule
 from adar_train import ModelConfig
 from adar_train.untrained import trial_run
@@ -100,6 +101,42 @@ def test_graphs_may_describe_different_numbers_of_targets(tmp_path: Path) -> Non
     sizes = ((5, 3), (9, 4), (7, 3), (12, 5))
     graphs = [small_graph(seed, nodes, NODE, targets) for seed, (nodes, targets) in enumerate(sizes)]
     assert_same(bundle, graphs, Final(), Euler())
+
+
+class Picky:
+    """Refuses graphs that move at more than a speed."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    def moves(self, start: float, end: float, h: float) -> Moves:
+        for move in Euler().moves(start, end, h):
+            motion = yield move
+            if motion.speed > self.limit:
+                raise UsageError("too fast")
+
+
+def test_a_solver_that_refuses_a_graph_stops_this_graph_alone(bundle: Bundle, graphs: list[Graph]) -> None:
+    speeds = [max(step.motion.speed for step in bundle.loop(graph, 8, Final(), Euler())) for graph in graphs]
+    limit = float(np.median(speeds))
+    found = list(outcomes(bundle, graphs, 8, Final(), Picky(limit)))
+    assert [isinstance(one, UsageError) for one in found] == [speed > limit for speed in speeds]
+    assert {isinstance(one, UsageError) for one in found} == {True, False}
+
+
+def test_scores_that_fail_for_a_graph_stop_this_graph_alone(
+    bundle: Bundle, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = OnnxBatch.scores
+
+    def failing(batch: OnnxBatch, index: int, *, kept: bool) -> np.ndarray:
+        if index == 1:
+            raise BackendError("the head failed")
+        return scores(batch, index, kept=kept)
+
+    monkeypatch.setattr(OnnxBatch, "scores", failing)
+    found = list(outcomes(bundle, graphs, 8, Final(), Euler()))
+    assert [isinstance(one, BackendError) for one in found].count(True) == 1
 
 
 def test_a_solver_is_proven_on_many_graphs(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

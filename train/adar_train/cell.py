@@ -55,7 +55,7 @@ class ModelConfig:
         feature_scaling: How features are scaled before training. "column" gives every column unit spread;
             "common" gives all columns one factor, so that rare words stay small.
         input_norm: Whether the first state of each node gets zero mean and unit spread over its columns, so
-            that a node with long features (many or frequent words) is no louder than one with short features.
+            that a node with long features (many or frequent words) has no larger numbers than others.
         smoothing: Number of rounds in which nodes are averaged with their neighbours before the first step,
             as in GCN (`adar_runtime.graph.smoothing`). 0 turns smoothing off.
         level: What predictions are made for: "node", "edge" or "graph".

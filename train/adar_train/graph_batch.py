@@ -190,7 +190,8 @@ def _absorb(
 
 def _velocity(velocity: Velocity, projected: Tensor, relation: Tensor, code: Tensor, x: Tensor) -> Tensor:
     """The velocity of x [b, k, d]: `Velocity.forward` on the rows of all graphs."""
-    return velocity(projected.flatten(0, 1), relation.flatten(0, 1), code, x).view(x.shape)
+    rows = (each.flatten(0, 1) for each in (projected, relation))
+    return velocity(*rows, code, x.flatten(0, 1)).view(x.shape)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

@@ -76,10 +76,10 @@ class PreparedBatch:
         return np.ascontiguousarray(smoothed.reshape(padded.shape), np.float32)
 
 
-def batches(graphs: Sequence[Graph], rows: int = ROWS) -> list[list[int]]:
+def batches(graphs: Sequence[Graph]) -> list[list[int]]:
     """Divide graphs into batches of similar sizes. Return the indices of the graphs of each batch.
 
-    A batch has at most this many `rows`, padding included.
+    A batch has at most ROWS rows, padding included, and at most EDGES edges.
     """
     sizes = np.array([graph.nodes for graph in graphs])
     found: list[list[int]] = []
@@ -87,7 +87,7 @@ def batches(graphs: Sequence[Graph], rows: int = ROWS) -> list[list[int]]:
     for index in np.argsort(sizes, kind="stable").tolist():
         size = int(sizes[index])  # of every graph in this batch, because sizes ascend
         edges += graphs[index].edges
-        if not found or (len(found[-1]) + 1) * size > rows or edges > EDGES:
+        if not found or (len(found[-1]) + 1) * size > ROWS or edges > EDGES:
             found.append([])
             edges = graphs[index].edges
         found[-1].append(index)

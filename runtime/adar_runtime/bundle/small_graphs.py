@@ -91,7 +91,7 @@ class SmallGraphs:
         return [found[index] for index in range(len(graphs))]
 
     def _batches(self, graphs: Sequence[Graph]) -> list[list[int]]:
-        """The indices of the graphs of each batch. Graphs that describe their targets need equally many."""
+        """The indices of the graphs of each batch. All graphs of a batch describe equally many targets."""
         kinds: dict[int, list[int]] = {}
         for index, graph in enumerate(graphs):
             kinds.setdefault(self._manifest.targets or graph.targets, []).append(index)

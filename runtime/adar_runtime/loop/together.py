@@ -26,6 +26,7 @@ from adar_runtime.loop.stopping_together import Mask, Numbers, Observations, rul
 
 Outcome = Result | AdarError
 Problem = Callable[[int], AdarError | None]
+ALL = slice(None)
 
 
 class Batch(Protocol):
@@ -76,15 +77,16 @@ class Moves:
         self.step_size = step_size(manifest, budget)
         end = settings.stop.end(budget) * total_time(manifest, budget)
         alike = not getattr(solver, "reads_motion", True)
-        places: list[Any] = [slice(None)] if alike else list(range(count))
+        places: list[Any] = [ALL] if alike else list(range(count))
         self._solvers = [(place, *first_move(solver, 0.0, end, self.step_size)) for place in places]
         self.next = np.zeros((len(Move._fields), count))  # the fields of each move, [5, b]
         self.ended = np.zeros(count, bool)  # no move follows
         for place, _, first in self._solvers:
             self._set(place, first)
 
-    def advance(self, motion: Floats, moved: Mask) -> None:
-        """Ask for the moves that follow; `motion` is [2, b]."""
+    def advance(self, motion: Floats, moved: Mask) -> dict[int, AdarError]:
+        """Ask for the moves that follow; `motion` is [2, b]. Return the errors of solvers, by graph."""
+        failed: dict[int, AdarError] = {}
         for place, moves, _ in self._solvers:
             if isinstance(place, int) and not moved[place]:
                 continue
@@ -93,6 +95,9 @@ class Moves:
                 self._set(place, moves.send(Motion(float(speed), float(turn))))
             except StopIteration:
                 self.ended[place] = True
+            except AdarError as error:
+                failed |= dict.fromkeys(np.flatnonzero(moved).tolist() if place == ALL else [place], error)
+        return failed
 
     def _set(self, place: Any, move: Move) -> None:
         self.next[:, place] = move if isinstance(place, int) else np.array(move)[:, None]
@@ -199,7 +204,8 @@ class LoopTogether:
         at, size, *weights = moves
         self._batch.step(self._codes(at), np.where(running, np.stack(weights), 0.0), returning)
         self._now = np.where(running, at + size, self._now)
-        self._moves.advance(self._batch.scalars[1:], running & ~returning)
+        for index, error in self._moves.advance(self._batch.scalars[1:], running & ~returning).items():
+            self._fail(index, error)
 
     def _back(self) -> NDArray[np.float64]:
         """The moves from the kept states to the peaks near them, [5, b]."""
@@ -217,7 +223,7 @@ class LoopTogether:
 def run_together(
     batch: Batch, graphs: Sequence[Graph], settings: Settings, prepared: float, problem: Problem | None = None
 ) -> list[Outcome]:
-    """Run every graph of a batch to its end. A graph whose numbers stop being finite gets an error.
+    """Run every graph of a batch to its end. A graph that fails gets its error; the others go on.
 
     Args:
         batch: The states of the graphs.
@@ -252,7 +258,10 @@ def _outcome(
     if isinstance(reason, AdarError):
         return reason
     started, best = time.perf_counter(), loop.best(index)
-    scores = batch.scores(index, kept=best is not None)
+    try:
+        scores = batch.scores(index, kept=best is not None)
+    except AdarError as error:
+        return error
     alignment, times = loop.states(index)
     best = len(times) - 1 if best is None else best
     if not np.isfinite(scores).all():

@@ -119,7 +119,7 @@ class EpisodeSource:
 def _shares(
     labels: Integers, random: np.random.Generator
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Shares of the classes of an episode: between even ones (power 0) and those of all nodes (power 1)."""
+    """Shares of the classes of an episode: between equal ones (power 0) and those of all nodes (power 1)."""
     sizes = np.bincount(labels)
     shares = random.dirichlet(np.full(len(sizes), EVENNESS)) * sizes ** random.random()
     found: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = shares / shares.sum()
