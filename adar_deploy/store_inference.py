@@ -45,8 +45,9 @@ class StoreInference:
         work = self.output / WORK
         _check_work(work)
         with writing(work):
-            work.mkdir(parents=True, exist_ok=True)
+            self.output.mkdir(parents=True, exist_ok=True)
             with locked(self.output):
+                work.mkdir(exist_ok=True)  # a command that waited for the lock finds it removed
                 (work / STARTED).touch()
                 store = self._store(work, shown=shown)
                 with self._who_runs() as start:

@@ -47,11 +47,20 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder, among processes and threads."""
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, among processes and threads.
+
+    Raises:
+        BlockingIOError: Another process or thread holds the lock, and `wait` is False.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(descriptor, wait=True)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # a file system without locks
+            pass
         yield
     finally:
         os.close(descriptor)

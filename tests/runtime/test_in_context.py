@@ -56,6 +56,25 @@ def test_rotating_the_features_changes_no_score() -> None:
     np.testing.assert_allclose(start(turned, graph.width).scores, start(graph, graph.width).scores, atol=1e-3)
 
 
+@pytest.mark.parametrize("columns", [1, 6, 15])
+def test_the_order_of_nodes_and_classes_changes_no_score_with_few_feature_columns(columns: int) -> None:
+    """Directions without variance were taken twice, by rounding errors alone."""
+    random = np.random.default_rng(columns)
+    graph = Graph(
+        random.normal(size=(60, columns)),
+        random.integers(0, 60, (2, 150)),
+        target_features=random.normal(size=(3, columns)),
+    )
+    nodes, classes = random.permutation(60), [2, 0, 1]
+    permuted = Graph(
+        graph.rows(0, 60)[nodes],
+        np.argsort(nodes)[graph.edge_index],
+        target_features=graph.target_features[classes],  # type: ignore[index]
+    )
+    expected = start(graph, 16).scores[nodes][:, classes]
+    np.testing.assert_allclose(start(permuted, 16).scores, expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["class means", "ridge 0.1", "ridge 1"])
 def test_leave_one_out_is_what_leaving_out_gives(number: int) -> None:
     """The closed form against a computation without each label."""

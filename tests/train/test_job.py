@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from adar_runtime import Graph
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import GraphError, UsageError
 from adar_train import Epoch, TrainConfig
 from adar_train.job import Job, TensorBoardLog
 from adar_train.prepare import model_config
@@ -98,6 +98,42 @@ def test_a_supervisor_can_always_resume(board: Graph, tmp_path: Path) -> None:
     assert notes[1:] == [f"{tmp_path / 'run'} is finished: nothing to resume"]
     assert again == json.loads(json.dumps(metrics))
     assert contents(tmp_path / "run") == before
+
+
+def test_a_finished_run_of_other_data_or_another_model_is_not_taken_for_this_one(
+    board: Graph, tmp_path: Path
+) -> None:
+    """The names are equal, as those of graphs in memory, or of a file with new content."""
+    one = job(board, tmp_path / "run")
+    one.run("cpu")
+    assert board.labels is not None
+    relabelled = replace(board, labels=1 - board.labels)
+    for other in (replace(one, graphs=[relabelled]), replace(one, baseline="gcn")):
+        with pytest.raises(UsageError, match="contains a finished run"):
+            other.run("cpu", resume=True)
+
+
+def test_two_trainings_do_not_write_to_one_folder(board: Graph, tmp_path: Path) -> None:
+    """The second one would replace the weights and checkpoints of the first, also before they exist."""
+    one = job(board, tmp_path / "runs" / "board")
+    refused: list[str] = []
+
+    def start_another(_: Epoch) -> None:
+        for options in ({}, {"overwrite": True}, {"resume": True}):
+            with pytest.raises(UsageError, match="another training writes to") as error:
+                replace(one, training=replace(one.training, seed=1)).run("cpu", **options)
+            refused.append(str(error.value))
+
+    metrics = one.run("cpu", start_another)
+    assert len(refused) == 6
+    assert json.loads((one.out / "metrics.json").read_text())["seed"] == metrics["seed"] == 0
+
+
+def test_a_training_that_fails_at_once_leaves_no_folder(board: Graph, tmp_path: Path) -> None:
+    one = job(replace(board, train_mask=None), tmp_path / "runs" / "board")
+    with pytest.raises(GraphError, match="no train_mask"):
+        one.run("cpu")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_gradient_checkpoints_give_the_same_run(board: Graph, tmp_path: Path) -> None:

@@ -132,6 +132,12 @@ def test_validation_on_one_graph_trains_on_all_labels_of_the_others(tmp_path: Pa
     assert metrics["val"] > 0.9
 
 
+def test_a_training_graph_that_is_validated_on_too_gives_a_warning(tmp_path: Path) -> None:
+    """A copy of the file, or the same graph in memory: the validation score is that of training labels."""
+    with pytest.warns(AdarWarning, match=r"b\.npz, which is validated on, is also a training graph"):
+        prepare(write(tmp_path, a=day(0), b=day(0)), validate_on=1)
+
+
 def test_links_are_not_drawn_in_a_graph_to_validate_on(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs graphs with their own pairs"):
         prepare(write(tmp_path, a=day(0), b=day(1)), "edge", validate_on=1)

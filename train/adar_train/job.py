@@ -1,11 +1,13 @@
 """One training from start to folder: build or resume, train, log to TensorBoard, write the run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import wraps
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.graph_batch import are_small
 from adar_train.model import Model
-from adar_train.runs import check_free, finished_metrics, public_name, save_run
+from adar_train.runs import check_free, claimed, finished_metrics, public_name, save_run
 from adar_train.search import (
     ROUND,
     SEARCHED,
@@ -41,6 +43,20 @@ from adar_train.search import (
 from adar_train.tensors import GraphTensors
 from adar_train.trainer import Epoch, Fitted, Trainer
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _claiming(work: "Callable[Concatenate[Job, P], R]") -> "Callable[Concatenate[Job, P], R]":
+    """Keep the folder of a job to one training. Of several processes, only the one that writes claims it."""
+
+    @wraps(work)
+    def run(job: "Job", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with claimed(job.out) if distributed.rank() == 0 else nullcontext():
+            return work(job, *args, **kwargs)
+
+    return run
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -57,6 +73,7 @@ class Job:
     out: Path
     baseline: str | None = None
 
+    @_claiming
     def run(
         self,
         device: str = "auto",
@@ -117,9 +134,17 @@ class Job:
         return [self.graphs[int(i)] for i in np.linspace(0, len(self.graphs) - 1, LEAST_OUTPUTS)]
 
     def _finished(self, choices: Sequence[Settings]) -> Any:
-        """The metrics of the finished run in `out`, if it has the settings of one of the choices."""
+        """The metrics of the finished run in `out`, if it has this data and the settings of a choice."""
         jobs = [self._with(settings) for settings in choices or [{}]]
-        found = (finished_metrics(self.out, self.names, job.model, job.training) for job in jobs)
+        common = {
+            "data": self.names,
+            "data_sha256": checkpoints.fingerprint(self.graphs),
+            "kind": self.baseline or "adar",
+        }
+        found = (
+            finished_metrics(self.out, **common, model=asdict(job.model), training=asdict(job.training))
+            for job in jobs
+        )
         return next((metrics for metrics in found if metrics is not None), None)
 
     def _prepared(
@@ -167,6 +192,7 @@ class Job:
         trainer.search = [asdict(one) for one in (tried(settings, trainer), *others)]
         return self._with(settings), trainer
 
+    @_claiming
     def search(
         self,
         grid: Mapping[str, Sequence[Any]],

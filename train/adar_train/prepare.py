@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import GraphError, UsageError, warn
+from adar_runtime.evaluation.training_data import identity
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
 from adar_train.cell import ModelConfig
@@ -52,6 +53,7 @@ def prepare(
     warn_first_class(graphs)
     graphs = match_classes(names, graphs)
     if validate_on:
+        _warn_trained(names, graphs, validate_on)
         return leave_out(graphs, validate_on)
     if graphs[0].level == GRAPH:
         split = split_graphs(graphs, seed)
@@ -61,6 +63,16 @@ def prepare(
     for name, before, after in zip(names, graphs, split, strict=True):
         _note_drawn_masks(name, [before], [after], on_note)
     return split
+
+
+def _warn_trained(names: Sequence[str], graphs: Sequence[Graph], validate_on: int) -> None:
+    """Warn if a graph to validate on is trained on too. Small graphs with one label may be equal anyway."""
+    if graphs[0].level == GRAPH:
+        return
+    trained = {identity(graph) for graph in graphs[:-validate_on]}
+    for name, graph in zip(names[-validate_on:], graphs[-validate_on:], strict=True):
+        if identity(graph) in trained:
+            warn(f"{name}, which is validated on, is also a training graph: the validation score is too high")
 
 
 def default_sizes(graphs: Sequence[Graph], *, small: bool) -> dict[str, int]:

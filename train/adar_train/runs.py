@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from adar_runtime.graph import LEVELS, FeatureEncoding, Graph
 from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, read_graphs, write_graph
 from adar_runtime.graph.formats.many_graphs import encode_graphs
 from adar_runtime.loop.registry import is_count, is_number
+from adar_runtime.temporary_files import locked
 from adar_train.alignments import ALIGNMENTS
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
@@ -137,6 +139,7 @@ def save_run(
         "model": asdict(fitted.model.config),
         "training": asdict(training),
         "weights": hashlib.sha256(weights).hexdigest(),
+        "data_sha256": fitted.data_sha256,
         **({KEY: fitted.trained_on} if fitted.trained_on else {}),
     }
     with writing(path):
@@ -276,14 +279,40 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
     check_writable(path / run_files.CONFIG)
 
 
-def finished_metrics(path: Path, data: list[str], model: ModelConfig, training: TrainConfig) -> Any:
-    """The metrics of the finished run in `path` if it has these settings; None otherwise."""
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Keep the folder of a run to one training, which makes it. If it stays empty, it is removed at the end.
+
+    Two trainings that write to one folder would replace each other's weights and checkpoints.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with ExitStack() as stack:
+        with writing(path):
+            if missing:
+                path.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():  # `check_free` refuses anything else
+                try:
+                    stack.enter_context(locked(path, wait=False))
+                except BlockingIOError as error:
+                    raise UsageError(
+                        f"another training writes to {path} now: wait for its end, or choose another --out"
+                    ) from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # not empty
+                for folder in missing:
+                    folder.rmdir()
+
+
+def finished_metrics(path: Path, **settings: Any) -> Any:
+    """The metrics of the finished run in `path` if its config.json has these settings; None otherwise."""
     try:
         config = _read_object(path / run_files.CONFIG)
         metrics = _read_object(path / run_files.METRICS)
     except UNREADABLE:
         return None
-    asked = json.loads(json.dumps({"data": data, "model": asdict(model), "training": asdict(training)}))
+    asked = json.loads(json.dumps(settings))
     return metrics if asked.items() <= config.items() else None
 
 

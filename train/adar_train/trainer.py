@@ -63,6 +63,8 @@ class Fitted:
             exit rule and its reason, the values at every budget of `exit_budgets`, seconds, seed and split.
         history: One row per epoch: "epoch", "loss" and, if the epoch was validated, "val".
         trained_on: Fingerprints of the training graphs and their split, so that the runtime recognises them.
+        data_sha256: Hash of everything in the training graphs, labels and masks too. A finished training is
+            not continued with other data.
 
     Example:
         >>> fitted = fit([graph], model_config, TrainConfig())  # doctest: +SKIP
@@ -74,6 +76,7 @@ class Fitted:
     metrics: dict[str, Any]
     history: list[dict[str, Any]]
     trained_on: dict[str, Any] = field(default_factory=dict)
+    data_sha256: str = ""
 
 
 class Trainer:
@@ -175,7 +178,7 @@ class Trainer:
             raise
         self.model.load_state_dict(self.best)
         trained_on = describe(self.graphs, self.config.split)
-        return Fitted(self.model.eval(), self._metrics(), self.history, trained_on)
+        return Fitted(self.model.eval(), self._metrics(), self.history, trained_on, self._settings["data"])
 
     def advance(self, epochs: int, on_epoch: Callable[[Epoch], None] = lambda _: None) -> None:
         """Train for some epochs, or up to the end. Trainers can take turns: each has its random state.

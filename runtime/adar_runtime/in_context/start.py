@@ -308,10 +308,12 @@ def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floa
     if wide <= columns:
         extra = ((0, 0), (0, columns - wide))
         return np.pad(nodes, extra), np.pad(targets, extra)
-    basis = np.linalg.qr(targets.T.astype(np.float64))[0][:, :columns]  # [w, min(c, columns)]
-    rest = np.eye(wide) - basis @ basis.T
-    variance = rest @ (nodes.T @ nodes).astype(np.float64) @ rest
-    leading = np.linalg.eigh(variance)[1][:, ::-1][:, : columns - basis.shape[1]]
+    every = np.linalg.qr(targets.T.astype(np.float64), mode="complete")[0]  # [w, w]
+    kept = min(len(targets), columns)
+    basis, rest = every[:, :kept], every[:, kept:]
+    # Inside `rest`: with few features, directions without variance could be those of the targets again.
+    variance = rest.T @ (nodes.T @ nodes).astype(np.float64) @ rest
+    leading = rest @ np.linalg.eigh(variance)[1][:, ::-1][:, : columns - kept]
     basis = np.concatenate([basis, leading], axis=1).astype(np.float32)
     return nodes @ basis, targets @ basis
 

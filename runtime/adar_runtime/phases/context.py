@@ -15,6 +15,7 @@ from adar_runtime.errors import DivergedError, GraphError, UsageError, short
 from adar_runtime.evaluation.drift import compare_features
 from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.graph import _checks as checks
+from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.result import Result
 from adar_runtime.phases.incoming import Incoming
 from adar_runtime.phases.kept_calls import KeptCalls
@@ -266,8 +267,8 @@ class Context:
 
     def _asked(self, graph: Graph, numbers: Integers, pairs: Integers, first: Integers, hops: int) -> _Asked:
         """Add the nodes that react, which `first` are the nearest ones of, and the edges that they have."""
-        if hops < 0:
-            raise UsageError(f"hops is {hops}, but it must be 0 or more")
+        if not is_count(hops, 0):
+            raise UsageError(f"hops is {short(hops)}, but it must be an integer of 0 or more")
         kept = self.kept.edges
         reacting = kept.reacting(first, numbers, hops, most_edges(graph.nodes))
         pairs = np.concatenate([pairs, kept.ending_at(reacting)], axis=1)
