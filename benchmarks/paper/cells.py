@@ -62,21 +62,17 @@ def _tried(table: Table, key: Key) -> set[str]:
 
 def exit_rows(table: Table) -> list[tuple[str, Row]]:
     """AdaR's rows of split 0 with a trajectory, and their titles."""
-    part = transductive.PART_NAME
-    found = []
-    for setting in transductive.ADAR:
+    found: dict[str, Row] = {}
+    for setting, title in (("default", "default"), ("transductive", "paper's preset")):
         for name in transductive.SETS:
-            row = table.find(Key(part, name, 0, "adar", setting))
+            row = table.find(Key(transductive.PART_NAME, name, 0, "adar", setting))
             if row is not None and "trajectory" in row:
-                found.append((f"{name}, {setting}", row))
-    for name, variant in (
-        ("minesweeper", "full"),
-        ("minesweeper", "L_task alone"),
-        ("acm", "full"),
-        ("acm", "L_task alone"),
-    ):
-        row = table.find(Key("ablations", name, 0, "adar", variant))
-        if row is not None:
-            found.append((f"{name}, paper's preset{'' if variant == 'full' else ', L_task alone'}", row))
+                found[f"{name}, {title}"] = row
+    for name in ("minesweeper", "acm"):  # rows of the ablations replace those with the same settings
+        for variant, title in (("full", ""), ("L_task alone", ", L_task alone")):
+            row = table.find(Key("ablations", name, 0, "adar", variant))
+            if row is not None:
+                found[f"{name}, paper's preset{title}"] = row
+    rows = sorted(found.items(), reverse=True)
     ours = table.find(Key("zero-shot", "cora-text", 0, "adar", "ours"))
-    return [*found, *([("cora-text, zero-shot", ours)] if ours else [])]
+    return [*rows, *([("cora-text, zero-shot", ours)] if ours else [])]
