@@ -96,9 +96,8 @@ def test_several_graphs_with_one_label_each() -> None:
 
 def test_validate_on_a_graph_in_memory(board: Graph) -> None:
     write_graph("a.npz", board)
-    model = adar.train(
-        ["a.npz", board], validate_on=as_data(board, class_names=[*board.class_names]), **SMALL, quiet=True
-    )
+    other = as_data(replace(board, features=board.features + 1), class_names=[*board.class_names])
+    model = adar.train(["a.npz", board], validate_on=other, **SMALL, quiet=True)
     assert model.run.config["data"] == ["a.npz", "Graph", "Data"]
 
 
