@@ -101,7 +101,8 @@ def test_bench_takes_the_pretrained_model(adar, graph: str) -> None:
 def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(
     adar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrained, "sample_graphs", lambda: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretrained, "sample_graphs", lambda *_: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretrained, "PROOF_SEEDS", 1)
     monkeypatch.setattr(pretraining, "EPISODES", 1)
     write_graph(Path("half.npz"), half_labelled())
     words = ["train", "half.npz", "--from", "pretrained", "--out", "tuned", "--epochs", 1]
