@@ -156,3 +156,13 @@ def test_a_bundle_in_a_folder_of_this_name_is_preferred() -> None:
     Path("pretrained").mkdir()
     (Path("pretrained") / "manifest.json").write_text("{}")
     assert named_bundle(PRETRAINED) == PRETRAINED
+
+
+def test_what_needs_the_phases_of_a_step_refuses_the_pretrained_model(adar, graph: str) -> None:
+    assert adar("data", "shard", graph, "--parts", "2", "-o", "store")[0] == 0
+    for words in (
+        ("run", "store", "--bundle", "pretrained", "-o", "out"),
+        ("remember", "pretrained", graph, "-o", "context"),
+    ):
+        code, _, err = adar(*words)
+        assert (code, "a pretrained model places all nodes" in err) == (2, True), err

@@ -210,6 +210,14 @@ def test_the_unit_of_the_features_changes_no_score(factor: float) -> None:
     np.testing.assert_allclose(start(scaled, 16).scores, start(graph, 16).scores, atol=1e-3)
 
 
+def test_the_lengths_of_descriptions_change_no_score() -> None:
+    graph = replace(block_graph(), train_mask=None)
+    assert graph.target_features is not None
+    lengths = np.array([[1], [100], [1e25]], np.float32)
+    scaled = replace(graph, target_features=lengths * graph.target_features)
+    np.testing.assert_allclose(start(scaled, 64).scores, start(graph, 64).scores, atol=1e-3)
+
+
 def test_rows_of_any_length_become_unit_rows() -> None:
     lengths = np.array([[1], [3e38], [1e-37], [0], [2e19], [1e-20]], np.float32)
     rows = unit_rows(lengths * np.array([[0.6, 0.8]], np.float32))
