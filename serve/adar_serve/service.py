@@ -331,7 +331,7 @@ def _sizes(graph: Graph | PreparedGraph) -> Facts:
 
 
 def _for_runs(graph: Graph, model: Model) -> Graph:
-    """The graph without what no run uses, so that it takes no memory. A pretrained model uses known labels."""
+    """The graph without what no run uses, so that it takes no memory. A pretrained model uses labels."""
     unused: dict[str, Any] = dict.fromkeys(("labels", *MASKS, "ids", "class_names"))
     if model.bundle.manifest.in_context and graph.train_mask is not None:
         unused |= {"labels": graph.labels, "train_mask": graph.train_mask[:1]}
