@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adar_runtime.errors import GraphError
+import adar_deploy
+from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.evaluation.evaluate import evaluate
 from adar_runtime.evaluation.zero_shot_baselines import cosines
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
@@ -240,3 +242,10 @@ def test_the_test_part_of_a_split_has_no_known_label() -> None:
     assert not (split.train_mask & split.test_mask).any()
     with pytest.raises(GraphError, match="split 2"):
         of_split(replace(graph, train_mask=masks), 2)
+
+
+@pytest.mark.parametrize("split", [-1, "a", 1.5, None])
+def test_a_split_is_a_whole_number(split: object) -> None:
+    subject = adar_deploy.pretrained(threads=1).subject()
+    with pytest.raises(UsageError, match="split is"):
+        evaluate("graph", [block_graph()], subject, [2], split)  # type: ignore[arg-type]

@@ -251,3 +251,11 @@ def test_booleans_and_tensors_in_a_networkx_graph() -> None:
     found = as_graph(graph, on_note=lambda _: None)
     assert found.features[:, 0].tolist() == [0, 1, 2, 3]
     assert (found.labels.tolist(), found.class_names) == ([0, 0, 1, 1], ("False", "True"))
+
+
+def test_a_data_with_more_nodes_than_rows_is_refused() -> None:
+    data = Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=5)
+    with pytest.raises(GraphError, match="num_nodes 5 and 3 rows"):
+        as_graph(data)
+    data.num_nodes = 3
+    assert as_graph(data).nodes == 3
