@@ -196,3 +196,8 @@ def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar, monkeypatch: pyte
 def test_fine_tuning_refuses_other_learning_rates(adar, graph: str, lr: str) -> None:
     code, _, err = adar("train", graph, "--from", "pretrained", "--out", "tuned", "--lr", lr)
     assert (code, "lr is" in err) == (2, True), err
+
+
+def test_build_does_not_write_into_the_package(adar) -> None:
+    code, _, err = adar("build", "pretrained", "--profile", "small")
+    assert (code, "copy" in err, (named_bundle(PRETRAINED) / "engines").exists()) == (2, True, False)
