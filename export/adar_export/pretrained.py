@@ -3,7 +3,8 @@
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +29,10 @@ from adar_runtime.bundle import metadata
 from adar_runtime.bundle.manifest import TABLES, Manifest
 from adar_runtime.bundle.reading import MARKER, read_bundle
 from adar_runtime.errors import UsageError
+from adar_runtime.evaluation import training_data
 from adar_runtime.files import new_folder
 from adar_runtime.graph import NODE, Graph
+from adar_runtime.graph.formats import read_graph
 from adar_train.data.context_episodes import block_model
 from adar_train.equivariant import ABLATIONS, EquivariantAdaR, PlacedGraph
 from adar_train.pretraining import CHECKPOINT, Pretraining, load_model
@@ -58,7 +61,7 @@ def export_pretrained(
     seed: int,
     *,
     updates: int,
-    tuned_from: str | None = None,
+    tuned: Mapping[str, object] | None = None,
     precision: str = "fp32",
 ) -> Manifest:
     """Write the model of a checkpoint as a bundle, if the bundle agrees with PyTorch.
@@ -69,7 +72,7 @@ def export_pretrained(
         data: Names of the training data.
         seed: Seed of the pretraining.
         updates: Number of updates of the pretraining.
-        tuned_from: For a fine-tuned model, the hash of the weights that it started from.
+        tuned: For a fine-tuned model, what else the manifest says about its training.
         precision: Precision of messages and large products: "fp32", "fp16" or "bf16".
 
     Returns:
@@ -85,7 +88,7 @@ def export_pretrained(
         "seed": seed,
         "updates": updates,
         "licences": LICENCES,
-        **({} if tuned_from is None else {"tuned_from": tuned_from}),
+        **(tuned or {}),
     }
     with new_folder(out, MARKER) as folder:
         manifest = _write(folder, model, training, precision)
@@ -160,9 +163,26 @@ def fine_tune(
         training = Pretraining(folder, updates, seed, lr=lr, first=first)
         training.run(graphs, on_update, all_labels=False)
         names = [*before.get("data", []), *(public_name(str(path)) for path in graphs)]
-        return export_pretrained(
-            folder / CHECKPOINT, out, names, seed, updates=updates, tuned_from=str(before.get("weights"))
-        )
+        record = training_data.joined(before.get(training_data.KEY), _record(graphs))
+        tuned = {"tuned_from": str(before.get("weights")), training_data.KEY: record}
+        return export_pretrained(folder / CHECKPOINT, out, names, seed, updates=updates, tuned=tuned)
+
+
+def _record(paths: Sequence[Path]) -> dict[str, object]:
+    """What was trained on, so that scores on these graphs do not count as scores on new ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the training has said them
+        graphs = [read_graph(path) for path in dict.fromkeys(paths)]
+    found = training_data.describe([_with_used_labels(graph) for graph in graphs], 0)
+    del found[training_data.STATISTICS]  # the model takes any features
+    return found
+
+
+def _with_used_labels(graph: Graph) -> Graph:
+    """The graph with a train_mask: without its own, all labels are used."""
+    if graph.labelled("train") is not None:
+        return graph
+    return replace(graph, train_mask=np.ones(graph.nodes, np.bool_), val_mask=None, test_mask=None)
 
 
 def sample_graphs(seed: int = 0, nodes: int = 1200) -> dict[str, Graph]:

@@ -157,3 +157,48 @@ def test_a_bundle_in_a_folder_of_this_name_is_preferred() -> None:
     Path("pretrained").mkdir()
     (Path("pretrained") / "manifest.json").write_text("{}")
     assert named_bundle(PRETRAINED) == PRETRAINED
+
+
+def test_what_needs_the_phases_of_a_step_refuses_the_pretrained_model(adar, graph: str) -> None:
+    assert adar("data", "shard", graph, "--parts", "2", "-o", "store")[0] == 0
+    for words in (
+        ("run", "store", "--bundle", "pretrained", "-o", "out"),
+        ("remember", "pretrained", graph, "-o", "context"),
+    ):
+        code, _, err = adar(*words)
+        assert (code, "a pretrained model places all nodes" in err) == (2, True), err
+
+
+@pytest.mark.usefixtures("graph")
+def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "sample_graphs", lambda: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
+    half, whole = half_labelled(), replace(block_graph(), train_mask=None)
+    write_graph(Path("half.npz"), half)
+    write_graph(Path("whole.npz"), whole)
+    words = ["--epochs", 1, "--json"]
+    assert adar("train", "half.npz", "--from", "pretrained", "--out", "first", *words)[0] == 0
+    code, out, _ = adar("run", "whole.npz", "--bundle", "first", "--max-steps", "4", "--json")
+    assert code == 0
+    found = json.loads(out)["metrics"]  # the same graph without its mask: the other labels are scored
+    assert (found["training_split"], found["intervals"]["test"]["count"]) == (True, 120)
+    code, out, _ = adar("evaluate", "first", "whole.npz", "--budgets", "4", "--json")
+    assert code == 0
+    assert json.loads(out)["budgets"][0]["at_exit"] == pytest.approx(found["test"])
+    write_graph(Path("other.npz"), block_graph(seed=1))
+    code, out, _ = adar("train", "whole.npz", "--from", "first", "--out", "second", *words)
+    assert (code, len(json.loads(out)["training"]["fingerprint"]["graphs"])) == (0, 1)
+    for name, trained in (("whole.npz", True), ("other.npz", False)):
+        code, out, _ = adar("run", name, "--bundle", "second", "--max-steps", "4", "--json")
+        assert (code, "the score is too high" in out) == (0, trained)
+
+
+@pytest.mark.parametrize("lr", ["nan", "-1", "0", "inf"])
+def test_fine_tuning_refuses_other_learning_rates(adar, graph: str, lr: str) -> None:
+    code, _, err = adar("train", graph, "--from", "pretrained", "--out", "tuned", "--lr", lr)
+    assert (code, "lr is" in err) == (2, True), err
+
+
+def test_build_does_not_write_into_the_package(adar) -> None:
+    code, _, err = adar("build", "pretrained", "--profile", "small")
+    assert (code, "copy" in err, (named_bundle(PRETRAINED) / "engines").exists()) == (2, True, False)

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adar_runtime.errors import GraphError
+import adar_deploy
+from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.evaluation.evaluate import evaluate
 from adar_runtime.evaluation.zero_shot_baselines import cosines
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
@@ -210,6 +212,14 @@ def test_the_unit_of_the_features_changes_no_score(factor: float) -> None:
     np.testing.assert_allclose(start(scaled, 16).scores, start(graph, 16).scores, atol=1e-3)
 
 
+def test_the_lengths_of_descriptions_change_no_score() -> None:
+    graph = replace(block_graph(), train_mask=None)
+    assert graph.target_features is not None
+    lengths = np.array([[1], [100], [1e25]], np.float32)
+    scaled = replace(graph, target_features=lengths * graph.target_features)
+    np.testing.assert_allclose(start(scaled, 64).scores, start(graph, 64).scores, atol=1e-3)
+
+
 def test_rows_of_any_length_become_unit_rows() -> None:
     lengths = np.array([[1], [3e38], [1e-37], [0], [2e19], [1e-20]], np.float32)
     rows = unit_rows(lengths * np.array([[0.6, 0.8]], np.float32))
@@ -232,3 +242,10 @@ def test_the_test_part_of_a_split_has_no_known_label() -> None:
     assert not (split.train_mask & split.test_mask).any()
     with pytest.raises(GraphError, match="split 2"):
         of_split(replace(graph, train_mask=masks), 2)
+
+
+@pytest.mark.parametrize("split", [-1, "a", 1.5, None])
+def test_a_split_is_a_whole_number(split: object) -> None:
+    subject = adar_deploy.pretrained(threads=1).subject()
+    with pytest.raises(UsageError, match="split is"):
+        evaluate("graph", [block_graph()], subject, [2], split)  # type: ignore[arg-type]

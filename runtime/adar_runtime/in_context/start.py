@@ -200,6 +200,7 @@ class SmoothedFeatures:
         """Smooth the features of a graph, seen along its `columns` leading directions."""
         neighbours, described = Neighbours.in_graph(graph), graph.target_features
         if described is not None:
+            described = unit_rows(described)  # a longer description would decide the centre
             described = described - described.mean(axis=0)
         first = np.zeros((0, graph.width), np.float32) if described is None else described
         rows = UnitRows(graph)
