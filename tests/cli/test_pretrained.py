@@ -24,6 +24,14 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "graph.npz"
 
 
+@pytest.fixture
+def short_fine_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fine-tuning with one episode, and an export with one graph."""
+    monkeypatch.setattr(pretrained, "sample_graphs", lambda *_: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretrained, "PROOF_SEEDS", 1)
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
+
+
 def test_run_without_a_bundle_uses_the_pretrained_model(adar, graph: str) -> None:
     code, out, err = adar("run", graph, "--json", "--threads", "1", "-o", "predictions.csv")
     assert code == 0, err
@@ -97,13 +105,8 @@ def test_bench_takes_the_pretrained_model(adar, graph: str) -> None:
     assert (row["nodes"], row["cell_calls"]) == (240, 3)
 
 
-@pytest.mark.usefixtures("graph")
-def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(
-    adar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pretrained, "sample_graphs", lambda *_: {"generated, labels": block_graph()})
-    monkeypatch.setattr(pretrained, "PROOF_SEEDS", 1)
-    monkeypatch.setattr(pretraining, "EPISODES", 1)
+@pytest.mark.usefixtures("graph", "short_fine_tuning")
+def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(adar) -> None:
     write_graph(Path("half.npz"), half_labelled())
     words = ["train", "half.npz", "--from", "pretrained", "--out", "tuned", "--epochs", 1]
     code, out, err = adar(*words, "--json")
@@ -169,10 +172,8 @@ def test_what_needs_the_phases_of_a_step_refuses_the_pretrained_model(adar, grap
         assert (code, "a pretrained model places all nodes" in err) == (2, True), err
 
 
-@pytest.mark.usefixtures("graph")
-def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "sample_graphs", lambda: {"generated, labels": block_graph()})
-    monkeypatch.setattr(pretraining, "EPISODES", 1)
+@pytest.mark.usefixtures("graph", "short_fine_tuning")
+def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar) -> None:
     half, whole = half_labelled(), replace(block_graph(), train_mask=None)
     write_graph(Path("half.npz"), half)
     write_graph(Path("whole.npz"), whole)
