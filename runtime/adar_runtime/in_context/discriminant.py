@@ -1,4 +1,4 @@
-"""Linear discriminant analysis with predictions instead of labels.
+"""One step of linear discriminant analysis, with predictions instead of labels.
 
 Class means alone treat all directions of the features alike, but features vary much in some directions and
 little in others. Linear discriminant analysis divides by the variance inside the classes. It needs the

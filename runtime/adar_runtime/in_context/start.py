@@ -4,8 +4,8 @@ Targets come from class descriptions, from the known labels of the graph, or fro
 means and ridge regression on features that are smoothed little, much or not at all. The leave-one-out loss on
 the known labels, also in closed form, gives each candidate a weight, and the weighted sum of their scores is
 the first guess. Then each class is estimated again from the nodes that the guess gives it, unless hidden
-labels show that this does not help. Last, linear discriminant analysis gives half of the scores. A model
-whose gates are all zero predicts what the start does.
+labels show that this does not help. Last, a step of linear discriminant analysis gives half of the scores. A
+model whose gates are all zero predicts what the start does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,6 @@ from adar_runtime.in_context.label_check import folds, losses_of
 Numbers = NDArray[np.float64]
 
 RESTARTS = (0.15, 1.0, 0.05)  # shares of a node's own features in smoothing; without labels, the first one
-ANALYSES = 2  # how often the discriminant analysis is done
 ANALYSED = (0.15, 1.0)  # restarts of the features of the discriminant analysis
 ROUNDS = 8  # of smoothing
 PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
@@ -132,23 +131,13 @@ class _Guess:
         return found
 
     def analysed(self, targets: Floats, analysis: Analysis) -> "_Analysed":
-        """Mix the scores of targets [c, w] with those of discriminant analysis.
-
-        The first analysis is of the classes that the targets predict, the next one of the classes that the
-        mixed scores predict.
-        """
+        """Mix the scores of targets [c, w] with those of a discriminant analysis of the predicted classes."""
         scores = self.nodes @ targets.T
         factor = np.float32(1 / _spread(scores))
-        found = self._mixed(factor * targets, self.relation(factor * scores), analysis)
-        for _ in range(ANALYSES - 1):
-            found = self._mixed(factor * targets, self.relation(found.scores), analysis)
-        return found
-
-    def _mixed(self, targets: Floats, psi: Floats, analysis: Analysis) -> "_Analysed":
-        """Mix the scores of targets [c, w] with those of one analysis of the classes psi [n, c]."""
+        psi = self.relation(factor * scores)
         found = analysis.of(psi)
-        own = np.float32(ESTIMATED / _spread(analysis.features @ found.weights + found.bias))
-        first = (1 - ESTIMATED) * targets
+        weights, first = found.weights, (1 - ESTIMATED) * factor * targets
+        own = np.float32(ESTIMATED / _spread(analysis.features @ weights + found.bias))
         first[:, -1] += (own * found.bias + ESTIMATED / SPREAD * _prior(psi)) / self.nodes[:, -1].mean()
         return _Analysed(self.nodes, first, analysis.features, found.root, own * found.means)
 
