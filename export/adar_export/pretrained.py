@@ -245,7 +245,7 @@ def main() -> None:
     )
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder to continue from")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
-    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=EQUIVARIANT_PRECISIONS, default="fp32")
     parser.add_argument("--without", choices=ABLATIONS, help="an ablation: what the gates do not read")
