@@ -46,8 +46,8 @@ LARGEST_DISTANCE = 0.01  # of the nodes from the reference, relative to their mo
 
 KEEP = 100.0  # weight of the divergence from the probabilities of the trained model
 AGREE = 500.0  # weight of the divergence between few and many calls
-CLOSE = 200.0  # weight of the squared distance between their nodes, relative to the movement
-DECIDE = 500.0  # weight of the squared difference of their margins, near a decision boundary
+CLOSE = 500.0  # weight of the squared distance between their nodes, relative to the movement
+DECIDE = 50.0  # weight of the squared difference of their margins, near a decision boundary
 
 
 class Check(NamedTuple):
