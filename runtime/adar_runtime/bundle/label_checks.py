@@ -10,6 +10,7 @@ from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.in_context.label_check import STEPS, STRENGTHS, LabelCheck, chosen, folds
 from adar_runtime.in_context.start import SmoothedFeatures, known_labels
+from adar_runtime.interruption import interruption_point
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.solvers import Euler
 from adar_runtime.loop.stopping import Final
@@ -50,5 +51,5 @@ def _scores(bundle: "Bundle", part: PreparedGraph) -> Iterator[tuple[float, Floa
         if strength:
             loop = Loop(recurrence, bundle.manifest, STEPS, Final(), Euler(), check=tried.check)
             for _ in loop:
-                pass
+                interruption_point()
         yield strength, recurrence.scores(kept=False)

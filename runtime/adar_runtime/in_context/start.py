@@ -19,6 +19,7 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.label_check import folds, losses_of
+from adar_runtime.interruption import interruption_point
 
 Numbers = NDArray[np.float64]
 
@@ -74,6 +75,7 @@ class _Candidate:
     left_out: Floats  # [l, c], scores of the labelled nodes that leave their own label out
 
     def scores(self, nodes: Floats) -> Floats:
+        interruption_point()
         scores: Floats = nodes @ self.targets.T + self.bias
         return scores
 
@@ -108,6 +110,7 @@ class _Guess:
         first = self.targets / np.float32(_spread(nodes @ self.targets.T))
         now = first
         for _ in range(ESTIMATES):
+            interruption_point()
             logits = np.float32(SPREAD) * (nodes @ now.T)
             psi = np.exp(logits - logits.max(axis=1, keepdims=True))
             psi = (1 - is_known) * psi / psi.sum(axis=1, keepdims=True) + known
@@ -368,6 +371,7 @@ def _ridges(
     rows = (centred + middle).astype(np.float64)
     wanted = np.eye(count)[own] - 1 / count
     for penalty in PENALTIES:
+        interruption_point()
         inverse = np.linalg.inv(rows.T @ rows + penalty * np.eye(rows.shape[1]))
         targets = (inverse @ (rows.T @ wanted)).T  # [c, d]
         leverage = ((rows @ inverse) * rows).sum(axis=1, keepdims=True)
