@@ -46,8 +46,10 @@ def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
 def _scores(bundle: "Bundle", part: PreparedGraph) -> Iterator[tuple[float, Floats]]:
     """The scores of all nodes [n, c] after STEPS steps with each strength."""
     for strength in STRENGTHS:
+        interruption_point()
         tried = replace(part, check=LabelCheck(strength, 0, 0, 0))
         recurrence = bundle.backend.start(tried)
+        interruption_point()
         if strength:
             loop = Loop(recurrence, bundle.manifest, STEPS, Final(), Euler(), check=tried.check)
             for _ in loop:

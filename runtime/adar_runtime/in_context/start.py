@@ -308,6 +308,7 @@ def _joined(
 
 def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floats]:
     """Nodes and targets in `columns` columns: the span of the targets, then directions of most variance."""
+    interruption_point()
     wide = nodes.shape[1]
     if wide <= columns:
         extra = ((0, 0), (0, columns - wide))
@@ -383,6 +384,7 @@ def _ridges(
 
 def _spread(scores: Floats) -> float:
     """The mean over nodes of the standard deviation of a node's scores [n, c]; 1 if all are equal."""
+    interruption_point()
     return float(scores.std(axis=1).mean()) or 1.0
 
 
