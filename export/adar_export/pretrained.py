@@ -28,7 +28,7 @@ from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata
 from adar_runtime.bundle.manifest import TABLES, Manifest
 from adar_runtime.bundle.reading import MARKER, read_bundle
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.evaluation import training_data
 from adar_runtime.files import new_folder
 from adar_runtime.graph import NODE, Graph
@@ -158,14 +158,21 @@ def fine_tune(
         ExportError: The new bundle and PyTorch disagree.
     """
     before, first = read_bundle(bundle)[0].training, weights_in_bundle(bundle)
+    record = training_data.joined(before.get(training_data.KEY), _record(graphs))  # damage shows at once
+    names = [*_names(before.get("data")), *(public_name(str(path)) for path in graphs)]
     with TemporaryDirectory() as name:
         folder = Path(name)
         training = Pretraining(folder, updates, seed, lr=lr, first=first)
         training.run(graphs, on_update, all_labels=False)
-        names = [*before.get("data", []), *(public_name(str(path)) for path in graphs)]
-        record = training_data.joined(before.get(training_data.KEY), _record(graphs))
         tuned = {"tuned_from": str(before.get("weights")), training_data.KEY: record}
         return export_pretrained(folder / CHECKPOINT, out, names, seed, updates=updates, tuned=tuned)
+
+
+def _names(data: object) -> list[str]:
+    """The names of the graphs of an earlier training. A stranger may have written them."""
+    if data is not None and not (isinstance(data, list) and all(isinstance(each, str) for each in data)):
+        raise BundleError("the bundle's list of training graphs is damaged: export it again")
+    return data or []
 
 
 def _record(paths: Sequence[Path]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The name `pretrained` on the command line, and `run` without a bundle."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from adar_export import pretrained
 from adar_runtime import write_graph
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
+from adar_runtime.evaluation.training_data import identity
 from adar_train import pretraining
 from tests.in_context_graphs import block_graph, half_labelled
 
@@ -192,6 +194,34 @@ def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar) -> None:
     for name, trained in (("whole.npz", True), ("other.npz", False)):
         code, out, _ = adar("run", name, "--bundle", "second", "--max-steps", "4", "--json")
         assert (code, "the score is too high" in out) == (0, trained)
+
+
+def damaged_records(own: str) -> list[dict]:
+    """Records of training graphs that a stranger may have written; `own` is the sha256 of our graph."""
+    split = {"sha256": own, "nodes": 240, "edges": 1920, "outputs": 240, "split": "eJwDAAAAAAE="}
+    return [
+        {"fingerprint": {"version": 1, "graphs": [{}], "sample": None}},
+        {"fingerprint": {"version": 1, "graphs": [], "sample": {"rounds": 0}}},
+        {"fingerprint": {"version": 1, "graphs": [split], "sample": None}},
+        {"data": 5},
+        {"data": [None]},
+    ]
+
+
+@pytest.mark.usefixtures("graph")
+def test_fine_tuning_refuses_damaged_records_before_the_training(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were a traceback after the training, whose weights were lost."""
+    monkeypatch.setattr(pretraining.Pretraining, "run", lambda *_, **__: pytest.fail("trained"))
+    write_graph(tmp_path / "half.npz", half_labelled())
+    shutil.copytree(named_bundle(PRETRAINED), tmp_path / "base")
+    manifest = read_manifest(tmp_path / "base")
+    for training in damaged_records(identity(half_labelled())):
+        changed = replace(manifest, training=manifest.training | training)
+        (tmp_path / "base" / "manifest.json").write_text(json.dumps(changed.to_dict()))
+        code, _, err = adar("train", "half.npz", "--from", "base", "--out", "tuned", "--epochs", 1)
+        assert (code, "damaged" in err, len(err.splitlines())) == (2, True, 1), err
 
 
 @pytest.mark.parametrize("lr", ["nan", "-1", "0", "inf"])

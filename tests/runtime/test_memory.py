@@ -70,6 +70,30 @@ def test_the_start_of_the_pretrained_model_is_counted(
     assert bundle.run(graph, 2).steps == 2
 
 
+@pytest.mark.parametrize("described", [True, False])
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_known_labels_of_the_pretrained_model_are_counted(share: float, described: bool) -> None:
+    """Each way to score the known labels keeps a score for each of them and each class."""
+    random, nodes, classes = np.random.default_rng(0), 1500, 200
+    graph = Graph(
+        random.normal(size=(nodes, 5)),
+        np.zeros((2, 0), np.int64),
+        np.arange(nodes) % classes,
+        train_mask=np.arange(nodes) < share * nodes,
+        target_features=random.normal(size=(classes, 5)) if described else None,
+    )
+    bundle = load(named_bundle(PRETRAINED), CPU, threads=1)
+    tracemalloc.start()
+    try:
+        bundle.prepare(graph)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(GraphError, match="ADAR_MAX_BYTES"):
+        patch.setenv("ADAR_MAX_BYTES", str(peak))
+        bundle.check(graph)
+
+
 def test_only_one_table_is_gathered_at_a_time(bundle: Bundle) -> None:
     """Lists of six lengths have six tables; lists of one length have one, with all edges."""
     one_length, six_lengths = np.full(600, 102), 100 + np.arange(600) // 100

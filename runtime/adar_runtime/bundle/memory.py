@@ -10,6 +10,7 @@ from adar_runtime.errors import GraphError
 from adar_runtime.graph import EDGE, Graph, SparseRows
 from adar_runtime.graph.limits import limit_is_given, max_bytes
 from adar_runtime.graph.neighbour_tables import largest_leaf
+from adar_runtime.in_context.start import known_labels
 
 FLOAT, INDEX = 4, 8
 PADDING = 1.2  # entries of the neighbour tables per edge
@@ -68,12 +69,16 @@ def _bytes(graph: Graph, manifest: Manifest, largest: float) -> int:
 def _placing(graph: Graph, manifest: Manifest) -> int:
     """The memory of the closed-form start of a pretrained model; 0 for other models.
 
-    Measured with tracemalloc on 100 to 100,000 nodes, 2 to 1,000 classes and up to 300,000 columns.
+    Measured with tracemalloc on 100 to 100,000 nodes, 2 to 1,000 classes, up to 300,000 columns and no to all
+    labels.
     """
     if not manifest.in_context:
         return 0
     n, c, f, d = graph.nodes, graph.targets, graph.width, manifest.hidden
-    rows = n * (16 * d + 7 * c)  # three smoothings, apart and joined; scores, softmax, known classes
+    known = int((known_labels(graph) >= 0).sum())
+    ways = 12 if graph.target_features is None else 15  # to score the known labels, and their temporaries
+    scores = c * max(7 * n, 3 * n + ways * known)  # of all nodes: scores, softmax, known classes
+    rows = 17 * n * d + scores  # three smoothings, apart and joined
     columns = f * (8 * d + (0 if graph.target_features is None else 2 * c))  # directions; descriptions
     return FLOAT * (rows + columns)
 

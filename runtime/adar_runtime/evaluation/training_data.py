@@ -49,7 +49,11 @@ def joined(first: Any, second: dict[str, Any]) -> dict[str, Any]:
     """The record of two trainings, one after the other. Samples of different kinds cannot be joined.
 
     Outputs of a graph in both count as trained on if one of the trainings used them.
+
+    Raises:
+        BundleError: A stranger wrote the first record, and it is damaged.
     """
+    TrainingData(first)
     before = first if isinstance(first, Mapping) and first.get("version") == VERSION else {}
     samples = [each for each in (before.get("sample"), second["sample"]) if each]
     sample = samples[-1] if samples else None
@@ -61,7 +65,7 @@ def joined(first: Any, second: dict[str, Any]) -> dict[str, Any]:
     for entry in second["graphs"]:
         old, new = graphs.get(entry["sha256"]), _unpack(entry["split"], entry["outputs"])
         if old is not None:
-            new["train"] = new["train"] | _unpack(old["split"], entry["outputs"])["train"]
+            new["train"] = new["train"] | _recorded(old["split"], entry["outputs"])["train"]
         graphs[entry["sha256"]] = entry | {"split": _pack(new, entry["outputs"])}
     return second | {"graphs": [*graphs.values()], "sample": sample}
 
@@ -95,6 +99,16 @@ def _unpack(text: str, outputs: int) -> dict[str, Mask]:
         raise ValueError("the split has another length than the graph")
     parts = (packed[:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(-1)[:outputs]
     return {part: parts == number for number, part in enumerate(PARTS, start=1)}
+
+
+def _recorded(text: str, outputs: int) -> dict[str, Mask]:
+    """The masks of an entry that a stranger may have written."""
+    try:
+        return _unpack(text, outputs)
+    except (ValueError, zlib.error) as error:
+        raise BundleError(
+            "the record of the training split is damaged: export the run again, or train again"
+        ) from error
 
 
 class TrainingData:
@@ -140,12 +154,7 @@ class TrainingData:
             return None
         index = next((index for index in same if index not in self._used), same[0])
         self._used.add(index)
-        try:
-            return _unpack(self._entries[index]["split"], graph.outputs)
-        except (ValueError, zlib.error) as error:
-            raise BundleError(
-                "the record of the training split is damaged: export the run again, or train again"
-            ) from error
+        return _recorded(self._entries[index]["split"], graph.outputs)
 
     def trained_share(self, graph: Graph, scored: Mask) -> float:
         """The estimated share of the scored outputs that were trained on; 0 where it is unknown."""

@@ -22,6 +22,7 @@ from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.discriminant import Analysis
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.label_check import folds, losses_of
+from adar_runtime.interruption import interruption_point
 
 Numbers = NDArray[np.float64]
 
@@ -78,6 +79,7 @@ class _Candidate:
     left_out: Floats  # [l, c], scores of the labelled nodes that leave their own label out
 
     def scores(self, nodes: Floats) -> Floats:
+        interruption_point()
         scores: Floats = nodes @ self.targets.T + self.bias
         return scores
 
@@ -111,6 +113,7 @@ class _Guess:
         first = self.targets / np.float32(_spread(nodes @ self.targets.T))
         now = first
         for _ in range(ESTIMATES):
+            interruption_point()
             psi = self.relation(nodes @ now.T)
             means = psi.T @ nodes
             means[:, -1] = 0
@@ -355,6 +358,7 @@ def _joined(
 
 def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floats]:
     """Nodes and targets in `columns` columns: the span of the targets, then directions of most variance."""
+    interruption_point()
     wide = nodes.shape[1]
     if wide <= columns:
         extra = ((0, 0), (0, columns - wide))
@@ -418,6 +422,7 @@ def _ridges(
     rows = (centred + middle).astype(np.float64)
     wanted = np.eye(count)[own] - 1 / count
     for penalty in PENALTIES:
+        interruption_point()
         inverse = np.linalg.inv(rows.T @ rows + penalty * np.eye(rows.shape[1]))
         targets = (inverse @ (rows.T @ wanted)).T  # [c, d]
         leverage = ((rows @ inverse) * rows).sum(axis=1, keepdims=True)
@@ -429,6 +434,7 @@ def _ridges(
 
 def _spread(scores: Floats) -> float:
     """The mean over nodes of the standard deviation of a node's scores [n, c]; 1 if all are equal."""
+    interruption_point()
     return float(scores.std(axis=1).mean()) or 1.0
 
 
