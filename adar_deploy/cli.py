@@ -27,6 +27,7 @@ from adar_deploy.commands.run import run
 from adar_deploy.commands.selftest import selftest
 from adar_deploy.commands.serve import serve
 from adar_deploy.commands.sign import sign
+from adar_deploy.commands.straighten import straighten
 from adar_deploy.commands.train import train
 from adar_deploy.commands.triton import triton
 from adar_deploy.commands.validate import validate
@@ -40,7 +41,7 @@ from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_messag
 Command = Callable[..., None]
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
-    "Make a model": (train, evaluate),
+    "Make a model": (train, straighten, evaluate),
     "Make a bundle": (export, build, validate, inspect, pack, unpack, triton, sign, verify),
     "Use a bundle": (run, remember, serve, drift, bench, report),
     "This program": (doctor, selftest, completion),

@@ -33,6 +33,7 @@ def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
     from adar_export.pretrained import FINE_TUNING_LR, FINE_TUNING_UPDATES
     from adar_export.pretrained import fine_tune as tune
     from adar_runtime.errors import UsageError
+    from adar_train.config import check_lr
 
     others = [name for name in options.changed() if name not in USED]
     if others:
@@ -41,6 +42,8 @@ def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
     out, data = options.out, options.data
     if not data or out is None:
         raise UsageError("--from needs graph files to train on, and --out for the folder of the new bundle")
+    lr = FINE_TUNING_LR if options.lr is None else options.lr
+    check_lr(lr)
     graphs = graph_files([Path(name) for name in data])
     check_free(out, overwrite=options.overwrite)
     updates = options.epochs or FINE_TUNING_UPDATES
@@ -56,7 +59,7 @@ def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
             graphs,
             out,
             updates=updates,
-            lr=options.lr or FINE_TUNING_LR,
+            lr=lr,
             seed=options.seed,
             on_update=show,
         )

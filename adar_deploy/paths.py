@@ -7,6 +7,7 @@ from pathlib import Path
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
 BUNDLE = Path("bundle")  # the folder of a bundle, if none is named
 PRETRAINED = Path("pretrained")  # the name of the bundle that this package contains
+PACKAGED = Path(__file__).absolute().parent / PRETRAINED  # its folder
 NAME = "{name}"  # in an output path: replaced by the name of the graph's file without its suffix
 
 
@@ -21,7 +22,7 @@ def named_bundle(path: Path) -> Path:
 
     A bundle in a folder of that name in the working folder is preferred.
     """
-    return Path(__file__).parent / PRETRAINED if path == PRETRAINED and not is_model(path) else path
+    return PACKAGED if path == PRETRAINED and not is_model(path) else path
 
 
 def graph_files(given: Sequence[Path]) -> list[Path]:

@@ -11,6 +11,7 @@ import typer
 from adar_deploy.bundle_output import build_with_bar, show_engines
 from adar_deploy.console import print_next
 from adar_deploy.options import BundleArgument, CudaDevice, Json, PrecisionName
+from adar_deploy.paths import PACKAGED
 
 if TYPE_CHECKING:
     from adar_runtime.backends.tensorrt.engines.profiles import Profile
@@ -116,6 +117,8 @@ def build(
     from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
 
+    if bundle.absolute() == PACKAGED:
+        raise UsageError(f"engines are not written into this package: copy {bundle} and build the copy")
     manifest, _ = read_bundle(bundle)
     if precision is not None and precision.value != manifest.precision:
         raise UsageError(

@@ -15,6 +15,7 @@ from adar_deploy.cli import app
 MARKUP = re.compile(r"(?<!\\)\[/?[a-z ]*\]")  # markup of rich in help texts
 GUIDES = {
     "train": ("Training", "training.md"),
+    "straighten": ("Training", "training.md"),
     "data": ("Graphs", "graphs.md"),
     "bench": ("Settings, and what this machine can do", "settings.md"),
     "completion": ("Settings, and what this machine can do", "settings.md"),

@@ -1,6 +1,7 @@
 """The proof behind `--solver auto`: the fewest cell calls that give the predictions of 300 Euler steps."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,26 +45,66 @@ def prove(
         return None
     named = "the run's graph" if part is graph else f"{part.nodes:,} nodes of the run's graph"
     named = named if like is part else f"a graph like {named}, drawn from its nodes"
-    prepared = bundle.prepare(like)
-    reference = Attempt(REFERENCE, Euler())
-    end, at_exit = _end_and_exit(bundle, prepared, reference)
+    return _prove(bundle, [like], named, on_trial)
+
+
+def prove_in_context(bundle: Bundle, graphs: Sequence[Graph], named: str) -> dict[str, Any] | None:
+    """`prove` for the pretrained model, which has no graph of its own: on several graphs together.
+
+    The moves have their full strength, so the proof also holds where hidden labels choose none of them.
+    """
+    return _prove(bundle, graphs, named, lambda _: None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reference:
+    """A graph, and the result of 300 Euler steps: at t = 1, and at the exit of the bundle's stop rule."""
+
+    prepared: PreparedGraph
+    end: End
+    at_exit: Floats
+
+
+def _prove(
+    bundle: Bundle, graphs: Sequence[Graph], named: str, on_trial: Callable[[Trial], None]
+) -> dict[str, Any] | None:
+    """Prove a solver on several graphs: the distance is the largest one, shares are those of all outputs."""
+    references = [_reference(bundle, graph) for graph in graphs]
+    outputs = [graph.outputs for graph in graphs]
     proof: dict[str, Any] | None = None
     for solver, attempt in _attempts():
         try:
-            found, found_at_exit = _end_and_exit(bundle, prepared, attempt)
+            found = [_compared(bundle, each, solver, attempt) for each in references]
         except DivergedError:
+            proof = None
             continue
-        trial = compared(bundle.manifest, solver, attempt, found, end)
+        trials, same_at_exit = [trial for trial, _ in found], [same for _, same in found]
+        trial = replace(
+            trials[0],
+            change=max(each.change for each in trials),
+            same=float(np.average([each.same for each in trials], weights=outputs)),
+        )
         on_trial(trial)
-        same_at_exit = share_of_same(bundle.manifest, found_at_exit, at_exit)
-        if trial.change > LARGEST_DISTANCE or min(trial.same, same_at_exit) < LEAST_SAME:
+        shares = {"same": trial.same, "same_at_exit": float(np.average(same_at_exit, weights=outputs))}
+        if trial.change > LARGEST_DISTANCE or min(shares.values()) < LEAST_SAME:
             proof = None
         elif proof:
             return proof
         else:
-            shares = {"same": trial.same, "same_at_exit": same_at_exit}
-            proof = {"solver": solver, "calls": trial.calls, "graph": named, "outputs": like.outputs} | shares
+            proof = {"solver": solver, "calls": trial.calls, "graph": named, "outputs": sum(outputs)} | shares
     return proof
+
+
+def _reference(bundle: Bundle, graph: Graph) -> _Reference:
+    prepared = bundle.prepare(graph)
+    return _Reference(prepared, *_end_and_exit(bundle, prepared, Attempt(REFERENCE, Euler())))
+
+
+def _compared(bundle: Bundle, reference: _Reference, solver: str, attempt: Attempt) -> tuple[Trial, float]:
+    """An attempt on one graph: its trial at t = 1, and the share of equal predictions at the exit."""
+    found, at_exit = _end_and_exit(bundle, reference.prepared, attempt)
+    trial = compared(bundle.manifest, solver, attempt, found, reference.end)
+    return trial, share_of_same(bundle.manifest, at_exit, reference.at_exit)
 
 
 def prove_many(bundle: Bundle, graphs: Sequence[Graph]) -> dict[str, Any] | None:

@@ -112,9 +112,7 @@ def export_bundle(
     out, options = Path(out), _ExportOptions(opset, precision, plain, name, version, description)
     options.check()
     model = adar_of(run)
-    if not overwrite:
-        _check_same_run(out, run)
-    with new_folder(out, MARKER) as folder:
+    with new_folder(out, MARKER, lambda: None if overwrite else _check_same_run(out, run)) as folder:
         graph = run.graph()
         manifest = _write(folder, run, model, graph, options)
         part = part_of(graph)

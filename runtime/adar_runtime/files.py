@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -125,18 +125,21 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path, marker: Marker) -> Iterator[Path]:
+def new_folder(path: Path, marker: Marker, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Create a temporary folder that becomes `path` when the block succeeds and is deleted if it fails.
 
     An older folder at `path` is replaced only if it has the marker, and nothing that this program did not
-    write. A mistyped path therefore never deletes files of the user.
+    write. A mistyped path therefore never deletes files of the user. `check` may refuse the folder at `path`,
+    at the start and again at the end: another command may have written it meanwhile.
     """
+    check()
     check_replaceable(path, marker)
     with writing(path):
         path = path.resolve()  # keep a link: replace the folder that it points to
         path.parent.mkdir(parents=True, exist_ok=True)
     with changed_folder(path) as temporary:
         yield temporary
+        check()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -62,7 +62,13 @@ class StoredGraph:
     name: str
     model: Model
     prepared: PreparedGraph
-    kept: KeptInference = field(default_factory=KeptInference)
+    kept: KeptInference
+
+    @classmethod
+    def of(cls, name: str, model: Model, graph: Graph, kept: KeptInference) -> "StoredGraph":
+        """Prepare a graph, if it fits the model and the free memory."""
+        model.bundle.check(graph)
+        return cls(name, model, model.bundle.prepare(graph), kept)
 
     def score(self, inputs: Arrays, options: dict[str, Any], limit: int, check: Callable[[], None]) -> Result:
         """Answer for new nodes, or for changed ones if `nodes` is one of the inputs.
@@ -107,7 +113,8 @@ class StoredGraph:
             else [features]
         )
         arrays = [*of_features, graph.edge_index, *self.prepared.structure.values()]
-        arrays += [each for each in (graph.target_features, graph.pairs, graph.labels) if each is not None]
+        optional = (graph.target_features, graph.pairs, graph.labels, graph.train_mask)
+        arrays += [each for each in optional if each is not None]
         neighbours = self.prepared.neighbours
         arrays += [neighbours.starts, neighbours.sources]
         arrays += [each for each in (graph.edge_weight, neighbours.weights) if each is not None]
@@ -155,7 +162,7 @@ class GraphStore:
         Returns:
             Facts about the graph, and the names of graphs that had to leave.
         """
-        stored = StoredGraph(name, model, model.bundle.prepare(graph))
+        stored = StoredGraph.of(name, model, graph, KeptInference())
         self.check_size(stored.bytes)
         with self._lock:
             self._graphs[name] = stored

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from adar_runtime import Loop, Result, Step
+from adar_runtime.interruption import interruptible
 from adar_serve.limits import Limits
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.threads import Threads
@@ -141,7 +142,8 @@ def _do(work: Callable[[Control], T | Joined[T]], control: Control, leave: Leave
     """Do the work, unless the client is gone, and give its outcome to `leave`."""
     try:
         control.check()  # the request may have waited too long
-        found = work(control)
+        with interruptible(control.check):
+            found = work(control)
     except BaseException as error:  # the thread goes on
         leave(None, error)
         return

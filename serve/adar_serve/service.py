@@ -218,7 +218,7 @@ class Service:
                     graph = model.graph(content.inputs)
                 model.check_graph(graph, self.limits)
                 control.check()
-                stored, evicted = self.graphs.add(name, model, _for_runs(graph))
+                stored, evicted = self.graphs.add(name, model, _for_runs(graph, model))
             facts.update(_sizes(graph), graph=name, evicted=evicted or None)
             return stored
 
@@ -330,9 +330,11 @@ def _sizes(graph: Graph | PreparedGraph) -> Facts:
     return {"nodes": found.nodes, "edges": found.edges}
 
 
-def _for_runs(graph: Graph) -> Graph:
-    """The graph without what no run uses, so that it takes no memory."""
+def _for_runs(graph: Graph, model: Model) -> Graph:
+    """The graph without what no run uses, so that it takes no memory. A pretrained model uses labels."""
     unused: dict[str, Any] = dict.fromkeys(("labels", *MASKS, "ids", "class_names"))
+    if model.bundle.manifest.in_context and graph.train_mask is not None:
+        unused |= {"labels": graph.labels, "train_mask": graph.train_mask[:1]}
     return replace(graph, **unused)
 
 

@@ -215,8 +215,7 @@ class SharedGraphs(GraphStore):
             return found
 
     def _stored(self, name: str, model: Model, graph: Graph, token: str) -> StoredGraph:
-        kept = SharedInference(self._data / token)
-        return StoredGraph(name, model, model.bundle.prepare(graph), kept)
+        return StoredGraph.of(name, model, graph, SharedInference(self._data / token))
 
     def _used(self, name: str) -> tuple[GraphFacts, str]:
         found = self._entry(name)

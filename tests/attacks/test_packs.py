@@ -330,3 +330,20 @@ def test_a_folder_in_place_of_a_signature_is_one_line(bundle_folder: Path, tmp_p
     (bundle / "model.sig").mkdir()
     with pytest.raises(BundleError, match=r"model\.sig is a folder"):
         pack_bundle(bundle, tmp_path / "out.adar")
+
+
+def test_two_packs_into_one_folder_at_once(
+    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both commands succeeded, and the last one replaced the bundle of the other without a word."""
+    pack_bundle(bundle_folder, tmp_path / "b.adar")
+    decode = pack.read_members
+
+    def slow(path: Path, known: set[str]) -> dict[str, bytes]:
+        monkeypatch.setattr(pack, "read_members", decode)
+        unpack_bundle(tmp_path / "b.adar", tmp_path / "out")  # the other command
+        return decode(path, known)
+
+    monkeypatch.setattr(pack, "read_members", slow)
+    with pytest.raises(UsageError, match="contains a bundle"):
+        unpack_bundle(tmp_path / "b.adar", tmp_path / "out")

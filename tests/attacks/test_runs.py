@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adar_deploy.model_folders import ModelFolders
+from adar_export import export_bundle
+from adar_runtime import write_graph
 from adar_runtime.errors import RunFolderError, UsageError
 from adar_train import load_run
 from adar_train.runs import check_free
@@ -35,6 +38,7 @@ CASES = [
     ("config.json", lambda c: c | {"model": c["model"] | {"dropout": float("nan")}}, "between 0 and 1"),
     ("config.json", lambda c: c | {"model": c["model"] | {"level": 3}}, "unknown level"),
     ("config.json", lambda c: c | {"model": c["model"] | {"alignment": "x"}}, "unknown alignment"),
+    ("config.json", lambda c: c | {"graph_files": []}, "not a JSON object"),
     ("config.json", lambda c: c | {"format": 1, "model": {"isotropic": True}}, "train it again"),
 ]
 
@@ -67,6 +71,17 @@ def test_deeply_nested_json(run_folder: Path, tmp_path: Path) -> None:
     (run / "history.json").write_text("[" * 100_000)
     with pytest.raises(RunFolderError, match=r"history\.json"):
         ModelFolders(run, None).read("history.json")
+
+
+def test_the_graph_of_another_run(run_folder: Path, tmp_path: Path) -> None:
+    """Its class names became those of the bundle, without a word."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    graph = load_run(tmp_path / "run").graph()
+    names = [f"other {number}" for number in range(graph.targets)]
+    write_graph(tmp_path / "run" / "graph.pt", replace(graph, class_names=names))
+    with pytest.raises(RunFolderError, match="changed after training"):
+        export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle", steps=[1])
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_a_folder_with_the_configuration_of_another_program_is_not_replaced(tmp_path: Path) -> None:

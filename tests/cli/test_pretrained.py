@@ -1,6 +1,7 @@
 """The name `pretrained` on the command line, and `run` without a bundle."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from adar_export import pretrained
 from adar_runtime import write_graph
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
+from adar_runtime.evaluation.training_data import identity
 from adar_train import pretraining
 from tests.in_context_graphs import block_graph, half_labelled
 
@@ -22,6 +24,14 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     write_graph(tmp_path / "graph.npz", block_graph())
     return "graph.npz"
+
+
+@pytest.fixture
+def short_fine_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fine-tuning with one episode, and an export with one graph."""
+    monkeypatch.setattr(pretrained, "sample_graphs", lambda *_: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretrained, "PROOF_SEEDS", 1)
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
 
 
 def test_run_without_a_bundle_uses_the_pretrained_model(adar, graph: str) -> None:
@@ -97,12 +107,8 @@ def test_bench_takes_the_pretrained_model(adar, graph: str) -> None:
     assert (row["nodes"], row["cell_calls"]) == (240, 3)
 
 
-@pytest.mark.usefixtures("graph")
-def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(
-    adar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pretrained, "sample_graphs", lambda: {"generated, labels": block_graph()})
-    monkeypatch.setattr(pretraining, "EPISODES", 1)
+@pytest.mark.usefixtures("graph", "short_fine_tuning")
+def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(adar) -> None:
     write_graph(Path("half.npz"), half_labelled())
     words = ["train", "half.npz", "--from", "pretrained", "--out", "tuned", "--epochs", 1]
     code, out, err = adar(*words, "--json")
@@ -156,3 +162,74 @@ def test_a_bundle_in_a_folder_of_this_name_is_preferred() -> None:
     Path("pretrained").mkdir()
     (Path("pretrained") / "manifest.json").write_text("{}")
     assert named_bundle(PRETRAINED) == PRETRAINED
+
+
+def test_what_needs_the_phases_of_a_step_refuses_the_pretrained_model(adar, graph: str) -> None:
+    assert adar("data", "shard", graph, "--parts", "2", "-o", "store")[0] == 0
+    for words in (
+        ("run", "store", "--bundle", "pretrained", "-o", "out"),
+        ("remember", "pretrained", graph, "-o", "context"),
+    ):
+        code, _, err = adar(*words)
+        assert (code, "a pretrained model places all nodes" in err) == (2, True), err
+
+
+@pytest.mark.usefixtures("graph", "short_fine_tuning")
+def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar) -> None:
+    half, whole = half_labelled(), replace(block_graph(), train_mask=None)
+    write_graph(Path("half.npz"), half)
+    write_graph(Path("whole.npz"), whole)
+    words = ["--epochs", 1, "--json"]
+    assert adar("train", "half.npz", "--from", "pretrained", "--out", "first", *words)[0] == 0
+    code, out, _ = adar("run", "whole.npz", "--bundle", "first", "--max-steps", "4", "--json")
+    assert code == 0
+    found = json.loads(out)["metrics"]  # the same graph without its mask: the other labels are scored
+    assert (found["training_split"], found["intervals"]["test"]["count"]) == (True, 120)
+    code, out, _ = adar("evaluate", "first", "whole.npz", "--budgets", "4", "--json")
+    assert code == 0
+    assert json.loads(out)["budgets"][0]["at_exit"] == pytest.approx(found["test"])
+    write_graph(Path("other.npz"), block_graph(seed=1))
+    code, out, _ = adar("train", "whole.npz", "--from", "first", "--out", "second", *words)
+    assert (code, len(json.loads(out)["training"]["fingerprint"]["graphs"])) == (0, 1)
+    for name, trained in (("whole.npz", True), ("other.npz", False)):
+        code, out, _ = adar("run", name, "--bundle", "second", "--max-steps", "4", "--json")
+        assert (code, "the score is too high" in out) == (0, trained)
+
+
+def damaged_records(own: str) -> list[dict]:
+    """Records of training graphs that a stranger may have written; `own` is the sha256 of our graph."""
+    split = {"sha256": own, "nodes": 240, "edges": 1920, "outputs": 240, "split": "eJwDAAAAAAE="}
+    return [
+        {"fingerprint": {"version": 1, "graphs": [{}], "sample": None}},
+        {"fingerprint": {"version": 1, "graphs": [], "sample": {"rounds": 0}}},
+        {"fingerprint": {"version": 1, "graphs": [split], "sample": None}},
+        {"data": 5},
+        {"data": [None]},
+    ]
+
+
+@pytest.mark.usefixtures("graph")
+def test_fine_tuning_refuses_damaged_records_before_the_training(
+    adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were a traceback after the training, whose weights were lost."""
+    monkeypatch.setattr(pretraining.Pretraining, "run", lambda *_, **__: pytest.fail("trained"))
+    write_graph(tmp_path / "half.npz", half_labelled())
+    shutil.copytree(named_bundle(PRETRAINED), tmp_path / "base")
+    manifest = read_manifest(tmp_path / "base")
+    for training in damaged_records(identity(half_labelled())):
+        changed = replace(manifest, training=manifest.training | training)
+        (tmp_path / "base" / "manifest.json").write_text(json.dumps(changed.to_dict()))
+        code, _, err = adar("train", "half.npz", "--from", "base", "--out", "tuned", "--epochs", 1)
+        assert (code, "damaged" in err, len(err.splitlines())) == (2, True, 1), err
+
+
+@pytest.mark.parametrize("lr", ["nan", "-1", "0", "inf"])
+def test_fine_tuning_refuses_other_learning_rates(adar, graph: str, lr: str) -> None:
+    code, _, err = adar("train", graph, "--from", "pretrained", "--out", "tuned", "--lr", lr)
+    assert (code, "lr is" in err) == (2, True), err
+
+
+def test_build_does_not_write_into_the_package(adar) -> None:
+    code, _, err = adar("build", "pretrained", "--profile", "small")
+    assert (code, "copy" in err, (named_bundle(PRETRAINED) / "engines").exists()) == (2, True, False)

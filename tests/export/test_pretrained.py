@@ -249,6 +249,18 @@ def test_the_packaged_bundle_is_known_and_small() -> None:
     assert "MIT" in (PACKAGED / metadata.CARD).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("known", ["target_x", "labels", "both"])
+def test_few_calls_of_the_packaged_model_give_the_predictions_of_300_steps(known: str) -> None:
+    """The graph is not one of the proof's."""
+    bundle, graph = load(PACKAGED), block_graph(nodes=1500, classes=5)
+    graph = replace(graph, train_mask=None) if known == "target_x" else graph
+    graph = replace(graph, target_features=None) if known == "labels" else graph
+    few, many = bundle.run(graph), bundle.run(graph, solver="euler")
+    assert few.steps <= 16 < many.steps == 300
+    assert few.proof.startswith(f"{few.steps} calls gave ")
+    assert (few.predictions == many.predictions).mean() >= 0.999
+
+
 def test_the_packaged_model_answers(tmp_path: Path) -> None:
     graph = block_graph()
     write_graph(tmp_path / "graph.npz", graph)

@@ -315,7 +315,7 @@ def test_a_bundle_without_phases_runs_and_says_what_is_missing(bundle: Bundle, t
     edit(copy, lambda manifest: manifest.pop("phases"))
     old = load(copy)
     assert len(old.run(some_graph(), 3).scores) == N
-    with pytest.raises(BundleError, match="export the run again"):
+    with pytest.raises(UsageError, match="export the run again"):
         old.remember(some_graph(), 3)
 
 

@@ -159,6 +159,21 @@ with temporary_folder(Path(sys.argv[1])) as folder, temporary_file(Path(sys.argv
     assert names(tmp_path) == ["f"]
 
 
+def test_a_folder_that_another_command_wrote_meanwhile_is_checked_again(tmp_path: Path) -> None:
+    """Two packs, or exports of two models, with the same new folder: the last one replaced the other."""
+    path = tmp_path / "b"
+
+    def check() -> None:
+        if path.exists():
+            raise UsageError("somebody was faster")
+
+    with pytest.raises(UsageError, match="faster"), new_folder(path, MARK, check) as slow:
+        (slow / "mark").write_text("slow")
+        with new_folder(path, MARK, check) as fast:
+            (fast / "mark").write_text("fast")
+    assert (names(tmp_path), (path / "mark").read_text()) == (["b"], "fast")
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_two_that_write_one_folder_both_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool

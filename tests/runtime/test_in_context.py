@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adar_runtime.errors import GraphError
+import adar_deploy
+from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.evaluation.evaluate import evaluate
 from adar_runtime.evaluation.zero_shot_baselines import cosines
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
+from adar_runtime.in_context.discriminant import SHRINKAGE, Analysis
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.start import (
     RESTARTS,
@@ -178,7 +181,47 @@ def test_hidden_labels_decide_whether_classes_are_estimated_again() -> None:
 
 def test_equal_targets_stay_finite() -> None:
     nodes, _ = two_clusters((30, 30))
-    assert np.isfinite(estimated(nodes, np.zeros((2, 4), np.float32), np.zeros((60, 2), np.float32))).all()
+    equal, none = np.zeros((2, 4), np.float32), np.zeros((60, 2), np.float32)
+    assert np.isfinite(estimated(nodes, equal, none)).all()
+    for features in (nodes[:, :-1], np.zeros((60, 3), np.float32)):
+        found = _Guess(nodes, equal, none, "").analysed(equal, Analysis(features))
+        assert np.isfinite(found.scores).all()
+        assert all(np.isfinite(part).all() for part in found.joined())
+
+
+def stretched_clusters() -> tuple[np.ndarray, np.ndarray]:
+    """Centred nodes near two points, with much noise along one direction, and the cluster of each node."""
+    random, labels = np.random.default_rng(0), np.arange(400) % 2
+    points = np.array([[1.0, 1.0, 0.0], [-1.0, -1.0, 0.0]])[labels]
+    points = points + random.standard_normal(points.shape) * [3.0, 0.6, 0.6]
+    return (points - points.mean(axis=0)).astype(np.float32), labels
+
+
+def test_the_discriminant_is_that_of_the_textbook() -> None:
+    features, labels = stretched_clusters()
+    found = Analysis(features).of(np.eye(2, dtype=np.float32)[labels])
+    means = np.stack([features[labels == number].mean(axis=0) for number in range(2)])
+    residuals = features - means[labels]
+    within = residuals.T @ residuals / len(labels)
+    within += SHRINKAGE * np.trace(within) / len(within) * np.eye(len(within))
+    weights = np.linalg.solve(within, means.T)
+    np.testing.assert_allclose(found.weights, weights, atol=1e-4)
+    np.testing.assert_allclose(found.bias, -(means * weights.T).sum(axis=1) / 2, atol=1e-4)
+
+
+def test_the_analysis_improves_a_guess_that_follows_noise() -> None:
+    """Half of the classes are known: they show that the first direction is mostly noise."""
+    features, labels = stretched_clusters()
+    nodes = np.concatenate([features, np.ones((400, 1), np.float32)], axis=1)
+    means = np.array([[1, 1, 0, 0], [-1, -1, 0, 0]], np.float32)
+    known = np.eye(2, dtype=np.float32)[labels] * (np.arange(400) < 200)[:, None]
+    found = _Guess(nodes, means, known, "").analysed(means, Analysis(features))
+    before, after = (
+        float((scores.argmax(axis=1) == labels)[200:].mean()) for scores in (nodes @ means.T, found.scores)
+    )
+    assert after > before + 0.03
+    rows, targets = found.joined()
+    np.testing.assert_allclose(rows @ targets.T, found.scores, atol=1e-4)
 
 
 def test_leading_directions_keep_the_inner_products() -> None:
@@ -210,6 +253,14 @@ def test_the_unit_of_the_features_changes_no_score(factor: float) -> None:
     np.testing.assert_allclose(start(scaled, 16).scores, start(graph, 16).scores, atol=1e-3)
 
 
+def test_the_lengths_of_descriptions_change_no_score() -> None:
+    graph = replace(block_graph(), train_mask=None)
+    assert graph.target_features is not None
+    lengths = np.array([[1], [100], [1e25]], np.float32)
+    scaled = replace(graph, target_features=lengths * graph.target_features)
+    np.testing.assert_allclose(start(scaled, 64).scores, start(graph, 64).scores, atol=1e-3)
+
+
 def test_rows_of_any_length_become_unit_rows() -> None:
     lengths = np.array([[1], [3e38], [1e-37], [0], [2e19], [1e-20]], np.float32)
     rows = unit_rows(lengths * np.array([[0.6, 0.8]], np.float32))
@@ -232,3 +283,10 @@ def test_the_test_part_of_a_split_has_no_known_label() -> None:
     assert not (split.train_mask & split.test_mask).any()
     with pytest.raises(GraphError, match="split 2"):
         of_split(replace(graph, train_mask=masks), 2)
+
+
+@pytest.mark.parametrize("split", [-1, "a", 1.5, None])
+def test_a_split_is_a_whole_number(split: object) -> None:
+    subject = adar_deploy.pretrained(threads=1).subject()
+    with pytest.raises(UsageError, match="split is"):
+        evaluate("graph", [block_graph()], subject, [2], split)  # type: ignore[arg-type]

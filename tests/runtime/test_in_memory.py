@@ -223,3 +223,39 @@ def test_the_table_imports_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
     assert {package for package, _ in ADAPTERS} == {"torch_geometric", "networkx", "scipy"}
+
+
+def test_masked_values_are_not_used() -> None:
+    hidden = np.ma.array([0, 1, 1], mask=[False, True, False])
+    for fields in ({"labels": hidden}, {"features": np.ma.array(np.ones((3, 2)), mask=np.eye(3, 2))}):
+        given = {"features": np.ones((3, 2)), "edge_index": np.zeros((2, 0), int)} | fields
+        with pytest.raises(GraphError, match="masked values"):
+            Graph(**given)
+    filled = hidden.filled(-1)
+    assert Graph(np.ones((3, 2)), np.zeros((2, 0), int), filled).labels.tolist() == [0, -1, 1]
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [1.0, -1.0, 1.0], [0.5, 0.5, 1.0]])
+def test_repeated_entries_of_an_adjacency_add_up_in_every_format(values: list[float]) -> None:
+    matrix = scipy.sparse.coo_array((values, ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
+    one, other = (as_graph((each, np.ones((3, 2)))) for each in (matrix, matrix.tocsr()))
+    assert one.edge_index.tolist() == other.edge_index.tolist()
+    assert np.array_equal(one.edge_weight, other.edge_weight) or one.edge_weight is other.edge_weight is None
+    assert matrix.nnz == 3  # the caller's matrix does not change
+
+
+def test_booleans_and_tensors_in_a_networkx_graph() -> None:
+    graph = networkx.path_graph(4)
+    for node in graph:
+        graph.nodes[node].update(x=torch.tensor(float(node)), y=node > 1)
+    found = as_graph(graph, on_note=lambda _: None)
+    assert found.features[:, 0].tolist() == [0, 1, 2, 3]
+    assert (found.labels.tolist(), found.class_names) == ([0, 0, 1, 1], ("False", "True"))
+
+
+def test_a_data_with_more_nodes_than_rows_is_refused() -> None:
+    data = Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=5)
+    with pytest.raises(GraphError, match="num_nodes 5 and 3 rows"):
+        as_graph(data)
+    data.num_nodes = 3
+    assert as_graph(data).nodes == 3

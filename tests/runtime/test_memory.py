@@ -1,11 +1,13 @@
 """A graph that the machine has no room for is refused before anything is allocated for it."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_export import export_bundle
 from adar_runtime import Bundle, Final, Graph, SparseRows, load
 from adar_runtime.backends import CPU
@@ -45,6 +47,51 @@ def test_the_environment_has_the_last_word(
         bundle.run(board, 2)
     monkeypatch.setenv("ADAR_MAX_BYTES", str(needed))
     assert bundle.run(board, 2).steps == 2
+
+
+@pytest.mark.parametrize(("nodes", "classes", "width"), [(2000, 300, 5), (8000, 2, 5), (20, 2, 40_000)])
+def test_the_start_of_the_pretrained_model_is_counted(
+    nodes: int, classes: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    described = random.normal(size=(classes, width))
+    graph = Graph(random.normal(size=(nodes, width)), np.zeros((2, 0), np.int64), target_features=described)
+    bundle = load(named_bundle(PRETRAINED), CPU, threads=1)
+    tracemalloc.start()
+    try:
+        bundle.prepare(graph)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setenv("ADAR_MAX_BYTES", str(peak))
+    with pytest.raises(GraphError, match="ADAR_MAX_BYTES"):
+        bundle.run(graph, 2)
+    monkeypatch.setenv("ADAR_MAX_BYTES", str(4 * peak))
+    assert bundle.run(graph, 2).steps == 2
+
+
+@pytest.mark.parametrize("described", [True, False])
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_known_labels_of_the_pretrained_model_are_counted(share: float, described: bool) -> None:
+    """Each way to score the known labels keeps a score for each of them and each class."""
+    random, nodes, classes = np.random.default_rng(0), 1500, 200
+    graph = Graph(
+        random.normal(size=(nodes, 5)),
+        np.zeros((2, 0), np.int64),
+        np.arange(nodes) % classes,
+        train_mask=np.arange(nodes) < share * nodes,
+        target_features=random.normal(size=(classes, 5)) if described else None,
+    )
+    bundle = load(named_bundle(PRETRAINED), CPU, threads=1)
+    tracemalloc.start()
+    try:
+        bundle.prepare(graph)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(GraphError, match="ADAR_MAX_BYTES"):
+        patch.setenv("ADAR_MAX_BYTES", str(peak))
+        bundle.check(graph)
 
 
 def test_only_one_table_is_gathered_at_a_time(bundle: Bundle) -> None:

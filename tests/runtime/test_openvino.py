@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node
 
+import adar_deploy
 import adar_runtime
 from adar_runtime import Final, Graph, backends
 from adar_runtime.backends import CPU, OPENVINO
@@ -18,6 +19,7 @@ from adar_runtime.errors import BackendError
 from adar_runtime.selftest.graphs import selftest_graphs
 from adar_runtime.selftest.packaged import unpack
 from tests.bundles import change_model
+from tests.in_context_graphs import block_graph
 
 pytestmark = pytest.mark.skipif(OpenVinoBackend.problem() is not None, reason="needs adar-deploy[openvino]")
 STEPS = 10
@@ -94,3 +96,11 @@ def test_several_threads_share_a_bundle(packaged: dict[str, Path]) -> None:
     with ThreadPoolExecutor(3) as pool:
         together = list(pool.map(lambda graph: bundle.run(graph, 5, Final()).scores, graphs))
     assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+def test_the_pretrained_model_runs_on_it() -> None:
+    """Its cell takes a number of the step that it does not use, and OpenVINO leaves such an input out."""
+    graph = block_graph()
+    ours, reference = (adar_deploy.pretrained(backend=name, threads=1) for name in (OPENVINO, CPU))
+    one, other = (each.run(graph, STEPS) for each in (ours, reference))
+    np.testing.assert_allclose(one.scores, other.scores, atol=1e-3)

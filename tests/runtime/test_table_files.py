@@ -349,3 +349,23 @@ def test_weights_of_edges_of_new_nodes_are_said_to_be_unused(tmp_path: Path) -> 
     (tmp_path / "edges.csv").write_text("source,target,weight\na,new,-2\n")
     with pytest.raises(GraphError, match="positive"):
         read_new_nodes(tmp_path / "new.csv", tmp_path / "edges.csv", ["a"], TableChoice(), None)
+
+
+def test_true_and_false_are_classes_in_json_lines(tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "a": 1, "y": value}
+        for name, value in zip("abcd", [True, False, None, True], strict=True)
+    ]
+    (tmp_path / "n.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    graph = read_tables(tmp_path / "n.jsonl", tmp_path / "e.csv").graph
+    assert (graph.labels.tolist(), graph.class_names) == ([1, 0, -1, 1], ("False", "True"))
+
+
+def test_words_for_missing_values_are_named(tmp_path: Path) -> None:
+    """R writes NA where pandas writes nothing."""
+    (tmp_path / "n.csv").write_text("id,f,y\na,1,0\nb,NA,1\nc,2,NA\nd,3,0\n")
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    notes = read_tables(tmp_path / "n.csv", tmp_path / "e.csv").notes
+    assert any("'NA' in 'f' is not a number" in note for note in notes)
+    assert any("'NA' in 'y' is a class of the labels" in note for note in notes)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adar_deploy.paths import PRETRAINED, named_bundle
-from adar_runtime import Graph, Result, load
+from adar_runtime import Graph, Result, load, write_graph
 from adar_runtime.graph.synthetic import minesweeper
 from adar_serve import Limits
 from adar_serve.models import Model
@@ -188,6 +188,36 @@ def test_the_pretrained_model_takes_graphs_of_any_width() -> None:
         answer = outputs(found.infer(tensors(graph), "pretrained", parameters={"max_steps": 8}))
     result = load(folder, "onnxruntime-cpu", 1).run(graph, 8)
     np.testing.assert_array_equal(answer["prediction"], result.predictions)
+
+
+def test_a_stored_graph_of_the_pretrained_model_keeps_its_labels(tmp_path: Path) -> None:
+    folder, graph = named_bundle(PRETRAINED), replace(block_graph(), target_features=None)
+    bundle = load(folder, "onnxruntime-cpu", 1)
+    with running([f"pretrained={folder}"]) as found:
+        for given in (graph, block_graph()):  # without and with descriptions
+            write_graph(tmp_path / "graph.npz", given)
+            stored = found.http.put("/graphs/g", content=(tmp_path / "graph.npz").read_bytes())
+            assert stored.status_code == 201, stored.text
+            answer = outputs(found.infer([], "pretrained", parameters={"graph": "g", "max_steps": 8}))
+            np.testing.assert_allclose(answer["probability"], bundle.run(given, 8).probabilities, atol=1e-5)
+        refused = found.http.post("/graphs/g/nodes", json={"inputs": tensors(graph)[:2]})
+        assert (refused.status_code, "pretrained" in refused.json()["error"]) == (400, True)
+        write_graph(tmp_path / "graph.npz", replace(graph, train_mask=None))
+        refused = found.http.put("/graphs/g", content=(tmp_path / "graph.npz").read_bytes())
+        assert (refused.status_code, "train_mask" in refused.json()["error"]) == (400, True)
+
+
+def test_a_graph_that_needs_too_much_memory_is_refused_before_it_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a few kilobytes with a million nodes and 1,000 classes took 19 GB and ended the server."""
+    graph = Graph(np.ones((20_000, 1)), np.zeros((2, 0), np.int64), target_features=np.ones((1000, 1)))
+    write_graph(tmp_path / "graph.npz", graph)
+    monkeypatch.setenv("ADAR_MAX_BYTES", str(300 * 2**20))
+    with running([f"pretrained={named_bundle(PRETRAINED)}"]) as found:
+        refused = found.http.put("/graphs/g", content=(tmp_path / "graph.npz").read_bytes())
+    assert refused.status_code == 400, refused.text
+    assert "bytes" in refused.json()["error"]
 
 
 def test_versions_side_by_side(bundle_folder: Path, described_bundle: Path, board: Graph) -> None:

@@ -10,7 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from adar_runtime import Graph
+from adar_deploy.paths import PRETRAINED, named_bundle
+from adar_runtime import Graph, write_graph
 from adar_runtime.errors import UsageError
 from adar_serve import Limits
 from tests.helpers import random_graph
@@ -59,6 +60,26 @@ def test_time_and_queue_are_limited(bundle_folder: Path, board: Graph) -> None:
         thread.join(20)
         assert (answers[0].status_code, "not finished after 2 seconds" in answers[0].text) == (504, True)
         assert found.infer(tensors(board), parameters={"max_steps": 1}).status_code == 200
+
+
+def test_the_preparation_for_a_pretrained_model_is_interrupted(tmp_path: Path) -> None:
+    """By the limit of time, and when the client goes away. It took minutes, and the graph stayed."""
+    random, nodes = np.random.default_rng(0), 150_000
+    features, labels = random.standard_normal((nodes, 12)), random.integers(0, 20, nodes)
+    graph = Graph(
+        features, random.integers(0, nodes, (2, 2 * nodes)), labels, train_mask=np.arange(nodes) < nodes // 2
+    )
+    write_graph(tmp_path / "graph.npz", graph)
+    content = (tmp_path / "graph.npz").read_bytes()
+    settings = Settings(port=0, grpc_port=None, limits=Limits(seconds=3, concurrent=1), drain_seconds=0)
+    with running([f"pretrained={named_bundle(PRETRAINED)}"], settings) as found:
+        for method, address in (("PUT", "/graphs/g"), ("POST", "/explore/pretrained")):
+            late = found.http.request(method, address, content=content)
+            assert (late.status_code, "not finished after 3 seconds" in late.text) == (504, True)
+        with pytest.raises(httpx.ReadTimeout):
+            found.http.put("/graphs/g", content=content, timeout=1)
+        assert eventually(lambda: found.service.runs.running == 0)
+        assert (found.log()[-1]["status"], found.http.get("/graphs").json()) == (499, {"graphs": []})
 
 
 def test_tokens(bundle_folder: Path, tmp_path: Path) -> None:

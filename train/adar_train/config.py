@@ -103,8 +103,7 @@ class TrainConfig:
                 raise UsageError(
                     f"{name.replace('_', '-')} is {getattr(self, name)}, but it must be at least 1"
                 )
-        if not self.lr > 0:
-            raise UsageError(f"lr is {self.lr}, but it must be positive")
+        check_lr(self.lr)
         for name in ("flat_epochs", "patience"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} is {getattr(self, name)}, but it must be at least 0")
@@ -177,6 +176,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 SEARCH: dict[str, tuple[Any, ...]] = {"train_steps": (2, 4, 8), "dropout": (0.0, 0.1, 0.2, 0.3)}
 """The settings that the paper chooses on the validation split, for one graph with labels."""
+
+
+def check_lr(lr: float) -> None:
+    """Refuse a learning rate that is not a positive number."""
+    if not 0 < lr < math.inf:
+        raise UsageError(f"lr is {lr}, but it must be positive and finite")
 
 
 def preset(

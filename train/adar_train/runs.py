@@ -44,6 +44,7 @@ MARKERS = (
 """A folder with one of these is a run, and may be replaced by another run. Of the last one, other programs
 have a folder too: it is not enough if there are files that a run would replace."""
 
+GRAPH_FILES = "graph_files"  # in config.json: the sha256 of each graph file of the run
 HEADER_BYTES = 4096  # of a weights file: the description of one tensor, and the file's own
 UNREADABLE = (OSError, ValueError, TypeError, ArithmeticError, MemoryError, RuntimeError, SafetensorError)
 """The exceptions of reading a damaged folder, JSON file or weights file."""
@@ -75,13 +76,24 @@ class Run:
 
         Raises:
             GraphError: If the file cannot be read.
+            RunFolderError: If the file is not the one that the training wrote.
         """
-        return read_graph(self.path / run_files.GRAPH)
+        return read_graph(self._unchanged(run_files.GRAPH))
 
     def many_graphs(self) -> list[Graph]:
         """Read the small graphs that the run has kept; none if the model was trained on few graphs."""
         path = self.path / run_files.GRAPHS
-        return read_graphs(path) if path.is_file() else []
+        return read_graphs(self._unchanged(run_files.GRAPHS)) if path.is_file() else []
+
+    def _unchanged(self, name: str) -> Path:
+        """The path of a graph file, from which a bundle gets its class names. Older runs have no hash."""
+        path, wanted = self.path / name, self.config.get(GRAPH_FILES, {}).get(name)
+        if wanted is not None and path.is_file() and run_files.sha256_of(path) != wanted:
+            raise RunFolderError(
+                f"{path} was changed after training (sha256 differs from {run_files.CONFIG}): copy the "
+                "file of this run back, or train again"
+            )
+        return path
 
     def class_names(self) -> tuple[str, ...] | None:
         """The names of the learned classes; None if the targets are described or the graph has no names."""
@@ -99,8 +111,7 @@ class Run:
 
     def fingerprint(self) -> str:
         """The sha256 of the weights file. A bundle keeps it, so that its run can be found."""
-        with (self.path / run_files.WEIGHTS).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return run_files.sha256_of(self.path / run_files.WEIGHTS)
 
 
 def save_run(
@@ -132,7 +143,7 @@ def save_run(
     path = Path(path)
     name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
     weights = save(fitted.model.state_dict())
-    config = {
+    config: dict[str, Any] = {
         "format": FORMAT,
         "data": data,
         "kind": name,
@@ -149,6 +160,8 @@ def save_run(
         (path / run_files.GRAPHS).unlink(missing_ok=True)
         if many:
             write_file(path / run_files.GRAPHS, encode_graphs(many))
+        written = [run_files.GRAPH, *([run_files.GRAPHS] if many else [])]
+        config[GRAPH_FILES] = {name: run_files.sha256_of(path / name) for name in written}
         plot_learning(fitted.history, fitted.metrics["metric"], path / run_files.LEARNING_CURVE)
         write_file(path / run_files.HISTORY, json.dumps(fitted.history).encode())
         write_file(path / run_files.METRICS, json.dumps(fitted.metrics, indent=2).encode())
@@ -234,6 +247,8 @@ def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
     data, exit_rule = config["data"], metrics.get("exit", {})
     if not isinstance(data, list) or not all(isinstance(each, str) for each in data):
         raise ValueError(f"{run_files.CONFIG} has 'data' that is not a list of names")
+    if not isinstance(config.get(GRAPH_FILES, {}), dict):
+        raise ValueError(f"{run_files.CONFIG} has {GRAPH_FILES!r} that is not a JSON object")
     if not isinstance(exit_rule, dict):
         raise ValueError(f"{run_files.METRICS} has 'exit' that is not a stop rule")
 

@@ -118,12 +118,15 @@ class _Request:
 
     def __init__(self, model: Any) -> None:
         self._request = model.create_infer_request()
+        self._names = {name for port in (*model.inputs, *model.outputs) for name in port.names}
         self._arrays: Arrays = {}
         self._tensor = load_openvino().Tensor
 
     def bind(self, arrays: Arrays) -> None:
         """Let the next runs read and write these arrays."""
         for name, array in arrays.items():
+            if name in STEP and name not in self._names:
+                continue
             self._arrays[name] = np.require(array, requirements=("C", "W"))
             self._request.set_tensor(name, self._tensor(self._arrays[name], shared_memory=True))
 
@@ -190,13 +193,19 @@ def _renamed(form: str, arrays: Arrays) -> Arrays:
 
 
 def _ports(model: Any, file: OnnxFile) -> Ports:
-    """The inputs and outputs of a compiled model; a dynamic dimension has its name from the manifest."""
+    """The inputs and outputs of a compiled model; a dynamic dimension has its name from the manifest.
+
+    OpenVINO leaves out a number of the step that the cell of a pretrained model takes and does not use.
+    """
 
     def of(found: Any, declared: tuple[Port, ...]) -> tuple[Port, ...]:
         known = {port.name: port.shape for port in declared}
         return tuple(_port(one, known) for one in found)
 
-    return Ports(of(model.inputs, file.inputs), of(model.outputs, file.outputs))
+    inputs = of(model.inputs, file.inputs)
+    names = {port.name for port in inputs}
+    unused = tuple(port for port in file.inputs if port.name in STEP and port.name not in names)
+    return Ports((*inputs, *unused), of(model.outputs, file.outputs))
 
 
 def _port(found: Any, declared: Mapping[str, tuple[int | str, ...]]) -> Port:

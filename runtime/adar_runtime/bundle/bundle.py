@@ -223,8 +223,7 @@ class Bundle(Predictor):
         stop, solver = self._chosen(budget, stop, solver)
         kept = graph if isinstance(graph, PreparedGraph) else None
         graph = as_graph(graph) if kept is None else kept.graph
-        check_fits(graph, self.manifest)
-        memory.check(graph, self.manifest, by_row=self.by_row)
+        self.check(graph, prepared=kept is not None)
         recurrence = self.backend.start(kept := kept or self.prepare(graph))
         prepared = time.perf_counter() - started
         names, ids = self.manifest.class_names_for(graph), graph.output_ids
@@ -272,6 +271,19 @@ class Bundle(Predictor):
         check_budget(budget)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
         return stop, solver_for(self.manifest, solver, budget)
+
+    def check(self, graph: Graph, *, prepared: bool = False) -> None:
+        """Raise an error if a graph does not fit the bundle or the free memory.
+
+        Args:
+            graph: The graph.
+            prepared: Whether the graph is that of a `PreparedGraph`.
+
+        Raises:
+            GraphError: The graph does not fit.
+        """
+        check_fits(graph, self.manifest)
+        memory.check(graph, self.manifest, by_row=self.by_row, prepared=prepared)
 
     def prepare(self, graph: Graph) -> PreparedGraph:
         """Build the inputs of this bundle's models from a graph, for `backend.start`.

@@ -10,6 +10,7 @@ from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.in_context.label_check import STEPS, STRENGTHS, LabelCheck, chosen, folds
 from adar_runtime.in_context.start import SmoothedFeatures, known_labels
+from adar_runtime.interruption import interruption_point
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.solvers import Euler
 from adar_runtime.loop.stopping import Final
@@ -45,10 +46,12 @@ def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
 def _scores(bundle: "Bundle", part: PreparedGraph) -> Iterator[tuple[float, Floats]]:
     """The scores of all nodes [n, c] after STEPS steps with each strength."""
     for strength in STRENGTHS:
+        interruption_point()
         tried = replace(part, check=LabelCheck(strength, 0, 0, 0))
         recurrence = bundle.backend.start(tried)
+        interruption_point()
         if strength:
             loop = Loop(recurrence, bundle.manifest, STEPS, Final(), Euler(), check=tried.check)
             for _ in loop:
-                pass
+                interruption_point()
         yield strength, recurrence.scores(kept=False)

@@ -88,15 +88,19 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
     """
     if not pack.is_pack(path):
         raise BundleError(f"{path}: not a packed bundle: give a file of adar-deploy pack")
-    if (out / manifests.FILE_NAME).is_file() and not overwrite:
-        raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
+
+    def check_free() -> None:
+        if (out / manifests.FILE_NAME).is_file() and not overwrite:
+            raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
+
+    check_free()
     manifest, _ = read_bundle(path, allow_unknown_model=True)
     known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
     try:
         files = pack.read_members(path, known)
     except (OSError, BundleError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
-    with new_folder(out, MARKER) as folder:
+    with new_folder(out, MARKER, check_free) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         read_bundle(folder, allow_unknown_model=True)  # the pack may have been replaced after the first check

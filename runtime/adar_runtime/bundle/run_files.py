@@ -47,6 +47,12 @@ def read_json(path: Path) -> Any:
     return parse_json(read_file(path, MAX_JSON_BYTES).decode("utf-8"))
 
 
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def find_weights(folders: Iterable[Path], sha256: str | None) -> Path | None:
     """The first finished run in these folders whose weights have this hash, or None."""
     runs = (config.parent for folder in folders for config in sorted(folder.glob(f"*/{CONFIG}")))
@@ -65,7 +71,6 @@ def has_weights(run: Path, sha256: str | None) -> bool:
         # Many programs write config.json beside large weights: read only those of our runs.
         if not isinstance(config, dict) or "kind" not in config or config.get("weights", sha256) != sha256:
             return False
-        with (run / WEIGHTS).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        return sha256_of(run / WEIGHTS) == sha256
     except (OSError, ValueError, RecursionError):
         return False

@@ -10,7 +10,7 @@ from typing import Any
 
 from adar_runtime import summaries
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.errors import GraphError, LabelsError, UsageError
+from adar_runtime.errors import GraphError, LabelsError, UsageError, short
 from adar_runtime.evaluation.curves import Curve, Moment, measure_together, run_moments
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs, choose_unknown
@@ -19,6 +19,7 @@ from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
 from adar_runtime.graph import ALL, GRAPH, NODE, FeatureEncoding, Graph
 from adar_runtime.graph.feature_encoding import check_same_encoding
 from adar_runtime.graph.labels import align_labels, split_trained_on
+from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.stopping import StopRule
 
 Runner = Callable[[Graph, int], Iterable[Moment]]
@@ -167,6 +168,8 @@ def evaluate(
 
     A training graph without a test mask is scored on the test part of its training split.
     """
+    if not is_count(split, 0):
+        raise UsageError(f"split is {short(split)}: choose a whole number from 0 on")
     if subject.in_context:
         chosen, split = choose_unknown(subject.training, graphs, split), 0
     else:

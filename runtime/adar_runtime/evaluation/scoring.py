@@ -77,12 +77,16 @@ def choose_unknown(training: Mapping[str, Any], graphs: Sequence[Graph], split: 
     Returns:
         The graphs with one split, number 0.
     """
-    found = choose_outputs(training, [of_split(graph, split) for graph in graphs])
+    given = [of_split(graph, split) for graph in graphs]
+    found = choose_outputs(training, given)
+    # Labels of its training are not known to the model here, unless the graph says so.
+    pairs = zip(found.graphs, given, strict=True)
+    found = replace(found, graphs=[replace(new, train_mask=old.train_mask) for new, old in pairs])
     scored, known = 0, 0
     for graph in found.graphs:
-        chosen, given = graph.labelled(found.part), graph.labelled("train")
+        chosen, told = graph.labelled(found.part), graph.labelled("train")
         scored += 0 if chosen is None else int(chosen.sum())
-        known += 0 if chosen is None or given is None else int((chosen & given).sum())
+        known += 0 if chosen is None or told is None else int((chosen & told).sum())
     if known:
         found.warnings.append(
             f"the model knew {known:,} of the {scored:,} scored labels (train_mask): the score is too high"

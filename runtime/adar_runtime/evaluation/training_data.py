@@ -45,23 +45,48 @@ def describe(graphs: Sequence[Graph], split: int) -> dict[str, Any]:
     }
 
 
+def joined(first: Any, second: dict[str, Any]) -> dict[str, Any]:
+    """The record of two trainings, one after the other. Samples of different kinds cannot be joined.
+
+    Outputs of a graph in both count as trained on if one of the trainings used them.
+
+    Raises:
+        BundleError: A stranger wrote the first record, and it is damaged.
+    """
+    TrainingData(first)
+    before = first if isinstance(first, Mapping) and first.get("version") == VERSION else {}
+    samples = [each for each in (before.get("sample"), second["sample"]) if each]
+    sample = samples[-1] if samples else None
+    if len(samples) == 2 and samples[0]["rounds"] == samples[1]["rounds"]:
+        hashes = [np.frombuffer(base64.b64decode(each["hashes"]), "<u8") for each in samples]
+        lowest = np.unique(np.concatenate(hashes))[:SAMPLED].astype("<u8").tobytes()
+        sample = samples[1] | {"hashes": base64.b64encode(lowest).decode()}
+    graphs = {entry["sha256"]: entry for entry in before.get("graphs", [])}
+    for entry in second["graphs"]:
+        old, new = graphs.get(entry["sha256"]), _unpack(entry["split"], entry["outputs"])
+        if old is not None:
+            new["train"] = new["train"] | _recorded(old["split"], entry["outputs"])["train"]
+        graphs[entry["sha256"]] = entry | {"split": _pack(new, entry["outputs"])}
+    return second | {"graphs": [*graphs.values()], "sample": sample}
+
+
 def _entry(graph: Graph, split: int) -> dict[str, Any]:
     return {
         "sha256": identity(graph),
         "nodes": graph.nodes,
         "edges": graph.edges,
         "outputs": graph.outputs,
-        "split": _pack(graph, split),
+        "split": _pack({part: graph.labelled(part, split) for part in PARTS}, graph.outputs),
     }
 
 
-def _pack(graph: Graph, split: int) -> str:
+def _pack(masks: Mapping[str, Mask | None], outputs: int) -> str:
     """The part of each output: two bits each, compressed. An output of several parts counts as trained on."""
-    parts = np.zeros(-(-graph.outputs // 4) * 4, np.uint8)
+    parts = np.zeros(-(-outputs // 4) * 4, np.uint8)
     for number, part in reversed([*enumerate(PARTS, start=1)]):
-        mask = graph.labelled(part, split)
+        mask = masks[part]
         if mask is not None:
-            parts[: graph.outputs][mask] = number
+            parts[:outputs][mask] = number
     packed = (parts.reshape(-1, 4) << np.array([0, 2, 4, 6], np.uint8)).sum(axis=1).astype(np.uint8)
     return base64.b64encode(zlib.compress(packed.tobytes(), 9)).decode()
 
@@ -74,6 +99,16 @@ def _unpack(text: str, outputs: int) -> dict[str, Mask]:
         raise ValueError("the split has another length than the graph")
     parts = (packed[:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(-1)[:outputs]
     return {part: parts == number for number, part in enumerate(PARTS, start=1)}
+
+
+def _recorded(text: str, outputs: int) -> dict[str, Mask]:
+    """The masks of an entry that a stranger may have written."""
+    try:
+        return _unpack(text, outputs)
+    except (ValueError, zlib.error) as error:
+        raise BundleError(
+            "the record of the training split is damaged: export the run again, or train again"
+        ) from error
 
 
 class TrainingData:
@@ -119,12 +154,7 @@ class TrainingData:
             return None
         index = next((index for index in same if index not in self._used), same[0])
         self._used.add(index)
-        try:
-            return _unpack(self._entries[index]["split"], graph.outputs)
-        except (ValueError, zlib.error) as error:
-            raise BundleError(
-                "the record of the training split is damaged: export the run again, or train again"
-            ) from error
+        return _recorded(self._entries[index]["split"], graph.outputs)
 
     def trained_share(self, graph: Graph, scored: Mask) -> float:
         """The estimated share of the scored outputs that were trained on; 0 where it is unknown."""

@@ -25,6 +25,10 @@ def require(condition: bool, message: str) -> None:
 
 def array(name: str, value: Any) -> NDArray[Any]:
     """Any value as a numpy array."""
+    if np.ma.is_masked(value):  # numpy would use the values behind the mask
+        raise GraphError(
+            f"{name} has masked values: replace them, such as {name}.filled(-1) for unknown labels"
+        )
     try:
         return np.asarray(value)
     except Exception as error:  # lists of unequal length, objects with their own __array__, …

@@ -13,6 +13,7 @@ import numpy as np
 
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.interruption import interruption_point
 
 MAX_ROUNDS = 8  # after that many rounds, the nodes of a connected graph are nearly equal
 EDGES_AT_ONCE = 8192  # their rows fit into the processor's cache: three times as fast as all edges at once
@@ -45,6 +46,7 @@ def neighbour_sums(neighbours: Neighbours, rows: Floats) -> Floats:
     """The (weighted) sum of the rows of each node's neighbours, [n, d]. There may be more rows than nodes."""
     starts, sums = neighbours.starts, np.zeros((neighbours.nodes, rows.shape[1]), rows.dtype)
     for first, last in _blocks(starts):
+        interruption_point()
         filled = first + np.flatnonzero(starts[first + 1 : last + 1] > starts[first:last])
         if len(filled):
             edges = slice(starts[first], starts[last])

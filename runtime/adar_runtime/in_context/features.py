@@ -5,12 +5,14 @@ rotation of the columns gives the same predictions. The d leading directions of 
 what the inner products say.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.graph.smoothing import Smoothing
+from adar_runtime.interruption import interruption_point
 
 ITERATIONS = 3  # of the subspace iteration; the leading directions hardly change after two
 SHORT = 1e-18  # the square of a smaller length loses digits in float32
@@ -34,14 +36,11 @@ class UnitRows:
             total += unit_rows(block).T @ matrix[rows]
         return total
 
-    def _blocks(self) -> "list[tuple[slice, Floats]] | zip[tuple[slice, Floats]]":
+    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
         size = max(1, NUMBERS_AT_ONCE // self.graph.width)
-        starts = range(0, self.graph.nodes, size)
-        return zip(
-            (slice(start, start + size) for start in starts),
-            (self.graph.rows(start, start + size) for start in starts),
-            strict=True,
-        )
+        for start in range(0, self.graph.nodes, size):
+            interruption_point()
+            yield slice(start, start + size), self.graph.rows(start, start + size)
 
 
 def leading_directions(rows: UnitRows, smoothing: Smoothing, count: int, first: Floats) -> Floats:
@@ -63,6 +62,7 @@ def leading_directions(rows: UnitRows, smoothing: Smoothing, count: int, first: 
 
 def unit_rows(rows: Floats) -> Floats:
     """Rows scaled to length 1. Rows of zeros stay zero."""
+    interruption_point()
     lengths = _lengths(rows)
     extreme = ~((lengths > SHORT) & (lengths < np.inf))[:, 0]
     if extreme.any():  # bring the rows into the range whose squares are float32 numbers

@@ -4,11 +4,13 @@ Targets come from class descriptions, from the known labels of the graph, or fro
 means and ridge regression on features that are smoothed little, much or not at all. The leave-one-out loss on
 the known labels, also in closed form, gives each candidate a weight, and the weighted sum of their scores is
 the first guess. Then each class is estimated again from the nodes that the guess gives it, unless hidden
-labels show that this does not help. A model whose gates are all zero predicts what the start does.
+labels show that this does not help. Last, a step of linear discriminant analysis gives half of the scores. A
+model whose gates are all zero predicts what the start does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +19,15 @@ from adar_runtime.errors import GraphError
 from adar_runtime.graph import NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
+from adar_runtime.in_context.discriminant import Analysis
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.label_check import folds, losses_of
+from adar_runtime.interruption import interruption_point
 
 Numbers = NDArray[np.float64]
 
 RESTARTS = (0.15, 1.0, 0.05)  # shares of a node's own features in smoothing; without labels, the first one
+ANALYSED = (0.15, 1.0)  # restarts of the features of the discriminant analysis
 ROUNDS = 8  # of smoothing
 PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
 SHARPNESS = 3.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
@@ -74,6 +79,7 @@ class _Candidate:
     left_out: Floats  # [l, c], scores of the labelled nodes that leave their own label out
 
     def scores(self, nodes: Floats) -> Floats:
+        interruption_point()
         scores: Floats = nodes @ self.targets.T + self.bias
         return scores
 
@@ -103,14 +109,12 @@ class _Guess:
         first target and of the mean direction of its nodes, and large classes become more likely. It is like
         expectation-maximisation that stays near the first guess.
         """
-        nodes, known = self.nodes, self.known
-        is_known, count = known.sum(axis=1, keepdims=True), len(self.targets)
+        nodes = self.nodes
         first = self.targets / np.float32(_spread(nodes @ self.targets.T))
         now = first
         for _ in range(ESTIMATES):
-            logits = np.float32(SPREAD) * (nodes @ now.T)
-            psi = np.exp(logits - logits.max(axis=1, keepdims=True))
-            psi = (1 - is_known) * psi / psi.sum(axis=1, keepdims=True) + known
+            interruption_point()
+            psi = self.relation(nodes @ now.T)
             means = psi.T @ nodes
             means[:, -1] = 0
             means = unit_rows(means)
@@ -118,9 +122,51 @@ class _Guess:
             now = (1 - ESTIMATED) * first + ESTIMATED * means
             now[:, :-1] *= ((1 - ESTIMATED) * _lengths(first) + ESTIMATED * _lengths(means)) / _lengths(now)
             now /= np.float32(_spread(nodes @ now.T))
-            prior = np.log(count * psi.mean(axis=0) + LEAST_SHARE)
-            now[:, -1] += (prior - prior.mean()) / (SPREAD * nodes[:, -1].mean())
+            now[:, -1] += _prior(psi) / (SPREAD * nodes[:, -1].mean())
         return now.astype(np.float32)
+
+    def relation(self, scores: Floats) -> Floats:
+        """The classes of the nodes [n, c]: a softmax of scores that have the spread 1, or the known label."""
+        logits = np.float32(SPREAD) * (scores - scores.max(axis=1, keepdims=True))
+        psi = np.exp(logits)
+        is_known = self.known.sum(axis=1, keepdims=True)
+        found: Floats = (1 - is_known) * psi / psi.sum(axis=1, keepdims=True) + self.known
+        return found
+
+    def analysed(self, targets: Floats, analysis: Analysis) -> "_Analysed":
+        """Mix the scores of targets [c, w] with those of a discriminant analysis of the predicted classes."""
+        scores = self.nodes @ targets.T
+        factor = np.float32(1 / _spread(scores))
+        psi = self.relation(factor * scores)
+        found = analysis.of(psi)
+        weights, first = found.weights, (1 - ESTIMATED) * factor * targets
+        own = np.float32(ESTIMATED / _spread(analysis.features @ weights + found.bias))
+        first[:, -1] += (own * found.bias + ESTIMATED / SPREAD * _prior(psi)) / self.nodes[:, -1].mean()
+        return _Analysed(self.nodes, first, analysis.features, found.root, own * found.means)
+
+
+@dataclass(frozen=True)
+class _Analysed:
+    """A guess after the discriminant analysis: nodes · targets + features · root · means."""
+
+    nodes: Floats  # [n, w]
+    targets: Floats  # [c, w]
+    features: Floats  # [n, k]
+    root: Floats  # [k, k]
+    means: Floats  # [c, k]
+
+    @property
+    def scores(self) -> Floats:
+        scores: Floats = self.nodes @ self.targets.T + self.features @ (self.root @ self.means.T)
+        return scores
+
+    def joined(self) -> tuple[Floats, Floats]:
+        """Nodes and targets whose products are the scores. Both parts of the nodes have the same length."""
+        rows = self.features @ self.root
+        lengths = [float(np.square(part).sum(axis=1).mean()) ** 0.5 for part in (self.nodes[:, :-1], rows)]
+        ratio = np.float32(lengths[0] / lengths[1] if min(lengths) > 0 else 1.0)
+        nodes = np.concatenate([self.nodes, ratio * rows], axis=1)
+        return nodes, np.concatenate([self.targets, self.means / ratio], axis=1)
 
 
 def known_labels(graph: Graph) -> Integers:
@@ -200,6 +246,7 @@ class SmoothedFeatures:
         """Smooth the features of a graph, seen along its `columns` leading directions."""
         neighbours, described = Neighbours.in_graph(graph), graph.target_features
         if described is not None:
+            described = unit_rows(described)  # a longer description would decide the centre
             described = described - described.mean(axis=0)
         first = np.zeros((0, graph.width), np.float32) if described is None else described
         rows = UnitRows(graph)
@@ -217,7 +264,8 @@ class SmoothedFeatures:
         """
         guess = self._guess(labels, count)
         estimate = self._estimate_helps(labels, count) if estimate is None else estimate
-        placed = _reduced(guess.nodes, guess.estimated() if estimate else guess.targets, self.columns)
+        analysed = guess.analysed(guess.estimated() if estimate else guess.targets, self._analysis)
+        placed = _reduced(*analysed.joined(), self.columns)
         return Start(*_balanced(*placed), guess.known, guess.method, estimate)
 
     def _guess(self, labels: Integers, count: int) -> "_Guess":
@@ -247,10 +295,16 @@ class SmoothedFeatures:
         gain = 0.0
         for hidden in folds(labels):
             guess = self._guess(np.where(hidden, -1, labels), count)
-            rows, wanted = guess.nodes[hidden], labels[hidden]
-            before, after = (rows @ targets.T for targets in (guess.targets, guess.estimated()))
-            gain += float((losses_of(before, wanted) - losses_of(after, wanted)).sum())
+            before, after = (
+                losses_of(guess.analysed(targets, self._analysis).scores[hidden], labels[hidden])
+                for targets in (guess.targets, guess.estimated())
+            )
+            gain += float((before - after).sum())
         return gain >= 0
+
+    @cached_property
+    def _analysis(self) -> Analysis:
+        return Analysis(np.concatenate([self.nodes[restart] for restart in ANALYSED], axis=1))
 
 
 def start(graph: Graph, columns: int) -> Start:
@@ -304,6 +358,7 @@ def _joined(
 
 def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floats]:
     """Nodes and targets in `columns` columns: the span of the targets, then directions of most variance."""
+    interruption_point()
     wide = nodes.shape[1]
     if wide <= columns:
         extra = ((0, 0), (0, columns - wide))
@@ -367,6 +422,7 @@ def _ridges(
     rows = (centred + middle).astype(np.float64)
     wanted = np.eye(count)[own] - 1 / count
     for penalty in PENALTIES:
+        interruption_point()
         inverse = np.linalg.inv(rows.T @ rows + penalty * np.eye(rows.shape[1]))
         targets = (inverse @ (rows.T @ wanted)).T  # [c, d]
         leverage = ((rows @ inverse) * rows).sum(axis=1, keepdims=True)
@@ -378,7 +434,15 @@ def _ridges(
 
 def _spread(scores: Floats) -> float:
     """The mean over nodes of the standard deviation of a node's scores [n, c]; 1 if all are equal."""
+    interruption_point()
     return float(scores.std(axis=1).mean()) or 1.0
+
+
+def _prior(psi: Floats) -> Floats:
+    """The logarithm of the size of each class [c], with the mean zero."""
+    prior = np.log(psi.shape[1] * psi.mean(axis=0) + LEAST_SHARE)
+    found: Floats = prior - prior.mean()
+    return found
 
 
 def _balanced(nodes: Floats, targets: Floats) -> tuple[Floats, Floats]:

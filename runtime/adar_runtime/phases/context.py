@@ -20,7 +20,7 @@ from adar_runtime.loop.result import Result
 from adar_runtime.phases.incoming import Incoming
 from adar_runtime.phases.kept_calls import KeptCalls
 from adar_runtime.phases.kept_edges import KeptEdges, most_edges
-from adar_runtime.phases.models import PhaseModels
+from adar_runtime.phases.models import PhaseModels, check_phases
 
 NO_EDGES = np.zeros((2, 0), np.int64)
 REBUILD_SHARE = 0.05
@@ -339,6 +339,7 @@ def check_can_remember(manifest: Manifest, *, by_row: bool) -> None:
         raise UsageError(
             f"the bundle predicts at the level {manifest.level!r}, and a context answers for nodes only"
         )
+    check_phases(manifest)
     if manifest.edge_weights:
         raise UsageError("the bundle uses edge weights, and its phases do not: run the grown graph instead")
     if not by_row:

@@ -9,10 +9,24 @@ import numpy as np
 from adar_runtime.backends.onnxruntime.sessions import session_of
 from adar_runtime.bundle import known_models, onnx_guard
 from adar_runtime.bundle.manifest import PHASES, Manifest
-from adar_runtime.errors import BackendError, BundleError
+from adar_runtime.errors import BackendError, UsageError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 PROVIDER = "CPUExecutionProvider"
+
+
+def check_phases(manifest: Manifest) -> None:
+    """Refuse a bundle that has no phases of a step."""
+    if manifest.in_context:
+        raise UsageError(
+            "a pretrained model places all nodes of a graph together and has no phases of a step: run the "
+            "whole graph in one piece"
+        )
+    if manifest.phases is None:
+        raise UsageError(
+            "the bundle has no models of the phases of a step: export the run again with this version, "
+            "without --plain"
+        )
 
 
 class PhaseModels:
@@ -23,11 +37,7 @@ class PhaseModels:
 
         `known`: this process made the models, so that they need no check.
         """
-        if manifest.phases is None:
-            raise BundleError(
-                f"{folder} has no models of the phases of a step: export the run again with this version, "
-                "without --plain"
-            )
+        check_phases(manifest)
         names = ("encoder", "head", *PHASES)
         contents = {name: onnx_guard.read_onnx_file(folder, manifest.onnx_file(name)) for name in names}
         if not known:

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from adar_runtime.bundle import memory
-from adar_runtime.bundle.fit import check_fits
 from adar_runtime.graph import Graph
 from adar_runtime.loop.loop import Loop, Step
 from adar_runtime.loop.schedule import time_at
@@ -32,9 +30,8 @@ def remember(
 ) -> Context:
     """Run a graph by the phases of a step. `on_step` is called after each one and may raise an exception."""
     started, manifest = time.perf_counter(), bundle.manifest
-    check_fits(graph, bundle.manifest)
-    memory.check(graph, manifest)
     check_can_remember(manifest, by_row=bundle.by_row)
+    bundle.check(graph)
     h = time_at(1, budget, unit_step=manifest.unit_step)
     moves = solver, stop.end(budget) * time_at(budget, budget, unit_step=manifest.unit_step), h
     prepared = bundle.prepare(graph)

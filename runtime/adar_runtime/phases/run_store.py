@@ -15,7 +15,7 @@ from adar_runtime.graph.store.store import part_folder
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.solvers import Solver
 from adar_runtime.loop.stopping import StopRule
-from adar_runtime.phases.models import PhaseModels
+from adar_runtime.phases.models import PhaseModels, check_phases
 from adar_runtime.phases.run_record import RunRecord
 from adar_runtime.phases.shard_arrays import FolderArrays
 from adar_runtime.phases.shard_worker import ShardWorker
@@ -112,6 +112,7 @@ def check_can_shard(manifest: Manifest, *, by_row: bool) -> None:
             f"the bundle predicts at the level {manifest.level!r}, and a graph store has predictions for "
             "nodes only"
         )
+    check_phases(manifest)
     if manifest.edge_weights:
         raise UsageError("the bundle uses edge weights, and its phases do not: run the graph in one piece")
     if not by_row:

@@ -39,6 +39,7 @@ class Column(Protocol):
 
 
 Columns = Mapping[str, Column]
+MISSING_WORDS = frozenset(("na", "n/a", "#n/a", "nan", "null", "none", "\\n"))
 Locate = Callable[[int], str]
 """Node number -> how a person finds this node in the file: its line, its row or its name."""
 
@@ -108,6 +109,12 @@ def finite_numbers(name: str, column: Column, locate: Locate) -> Floats | None:
             "leave unknown values empty"
         )
     return numbers
+
+
+def missing_words(name: str, words: Sequence[str], what: str) -> list[str]:
+    """A note if a column has a word that other programs write for a missing value."""
+    found = [word for word in words if word.lower() in MISSING_WORDS]
+    return [f"{short(found[0])!r} in {name!r} {what}"] if found else []
 
 
 def columns_listed(names: Columns) -> str:

@@ -12,7 +12,16 @@ import numpy as np
 from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import EncodedColumn, Floats, Integers
 from adar_runtime.graph.feature_encoding import CATEGORY, NUMBER
-from adar_runtime.graph.formats._columns import Column, Columns, Locate, columns_listed, finite_numbers
+from adar_runtime.graph.formats._columns import (
+    MISSING_WORDS,
+    Column,
+    Columns,
+    Locate,
+    columns_listed,
+    finite_numbers,
+    missing_words,
+    parse_numbers,
+)
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 
@@ -41,6 +50,10 @@ def fit_features(
             encoded.append(EncodedColumn(name, NUMBER, missing=gaps[name] > 0))
             continue
         codes = columns[name].codes
+        known = [word for word in codes.words if word.lower() not in MISSING_WORDS]
+        if known and parse_numbers(known) is not None:
+            what = "is not a number, so the column is read as words: leave missing values empty"
+            notes += missing_words(name, codes.words, what)
         most = MAX_CHOSEN_WORDS if chosen else min(MAX_WORDS, max(2, len(codes.codes) // 2))
         if len(codes.words) <= most:
             gaps[name] = int((codes.codes < 0).sum())

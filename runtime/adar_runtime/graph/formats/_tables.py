@@ -17,6 +17,8 @@ from adar_runtime.graph.formats._columns import (
     Locate,
     columns_listed,
     finite_numbers,
+    missing_words,
+    parse_numbers,
 )
 from adar_runtime.graph.formats._table_features import degree_features, encode_features, fit_features
 from adar_runtime.graph.labels import listed
@@ -228,9 +230,11 @@ def _labels(name: str, column: Column, kind: str | None, locate: Locate, notes: 
         notes.append(f"labels are from {name!r}: regression targets")
         return {"labels": numbers[:, None]}
     codes, words = column.codes
-    if numbers is not None:  # pandas writes 1.0 for 1 if another label is missing
+    is_numeric = numbers is not None and parse_numbers(words) is not None  # true and false are words
+    if is_numeric:  # pandas writes 1.0 for 1 if another label is missing
         words = [word.partition(".")[0] if WHOLE.fullmatch(word) else word for word in words]
-    return _class_labels(name, Codes(codes, words), numbers is not None, kind, notes)
+    notes += missing_words(name, words, "is a class of the labels: leave unknown labels empty")
+    return _class_labels(name, Codes(codes, words), is_numeric, kind, notes)
 
 
 def _class_labels(

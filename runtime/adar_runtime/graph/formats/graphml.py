@@ -143,7 +143,7 @@ def _convert(
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
     names = list(dict.fromkeys([name for found in attributes for name in found] + list(defaults)))
     budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
-    raw = {str(name): [found.get(name, defaults.get(name)) for found in attributes] for name in names}
+    raw = {str(name): [_plain(found.get(name, defaults.get(name))) for found in attributes] for name in names}
     nodes = list(number)
     columns = {name: ValueColumn(values) for name, values in _spread(raw, nodes).items()}
     imported = graph_from_columns(
@@ -197,6 +197,11 @@ def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[A
                 )
         spread |= {f"{name}_{j}": [vector[j] for vector in values] for j in range(length)}
     return spread
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy or PyTorch as a number of Python; other values unchanged."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
 def _is_vector(value: Any) -> bool:

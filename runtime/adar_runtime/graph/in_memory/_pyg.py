@@ -23,7 +23,12 @@ def from_data(data: Any, fields: dict[str, Any], on_note: Callable[[str], None])
         )
     if "edge_index" not in arrays and "adj_t" in arrays:
         raise GraphError("the Data has adj_t and no edge_index: leave out the transform ToSparseTensor")
-    outputs = np.shape(arrays["pairs"])[-1] if "pairs" in arrays else np.shape(arrays.get("x", []))[0]
+    rows = np.shape(arrays.get("x", []))[0]
+    if "x" in arrays and found.get("num_nodes", rows) != rows:
+        raise GraphError(
+            f"the Data has num_nodes {found['num_nodes']} and {rows:,} rows in x: correct one of them"
+        )
+    outputs = np.shape(arrays["pairs"])[-1] if "pairs" in arrays else rows
     arrays |= {name: as_rows(arrays[name], outputs) for name in MASKS if name in arrays}
     return build(arrays, "Data", on_note)
 

@@ -27,7 +27,8 @@ def from_adjacency(adjacency: Any, fields: dict[str, Any], on_note: Callable[[st
     shape = adjacency.shape
     if len(shape) != 2 or shape[0] != shape[1]:
         raise GraphError(f"the adjacency has shape {list(shape)}, not [nodes, nodes]")
-    entries = adjacency.tocoo()
+    entries = adjacency.tocoo(copy=True)
+    entries.sum_duplicates()  # as every other format of the same matrix
     edges = entries.data != 0
     weights = entries.data[edges]
     arrays = by_key(fields) | {"edge_index": np.stack([entries.row[edges], entries.col[edges]])}

@@ -1,0 +1,61 @@
+"""One step of linear discriminant analysis, with predictions instead of labels.
+
+Class means alone treat all directions of the features alike, but features vary much in some directions and
+little in others. Linear discriminant analysis divides by the variance inside the classes. It needs the
+classes of all nodes; here, these are predictions. The scores are a linear function of the features.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adar_runtime.graph import Floats
+
+SHRINKAGE = 1.0  # of the variance inside the classes: how much of its mean every direction gets
+
+
+@dataclass(frozen=True)
+class Discriminant:
+    """Class means in directions with the same variance inside the classes.
+
+    Attributes:
+        root: [k, k]; features · root have the variance 1 inside the classes, apart from SHRINKAGE.
+        means: [c, k], class means of features · root.
+        bias: [c], minus half the square of the length of each mean.
+    """
+
+    root: Floats
+    means: Floats
+    bias: Floats
+
+    @property
+    def weights(self) -> Floats:
+        """The scores are features · weights + bias, [k, c]."""
+        weights: Floats = self.root @ self.means.T
+        return weights
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Discriminants of the same features [n, k], whose columns have the mean zero."""
+
+    features: Floats
+
+    def of(self, psi: Floats) -> Discriminant:
+        """The discriminant of classes [n, c]; every row has the sum 1."""
+        sizes = psi.sum(axis=0, dtype=np.float64)[:, None]
+        means = (psi.T @ self.features) / np.maximum(sizes, 1e-9)
+        within = self._variance - (means * sizes / len(psi)).T @ means
+        mean_variance = float(np.trace(within)) / len(within)
+        values, vectors = np.linalg.eigh(within)
+        scale = np.maximum(values, 0) + SHRINKAGE * (mean_variance if mean_variance > 0 else 1.0)
+        root = (vectors / np.sqrt(scale)) @ vectors.T
+        means = means @ root
+        bias = -np.square(means).sum(axis=1) / 2
+        return Discriminant(*(array.astype(np.float32) for array in (root, means, bias)))
+
+    @cached_property
+    def _variance(self) -> NDArray[np.float64]:
+        return (self.features.T @ self.features).astype(np.float64) / len(self.features)
