@@ -90,7 +90,7 @@ without neighbours and use the cosine. The paper trains on four other graphs wit
 compare the order of its column, not its values. AdaR's settings: `ours` is the default of `adar-deploy
 train`, `zero-shot` is the paper's preset (quick form: 40 epochs at a learning rate of 0.001 instead of
 10,000 at 0.0001). `pretrained` is the model inside the package, which was trained on other graphs
-([pretrained.md](pretrained.md)); the verdict above leaves it out. Its row is of the version before;
+([pretrained.md](pretrained.md)); the verdict above leaves it out. Its row is of an earlier version;
 pretrained.md has the current one.
 [accuracy.md](accuracy.md) has AdaR's own figures from its commands, also where a row is missing here.
 """
