@@ -7,7 +7,7 @@ from pathlib import Path
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
 BUNDLE = Path("bundle")  # the folder of a bundle, if none is named
 PRETRAINED = Path("pretrained")  # the name of the bundle that this package contains
-PACKAGED = Path(__file__).absolute().parent / PRETRAINED  # its folder
+PACKAGED = Path(__file__).resolve().parent / PRETRAINED  # its folder
 NAME = "{name}"  # in an output path: replaced by the name of the graph's file without its suffix
 
 

@@ -117,7 +117,7 @@ def build(
     from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
 
-    if bundle.absolute() == PACKAGED:
+    if bundle.resolve() == PACKAGED:
         raise UsageError(f"engines are not written into this package: copy {bundle} and build the copy")
     manifest, _ = read_bundle(bundle)
     if precision is not None and precision.value != manifest.precision:

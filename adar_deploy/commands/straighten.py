@@ -22,7 +22,7 @@ def straighten(
         typer.Option("--out", "-o", help="Folder for the new run.", show_default="runs/NAME-straight"),
     ] = None,
     updates: Annotated[
-        int, typer.Option(min=1, help="Evaluations of the loss. More of them cost less accuracy.")
+        int, typer.Option(min=1, help="Evaluations of the loss. With more of them, less accuracy is lost.")
     ] = 150,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -30,22 +30,25 @@ def straighten(
     """Fine-tune a trained model so that ten cell calls give the result of 300 steps.
 
     The new run has the weights with the fewest cell calls that lose at most 0.1 points of validation. If no
-    weights do, it has those of the old run, and a line says so. The old run stays as it is. export proves the
-    number of calls.
+    weights do, the new run has the old weights, and a line says why. The old run stays as it is. export
+    proves the number of calls.
 
-    An update takes about as long as four epochs of training. Needs a run of one graph with learned classes.
+    An update takes about as long as four epochs of training with 8 steps. Needs a run of one graph with
+    learned classes.
 
     Example: adar-deploy straighten runs/minesweeper --out runs/fast
     """
     require("train")
     import_matplotlib()  # for the learning curve
-    from adar_train.config import TrainConfig
+    from adar_runtime.errors import UsageError
     from adar_train.runs import check_free, claimed, free_name, load_run, newest_run, save_run
-    from adar_train.straightening import Check, checked_graph
+    from adar_train.straightening import Check, checked_graph, training_of
     from adar_train.straightening import straighten as straighten_run
     from adar_train.threads import avoid_busy_cores
 
     loaded = load_run(run or newest_run(RUNS))
+    if out is not None and out.resolve() == loaded.path.resolve():
+        raise UsageError(f"{out} is the run itself: choose another --out")
     graph = checked_graph(loaded)
     folder = out or free_name(RUNS, f"{loaded.path.resolve().name}-straight")
     avoid_busy_cores(lambda _: None)
@@ -56,8 +59,7 @@ def straighten(
             bar.update(check.updates, f"{check.calls} calls  val {percent(check.val)}")
 
         done = straighten_run(loaded, updates, show)
-        training = TrainConfig(**loaded.config["training"])
-        save_run(folder, done.fitted, graph, loaded.config["data"], training)
+        save_run(folder, done.fitted, graph, loaded.config["data"], training_of(loaded))
     metrics = done.fitted.metrics
     if as_json:
         facts = {"run": str(folder), "calls_before": done.before.calls, "calls": done.after.calls}
@@ -74,7 +76,7 @@ def straighten(
         {
             "cell calls": f"{done.before.calls} → {done.after.calls}, to be proven by export",
             **changes,
-            **({"weights": f"those of {loaded.path}: {done.kept}"} if done.kept else {}),
+            **({"weights": f"those of {loaded.path}, because {done.kept}"} if done.kept else {}),
             "run": folder,
         },
     )

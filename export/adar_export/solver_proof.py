@@ -10,7 +10,7 @@ from adar_export.convergence import End, Trial, compared, end_of, loop_of, run_a
 from adar_export.samples import part_of, with_outputs
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
-from adar_runtime.bundle.manifest import LEAST_OUTPUTS, LEAST_SAME
+from adar_runtime.bundle.manifest import LARGEST_DISTANCE, LEAST_OUTPUTS, LEAST_SAME
 from adar_runtime.bundle.small_graphs import outcomes
 from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
@@ -20,7 +20,6 @@ from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler, Solver
 from adar_runtime.loop.stopping import AtTime, Final, StopRule
 
 NODES = 10_000  # of the graph of the proof: ten predictions are then 0.1 %
-LARGEST_DISTANCE = 0.01  # from the reference, relative to the nodes' movement: probabilities stay close, too
 
 
 def prove(

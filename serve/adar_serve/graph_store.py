@@ -66,9 +66,11 @@ class StoredGraph:
 
     @classmethod
     def of(cls, name: str, model: Model, graph: Graph, kept: KeptInference) -> "StoredGraph":
-        """Prepare a graph, if it fits the model and the free memory."""
-        model.bundle.check(graph)
-        return cls(name, model, model.bundle.prepare(graph), kept)
+        """Prepare a graph. A pretrained model places it now, so it must be complete and fit the memory."""
+        bundle = model.bundle
+        if bundle.manifest.in_context:
+            bundle.check(graph)
+        return cls(name, model, bundle.prepare(graph), kept)
 
     def score(self, inputs: Arrays, options: dict[str, Any], limit: int, check: Callable[[], None]) -> Result:
         """Answer for new nodes, or for changed ones if `nodes` is one of the inputs.

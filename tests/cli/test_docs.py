@@ -177,7 +177,8 @@ def check_options(words: list[str]) -> None:
     while hasattr(command, "commands"):
         name, *words = words
         command = command.commands[name]
-    known = {name for param in command.params for name in param.opts} | {"--help", "-h"}
+    known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    known |= {"--help", "-h"}
     assert {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)} <= known, words
 
 

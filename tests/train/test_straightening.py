@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from adar_export import export_bundle
 from adar_runtime import AdamsBashforth2, Final, load
 from adar_runtime.errors import UsageError
+from adar_runtime.evaluation.training_data import KEY
 from adar_train import Fitted, GraphTensors, ModelConfig, Run, TrainConfig, load_run, save_run, straightening
 from adar_train.data.splits import with_split
 from adar_train.straightening import solve, straighten
@@ -93,7 +95,7 @@ def test_the_exit_is_checked_too(bent: Run, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_run_with_few_calls_is_not_changed(run_folder: Path) -> None:
     run = load_run(run_folder)
     done = straighten(run, 10)
-    assert done.kept == f"{done.before.calls} calls give the result already"
+    assert done.kept == f"{done.before.calls} calls are enough already"
     assert torch.equal(weights_of(done.fitted.model), weights_of(run.model))
 
 
@@ -112,8 +114,10 @@ def test_other_models_are_refused(bent: Run, settings: dict[str, object], messag
         straighten(replace(bent, model=awake(config)), 1)
 
 
-def test_a_run_of_several_graphs_is_refused(bent: Run) -> None:
-    several = replace(bent, config=bent.config | {"data": ["one", "two"]})
+@pytest.mark.parametrize("found", [{"data": ["one", "two"]}, {KEY: {"graphs": [{}, {}]}}])
+def test_a_run_of_several_graphs_is_refused(bent: Run, found: dict[str, Any]) -> None:
+    """The graphs come from several files, or from one."""
+    several = replace(bent, config=bent.config | found)
     with pytest.raises(UsageError, match="several graphs"):
         straighten(several, 1)
 

@@ -6,9 +6,9 @@ update, and L-BFGS minimises it. Two things matter:
 
 * The gradient passes through both runs of ab2. Through one of them alone, it moves both results together and
   leaves their difference.
-* The probabilities change much faster with the weights than the difference of the two results does. L-BFGS
-  learns from past gradients where the probabilities stay. Adam does not, and costs more accuracy
-  (`benchmarks/recipe.md`).
+* A small change of the weights changes the probabilities much, and the difference of the two results little.
+  L-BFGS uses past gradients to find directions in which the probabilities stay. Adam does not, and costs more
+  accuracy (`benchmarks/recipe.md`).
 """
 
 import math
@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from adar_runtime.bundle import run_files
-from adar_runtime.bundle.manifest import LEAST_SAME
-from adar_runtime.errors import UsageError
+from adar_runtime.bundle.manifest import LARGEST_DISTANCE, LEAST_SAME
+from adar_runtime.errors import RunFolderError, UsageError, reason
 from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.graph import GRAPH, Graph
@@ -42,7 +42,6 @@ FEW = 10  # calls that should give the result of many
 MANY = 64  # calls whose result stands for that of 300 Euler steps
 AT_ONCE = 10  # iterations of L-BFGS between two checks
 MOST_LOST = 0.001  # of the validation metric
-LARGEST_DISTANCE = 0.01  # of the nodes from the reference, relative to their movement, as in `export`
 
 KEEP = 100.0  # weight of the divergence from the probabilities of the trained model
 AGREE = 500.0  # weight of the divergence between few and many calls
@@ -81,10 +80,9 @@ def straighten(run: Run, updates: int, on_check: Callable[[Check], None] = lambd
     Raises:
         UsageError: If the run is not of one graph with learned classes and validation labels.
     """
-    graph = checked_graph(run)
+    graph, training, history = checked_graph(run), training_of(run), _history(run)
     model: AdaR = deepcopy(run.model).requires_grad_()  # type: ignore[assignment]
     tensors = model.weighted(GraphTensors.of(graph))
-    training = TrainConfig(**run.config["training"])
     started = time.perf_counter()
     before = chosen = _check(model, graph, tensors, training.split, 0)
     on_check(before)
@@ -107,7 +105,6 @@ def straighten(run: Run, updates: int, on_check: Callable[[Check], None] = lambd
         if lost > MOST_LOST:
             kept = f"validation at the exit would fall by {100 * lost:.2f} points"
             model, metrics, chosen = run.model, run.metrics, before  # type: ignore[assignment]
-    history = run_files.read_json(run.path / run_files.HISTORY)
     fitted = Fitted(model, metrics, history, run.config.get(KEY, {}), run.config.get("data_sha256", ""))
     return Straightened(fitted, before, chosen, kept)
 
@@ -119,7 +116,9 @@ def checked_graph(run: Run) -> Graph:
         raise UsageError(f"{run.path} is not a model with learned classes: only those can be straightened")
     if model.config.unit_step:
         raise UsageError(f"{run.path} was trained without total-time: its cell is not an ODE")
-    if len(run.config["data"]) > 1 or model.config.level == GRAPH:
+    record = run.config.get(KEY)
+    graphs = record.get("graphs", []) if isinstance(record, dict) else []  # a file may have several
+    if max(len(run.config["data"]), len(graphs)) > 1 or model.config.level == GRAPH:
         raise UsageError(
             f"{run.path} was trained on several graphs: only runs of one graph can be straightened"
         )
@@ -128,8 +127,25 @@ def checked_graph(run: Run) -> Graph:
     return run.graph()
 
 
+def training_of(run: Run) -> TrainConfig:
+    """The settings of the training of a run."""
+    try:
+        return TrainConfig(**run.config["training"])
+    except TypeError as error:
+        raise RunFolderError(f"{run.path} was made by another version: {reason(error)}") from error
+
+
+def _history(run: Run) -> list[dict[str, float]]:
+    """The learning curve of a run, which the new run keeps. It is read before the long work."""
+    try:
+        found: list[dict[str, float]] = run_files.read_json(run.path / run_files.HISTORY)
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{run.path / run_files.HISTORY} cannot be read: {reason(error)}") from error
+    return found
+
+
 def solve(model: AdaR, graph: GraphTensors, calls: int) -> tuple[State, State]:
-    """The state at t = 0 and, from this number of calls of ab2, the state at t = 1 of 300 Euler steps."""
+    """The state at t = 0, and the state at t = 1 that ab2 computes with this number of calls."""
     model.eval()
     first = state = model.first_state(graph)
     previous: State | None = None
@@ -149,7 +165,7 @@ def _moved(state: State, velocity: State, weight: float) -> State:
 
 
 def _minimise(model: AdaR, graph: GraphTensors, updates: int) -> Iterator[int]:
-    """Minimise the loss; yield the number of updates before each check. Ends early if no step is better."""
+    """Minimise the loss; yield the number of updates before each check. Ends early if the loss diverges."""
     with torch.no_grad():
         trained = model.scores(solve(model, graph, MANY)[1], graph).log_softmax(dim=1)
     optimizer = torch.optim.LBFGS(
@@ -229,5 +245,5 @@ def _check(model: AdaR, graph: Graph, tensors: GraphTensors, split: int, updates
 
 def _nothing_better(before: Check) -> str:
     if before.calls <= FEW:
-        return f"{before.calls} calls give the result already"
+        return f"{before.calls} calls are enough already"
     return f"no weights with fewer calls lost at most {100 * MOST_LOST:g} points of validation"

@@ -32,6 +32,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 CHECKSUM = "checksum"  # the key of the checksum in manifest.json
 LEAST_ORDER = 0.8  # of convergence, for a cell that behaves like an ODE; 1 is Euler's order
 LARGEST_CHANGE = 1e-3  # distance from the reference, relative to the nodes' movement, that is the same result
+LARGEST_DISTANCE = 0.01  # the same in a proof, which also compares predictions: probabilities stay close
 LEAST_SAME = 0.999  # fraction of equal predictions that is the same result
 OPTIONAL = (*metadata.FIELDS, "statistics")  # left out of manifest.json where a bundle has none
 LEAST_OUTPUTS = 1000  # predictions of a proof: fewer cannot show that 99.9 % are equal
