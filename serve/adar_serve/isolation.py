@@ -120,6 +120,8 @@ def arrays_of(graph: Graph) -> Arrays:
         "edge_weight": graph.edge_weight,
         "target_features": graph.target_features,
         "pairs": graph.pairs,
+        "labels": graph.labels,
+        "train_mask": graph.train_mask,
     }
     return {name: array for name, array in found.items() if array is not None}
 

@@ -27,27 +27,30 @@ FIRST_VERSION = "1"
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model. A size of -1 is any size."""
+    """An input or output of a model. A size of -1 is any size. A request may leave an optional input out."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    optional: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
 
 
 def input_ports(manifest: Manifest) -> list[Port]:
-    """The inputs. `edge_weight` and `nodes` are optional; a graph that stays replaces all that it has."""
+    """The inputs. A graph that stays on the server replaces those that it has."""
     width = -1 if manifest.in_context else manifest.features
     ports = [Port("x", "FP32", (-1, width)), Port("edge_index", "INT64", (2, -1))]
     if manifest.edge_weights:
-        ports.append(Port("edge_weight", "FP32", (-1,)))
+        ports.append(Port("edge_weight", "FP32", (-1,), optional=True))
     if manifest.targets is None:
-        ports.append(Port("target_x", "FP32", (-1, width)))
+        ports.append(Port("target_x", "FP32", (-1, width), optional=manifest.in_context))
+    if manifest.in_context:
+        ports.append(Port("y", "INT64", (-1,), optional=True))
     if manifest.level == EDGE:
         ports.append(Port("pairs", "INT64", (2, -1)))
-    return [*ports, Port("nodes", "INT64", (-1,))] if manifest.level == NODE else ports
+    return [*ports, Port("nodes", "INT64", (-1,), optional=True)] if manifest.level == NODE else ports
 
 
 def output_ports(manifest: Manifest) -> list[Port]:
@@ -91,7 +94,7 @@ class Model:
                     400, f"the model has no input {short(name)!r}: its inputs are {', '.join(sorted(known))}"
                 )
         for name, array in inputs.items():
-            rank = 1 if name in ("nodes", "edge_weight") else 2
+            rank = 1 if name in ("nodes", "edge_weight", "y") else 2
             if array.ndim != rank:
                 raise RefusedError(400, f"{name} has {array.ndim} dimensions, not {rank}")
             axis, noun, most = {
@@ -101,21 +104,28 @@ class Model:
                 "edge_weight": (-1, "edges", limits.edges),
                 "pairs": (-1, "pairs", limits.edges),
                 "target_x": (0, "classes", limits.classes),
+                "y": (0, "nodes", limits.nodes),
             }[name]
             if array.shape[axis] > most:
                 raise RefusedError(
                     413, f"{name} has {array.shape[axis]:,} {noun}: this server takes at most {most:,}"
                 )
+        if "y" in inputs:
+            _check_labels(inputs["y"], limits)
 
     def graph(self, inputs: Arrays) -> Graph:
         """The graph in a request's inputs."""
         for name in ("x", "edge_index"):
             if name not in inputs:
                 raise RefusedError(400, f"the input {name} is missing")
-        level = self.bundle.manifest.level
+        level, labels = self.bundle.manifest.level, inputs.get("y")
+        if labels is not None and len(labels) != len(inputs["x"]):
+            raise RefusedError(400, f"y has {len(labels):,} labels, but x has {len(inputs['x']):,} nodes")
         return Graph(
             features=inputs["x"],
             edge_index=inputs["edge_index"],
+            labels=labels,
+            train_mask=None if labels is None else labels >= 0,
             edge_weight=inputs.get("edge_weight"),
             target_features=inputs.get("target_x"),
             pairs=inputs.get("pairs"),
@@ -137,7 +147,7 @@ class Model:
 
     def with_inputs(self, prepared: PreparedGraph, inputs: Arrays) -> PreparedGraph:
         """A prepared graph with the targets or pairs of a request."""
-        for name in ("x", "edge_index", "edge_weight"):
+        for name in ("x", "edge_index", "edge_weight", "y"):
             if name in inputs:
                 raise RefusedError(400, f"the graph that stays on the server has {name}: leave it out")
         changes: dict[str, Any] = {}
@@ -160,7 +170,9 @@ class Model:
         Raises:
             AdarError: The model does not answer.
         """
-        sizes = {port.name: port.shape for port in self.inputs if port.name not in ("edge_weight", "nodes")}
+        sizes = {
+            port.name: port.shape for port in self.inputs if not port.optional or port.name == "target_x"
+        }
         inputs = {}
         for name, shape in sizes.items():
             filled = tuple(2 if size == -1 else size for size in shape)
@@ -173,6 +185,15 @@ class Model:
         """The outputs of a run with these names; all without names."""
         chosen = tuple(names) or tuple(port.name for port in self.outputs)
         return {name: OUTPUTS[name](result) for name in chosen}
+
+
+def _check_labels(labels: NDArray[Any], limits: Limits) -> None:
+    """Refuse labels that are not classes, or more classes than the server takes."""
+    if labels.dtype.kind not in "iu":
+        raise RefusedError(400, "y holds numbers that are not integers: send INT64, -1 where unknown")
+    classes = int(labels.max(initial=-1)) + 1
+    if classes > limits.classes:
+        raise RefusedError(413, f"y has {classes:,} classes: this server takes at most {limits.classes:,}")
 
 
 def _prediction(result: Result) -> NDArray[Any]:

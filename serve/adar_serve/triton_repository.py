@@ -11,7 +11,6 @@ from adar_runtime.files import Marker, new_folder, write_file, writing
 from adar_serve.models import Named, Port, input_ports, output_ports
 
 PACK, MODEL, CONFIG, INSTRUCTIONS = "bundle.adar", "model.py", "config.pbtxt", "README.md"
-OPTIONAL = ("edge_weight", "nodes")  # inputs that a request may leave out
 CODE = "from adar_serve.triton_model import TritonPythonModel\n\n__all__ = ['TritonPythonModel']\n"
 CONFIGURATION = """\
 name: "{name}"
@@ -103,7 +102,7 @@ def _check_configuration(path: Path, content: bytes) -> None:
 
 
 def _input(port: Port) -> str:
-    return f"input {{ {_port(port)}{', optional: true' if port.name in OPTIONAL else ''} }}"
+    return f"input {{ {_port(port)}{', optional: true' if port.optional else ''} }}"
 
 
 def _output(port: Port) -> str:
@@ -115,8 +114,7 @@ def _port(port: Port) -> str:
 
 
 def _rows(ports: Sequence[Port]) -> str:
-    optional = dict.fromkeys(OPTIONAL, ", optional")
     return "\n".join(
-        f"| `{port.name}`{optional.get(port.name, '')} | {port.datatype} | {list(port.shape)} |"
+        f"| `{port.name}`{', optional' if port.optional else ''} | {port.datatype} | {list(port.shape)} |"
         for port in ports
     )

@@ -12,7 +12,7 @@ import pytest
 from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_runtime import Graph, Result, load, write_graph
 from adar_runtime.graph.synthetic import minesweeper
-from adar_serve import Limits
+from adar_serve import Limits, Settings
 from adar_serve.models import Model
 from adar_serve.refusals import RefusedError
 from tests.helpers import random_graph
@@ -188,6 +188,43 @@ def test_the_pretrained_model_takes_graphs_of_any_width() -> None:
         answer = outputs(found.infer(tensors(graph), "pretrained", parameters={"max_steps": 8}))
     result = load(folder, "onnxruntime-cpu", 1).run(graph, 8)
     np.testing.assert_array_equal(answer["prediction"], result.predictions)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_the_pretrained_model_takes_known_labels(isolate: bool) -> None:
+    folder, graph = named_bundle(PRETRAINED), block_graph()
+    assert graph.labels is not None
+    assert graph.train_mask is not None
+    known = tensor("y", np.where(graph.train_mask[0], graph.labels, -1))
+    bundle = load(folder, "onnxruntime-cpu", 1)
+    with running([f"pretrained={folder}"], Settings(port=0, grpc_port=0, isolate=isolate)) as found:
+        for given in (graph, replace(graph, target_features=None)):  # with and without descriptions
+            inputs = [*tensors(given), known]
+            answer = outputs(found.infer(inputs, "pretrained", parameters={"max_steps": 8}))
+            np.testing.assert_allclose(answer["probability"], bundle.run(given, 8).probabilities, atol=1e-5)
+        ports = found.http.get("/v2/models/pretrained").json()["inputs"]
+        assert {"name": "y", "datatype": "INT64", "shape": [-1]} in ports
+
+
+def test_known_labels_that_do_not_fit_are_refused() -> None:
+    graph = replace(block_graph(), target_features=None)
+    cases = [
+        (np.full(240, 1.5, np.float32), 400, "y holds numbers that are not integers"),
+        (np.full(240, 2**40), 413, "y has 1,099,511,627,777 classes"),
+        (np.full((240, 1), 1), 400, "y has 2 dimensions"),
+        (np.zeros(239, np.int64), 400, "y has 239 labels, but x has 240 nodes"),
+        (np.full(240, -1), 400, "known labels"),
+        (np.zeros(240, np.int64), 400, "known labels"),
+    ]
+    with running([f"pretrained={named_bundle(PRETRAINED)}"]) as found:
+        for labels, status, said in cases:
+            refused = found.infer([*tensors(graph), tensor("y", labels)], "pretrained")
+            assert (refused.status_code, said in refused.json()["error"]) == (status, True), refused.text
+
+
+def test_only_the_pretrained_model_takes_known_labels(served: Running, board: Graph) -> None:
+    refused = served.infer([*tensors(board), tensor("y", np.zeros(board.nodes, np.int64))])
+    assert (refused.status_code, "no input 'y'" in refused.json()["error"]) == (400, True)
 
 
 def test_a_stored_graph_of_the_pretrained_model_keeps_its_labels(tmp_path: Path) -> None:

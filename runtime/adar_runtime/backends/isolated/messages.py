@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray[Any, Any]]
-TYPES = ("float32", "int32", "int64", "uint8")
+TYPES = ("float32", "int32", "int64", "uint8", "bool")
 MAX_HEADER = 2**20
 _LENGTH = struct.Struct("<I")
 _PIECE = 2**20
