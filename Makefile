@@ -43,13 +43,15 @@ demo: $(VENV)/demo-installed  ## train, export and run on the built-in graph, in
 # One OpenMP thread per test process: more threads would wait for each other. Ray keeps processes and signal handlers, so its
 # tests have a process of their own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+# Each process takes one half of the tests, and then tests of the other's: so the tests of a file share their fixtures.
+PARALLEL := -n 2 --dist worksteal
 test: install  ## run all default tests (about ten minutes on two cores); installs everything
-	$(PYTEST) -n 2 -m 'not torture and not ray'
+	$(PYTEST) $(PARALLEL) -m 'not torture and not ray'
 	$(PYTEST) -n 0 -m 'not torture and ray' tests/distributed
 
 coverage: install  ## run the default tests and print the line coverage; takes a quarter longer than the tests alone
 	@mkdir -p build
-	$(PYTEST) -n 2 -m 'not torture and not ray' --cov --cov-report=
+	$(PYTEST) $(PARALLEL) -m 'not torture and not ray' --cov --cov-report=
 	$(PYTEST) -n 0 -m 'not torture and ray' --cov --cov-append --cov-report=html tests/distributed
 	@echo "line coverage: $$($(BIN)/coverage report --format=total) % (details in build/coverage/index.html)"
 

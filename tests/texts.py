@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 TOPICS = {
     "physics": ["quark", "boson", "lepton", "hadron", "neutrino"],
@@ -18,6 +15,11 @@ TOPICS = {
 
 def tiny_model(folder: Path, columns: int = 64, words: Sequence[str] = ()) -> Path:
     """A model with one random vector per word: texts that share words are close."""
+    # Not above: the import takes seconds in each process that collects tests.
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     words = ["[UNK]", *(words or [*TOPICS, *(word for topic in TOPICS.values() for word in topic)])]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

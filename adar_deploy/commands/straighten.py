@@ -22,7 +22,10 @@ def straighten(
         typer.Option("--out", "-o", help="Folder for the new run.", show_default="runs/NAME-straight"),
     ] = None,
     updates: Annotated[
-        int, typer.Option(min=1, help="Evaluations of the loss. With more of them, less accuracy is lost.")
+        int,
+        typer.Option(
+            min=1, help="About how many times the loss is evaluated. More evaluations lose less accuracy."
+        ),
     ] = 150,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -56,7 +59,7 @@ def straighten(
         check_free(folder, overwrite=overwrite)
 
         def show(check: Check) -> None:
-            bar.update(check.updates, f"{check.calls} calls  val {percent(check.val)}")
+            bar.update(min(check.updates, updates), f"{check.shown_calls} calls  val {percent(check.val)}")
 
         done = straighten_run(loaded, updates, show)
         save_run(folder, done.fitted, graph, loaded.config["data"], training_of(loaded))
@@ -74,7 +77,7 @@ def straighten(
     print_facts(
         "straightened" if done.kept is None else "not straightened",
         {
-            "cell calls": f"{done.before.calls} → {done.after.calls}, to be proven by export",
+            "cell calls": f"{done.before.shown_calls} → {done.after.shown_calls}, to be proven by export",
             **changes,
             **({"weights": f"those of {loaded.path}, because {done.kept}"} if done.kept else {}),
             "run": folder,

@@ -52,7 +52,8 @@ class OnnxBuilder:
             return
         for node in self._nodes:
             for names in (node.input, node.output):
-                names[:] = [name if one == value else one for one in names]
+                if value in names:
+                    names[:] = [name if one == value else one for one in names]
 
     def weight(self, name: str, array: NDArray[Any], type: str | None = None) -> str:
         """Add a constant and return its name. The same name can be added again with the same values."""

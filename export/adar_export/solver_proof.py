@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from adar_runtime.errors import DivergedError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.solvers import REFERENCE_STEPS as REFERENCE
-from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler, Solver
+from adar_runtime.loop.solvers import SOLVERS, Attempt, Euler, Solver, first_confirmed
 from adar_runtime.loop.stopping import AtTime, Final, StopRule
 
 NODES = 10_000  # of the graph of the proof: ten predictions are then 0.1 %
@@ -70,13 +71,12 @@ def _prove(
     """Prove a solver on several graphs: the distance is the largest one, shares are those of all outputs."""
     references = [_reference(bundle, graph) for graph in graphs]
     outputs = [graph.outputs for graph in graphs]
-    proof: dict[str, Any] | None = None
-    for solver, attempt in _attempts():
+
+    def proof_of(solver: str, attempt: Attempt) -> dict[str, Any] | None:
         try:
             found = [_compared(bundle, each, solver, attempt) for each in references]
         except DivergedError:
-            proof = None
-            continue
+            return None
         trials, same_at_exit = [trial for trial, _ in found], [same for _, same in found]
         trial = replace(
             trials[0],
@@ -86,12 +86,10 @@ def _prove(
         on_trial(trial)
         shares = {"same": trial.same, "same_at_exit": float(np.average(same_at_exit, weights=outputs))}
         if trial.change > LARGEST_DISTANCE or min(shares.values()) < LEAST_SAME:
-            proof = None
-        elif proof:
-            return proof
-        else:
-            proof = {"solver": solver, "calls": trial.calls, "graph": named, "outputs": sum(outputs)} | shares
-    return proof
+            return None
+        return {"solver": solver, "calls": trial.calls, "graph": named, "outputs": sum(outputs)} | shares
+
+    return first_confirmed(starmap(proof_of, _attempts()))
 
 
 def _reference(bundle: Bundle, graph: Graph) -> _Reference:
@@ -117,20 +115,18 @@ def prove_many(bundle: Bundle, graphs: Sequence[Graph]) -> dict[str, Any] | None
     rules: list[StopRule] = [AtTime(1.0)] if at_exit in (AtTime(1.0), Final()) else [AtTime(1.0), at_exit]
     expected = [_scores(bundle, graphs, rule, Euler()) for rule in rules]
     spread = float(expected[0].std(axis=0).mean())
-    proof: dict[str, Any] | None = None
-    for solver, attempt in _attempts():
+
+    def proof_of(solver: str, attempt: Attempt) -> dict[str, Any] | None:
         found = [_scores(bundle, graphs, rule, attempt.solver) for rule in rules]
         same = [share_of_same(bundle.manifest, *pair) for pair in zip(found, expected, strict=True)]
         distance = float(np.sqrt(np.mean((found[0] - expected[0]) ** 2)))
         if not distance <= LARGEST_DISTANCE * spread or min(same) < LEAST_SAME:
-            proof = None
-        elif proof:
-            return proof
-        else:
-            calls = attempt.solver.calls  # type: ignore[attr-defined]
-            proof = {"solver": solver, "calls": calls, "graph": "as many graphs of the run"}
-            proof |= {"outputs": len(graphs), "same": same[0], "same_at_exit": same[-1]}
-    return proof
+            return None
+        calls = attempt.solver.calls  # type: ignore[attr-defined]
+        proof = {"solver": solver, "calls": calls, "graph": "as many graphs of the run"}
+        return proof | {"outputs": len(graphs), "same": same[0], "same_at_exit": same[-1]}
+
+    return first_confirmed(starmap(proof_of, _attempts()))
 
 
 def _scores(bundle: Bundle, graphs: Sequence[Graph], rule: StopRule, solver: Solver) -> Floats:

@@ -23,10 +23,14 @@ from tests.attacks import (
     test_onnx,
     test_onnx_topology,
     test_pt,
+    test_pt_archives,
+    test_pt_pickles,
+    test_pt_tensors,
     test_runs,
     test_safetensors,
 )
 from tests.attacks.payload import assert_no_code_ran
+from tests.attacks.pt_files import save
 from tests.bundles import change_model, edit
 
 SECONDS, MEGABYTES = 2.0, 500.0
@@ -77,7 +81,7 @@ def on_run(file: str, change: Callable[[dict], object]) -> Attack:
 
 
 def on_entries(entries: dict) -> Build:
-    return lambda path: test_pt.save(path, **entries)
+    return lambda path: save(path, **entries)
 
 
 def on_file(file: str, change: Callable[[Path], object]) -> Attack:
@@ -90,9 +94,13 @@ def on_text(text: bytes) -> Attack:
 
 ATTACKS: dict[str, Attack] = {
     **{f"npz, {name}": on_graph(make, "h.npz") for name, (make, _) in test_npz.ATTACKS.items()},
-    **{f"pt, {name}": on_graph(make, "h.pt") for name, (make, _) in test_pt.FILES.items()},
     **{
-        f"pt, {name}": on_graph(on_entries(entries), "h.pt") for name, (entries, _) in test_pt.ATTACKS.items()
+        f"pt, {name}": on_graph(make, "h.pt")
+        for name, (make, _) in (test_pt_pickles.FILES | test_pt_archives.FILES).items()
+    },
+    **{
+        f"pt, {name}": on_graph(on_entries(entries), "h.pt")
+        for name, (entries, _) in (test_pt.ATTACKS | test_pt_tensors.ATTACKS).items()
     },
     **{
         f"manifest, {name}": on_manifest(change, seal=test_manifest.sealed(name))

@@ -17,8 +17,9 @@ from adar_export.precision import PRECISIONS
 from adar_runtime import Converged, Peak, load
 from adar_train import ModelConfig, TrainConfig
 from adar_train.baselines import BASELINES
+from adar_train.cell import HIDDEN, PROXIES
 from adar_train.config import PRESETS, preset
-from adar_train.prepare import FEWEST_PROXIES, HIDDEN, PROXIES, SMALL_HIDDEN
+from adar_train.prepare import FEWEST_PROXIES, SMALL_HIDDEN
 from adar_train.search import NARROW, SLOWER, STRONGER, WIDE
 from tests.bundles import edit
 

@@ -42,8 +42,8 @@ def loaded_after(code: str) -> set[str]:
     [
         ("adar_runtime", {*HEAVY, "adar_deploy"}),
         ("adar_deploy", {*HEAVY, "onnxruntime", "numpy", "rich"}),
-        ("adar_train", {"adar_export", "adar_deploy", "typer", "onnx"}),
-        ("adar_export", {"adar_deploy", "typer"}),
+        ("adar_train", {"adar_export", "adar_deploy", "typer", "onnx", "torch_geometric"}),
+        ("adar_export", {"adar_deploy", "typer", "torch_geometric"}),
         ("adar_serve.server", {*HEAVY, "adar_deploy"}),
         ("adar_deploy.cli", {*HEAVY, "onnxruntime", "numpy"} - {"typer"}),
     ],

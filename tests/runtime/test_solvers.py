@@ -15,6 +15,7 @@ from adar_runtime.loop.solvers import (
     Motion,
     Move,
     Solver,
+    first_confirmed,
     make_solver,
 )
 from tests.runtime.toys import Toy
@@ -142,3 +143,23 @@ def test_solvers_by_name() -> None:
         make_solver("rk4")
     with pytest.raises(UsageError, match="the solver 'euler' has no setting 'calls': it is a setting of ab2"):
         make_solver("euler", calls=5)
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        ([None, 6, None, 10, 12], 10),
+        ([4, 6, 8], 4),
+        ([None, 6, None, 10], 10),  # the last attempt has no next one
+        ([4, None], None),
+        ([], None),
+    ],
+)
+def test_an_attempt_is_confirmed_by_the_next_one(found: list[int | None], first: int | None) -> None:
+    assert first_confirmed(found) == first
+
+
+def test_no_attempt_is_made_after_the_confirmation() -> None:
+    attempts = iter([4, 6, 8])
+    assert first_confirmed(attempts) == 4
+    assert list(attempts) == [8]

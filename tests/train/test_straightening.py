@@ -72,6 +72,12 @@ def test_a_straightened_run_needs_fewer_calls(
     assert proven < proven_calls(bent, tmp_path / "before")
 
 
+def test_more_calls_than_the_reference_are_shown_as_such() -> None:
+    """The reference has 64 calls, so the check cannot say how many more a model needs."""
+    shown = [straightening.Check(0, calls, 0.9).shown_calls for calls in (10, 48, straightening.MANY)]
+    assert shown == ["10", "48", "64 or more"]
+
+
 def test_weights_that_lose_accuracy_are_not_kept(bent: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(straightening, "MOST_LOST", -0.5)
     done = straighten(bent, 12)

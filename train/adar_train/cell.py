@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 STANDARD, ZERO_SHOT = "standard", "zero-shot"
 COLUMN, COMMON = SCALINGS = ("column", "common")
+HIDDEN, PROXIES = 64, 32  # the default sizes
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class ModelConfig:
 
     features: int
     targets: int | None
-    hidden: int = 64
-    proxies: int = 32
+    hidden: int = HIDDEN
+    proxies: int = PROXIES
     dropout: float = 0.2
     input_dropout: float = 0.0
     feature_scaling: str = COLUMN

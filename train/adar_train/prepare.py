@@ -9,13 +9,12 @@ from adar_runtime.errors import GraphError, UsageError, warn
 from adar_runtime.evaluation.training_data import identity
 from adar_runtime.graph import EDGE, GRAPH, MASKS, Graph, SparseRows
 from adar_runtime.graph.statistics import Edges
-from adar_train.cell import ModelConfig
+from adar_train.cell import HIDDEN, PROXIES, ModelConfig
 from adar_train.data import load_all
 from adar_train.data.checks import check_together, warn_first_class
 from adar_train.data.classes import match_classes
 from adar_train.data.splits import leave_out, link_graph, node_splits, split_graphs
 
-HIDDEN, PROXIES = 64, 32
 SMALL_HIDDEN, FEWEST_PROXIES = 32, 4  # for many small graphs
 
 

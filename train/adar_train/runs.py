@@ -32,8 +32,7 @@ from adar_train.model import AdaR, Model
 from adar_train.trainer import Fitted
 
 FORMAT = 2  # version of the run folder; isotropic models of format 1 had another input transformation
-MODELS: dict[str, type[Model]] = {"adar": AdaR, **BASELINES}
-"""Model classes by the name in config.json ("kind")."""
+ADAR = "adar"  # "kind" in config.json; the other kinds are the names of baselines
 
 MARKERS = (
     Marker(run_files.CONFIG, "kind"),
@@ -141,12 +140,11 @@ def save_run(
         >>> save_run(Path("runs/mine"), fitted, graph, ["mine.npz"], TrainConfig())  # doctest: +SKIP
     """
     path = Path(path)
-    name = next(name for name, kind in MODELS.items() if type(fitted.model) is kind)
     weights = save(fitted.model.state_dict())
     config: dict[str, Any] = {
         "format": FORMAT,
         "data": data,
-        "kind": name,
+        "kind": _kind_of(fitted.model),
         "model": asdict(fitted.model.config),
         "training": asdict(training),
         "weights": hashlib.sha256(weights).hexdigest(),
@@ -201,14 +199,22 @@ def load_run(path: str | Path) -> Run:
     return Run(path, model.eval().requires_grad_(False), config, metrics)
 
 
+def _kind_of(model: Model) -> str:
+    """The name of a model's class in config.json."""
+    if type(model) is AdaR:
+        return ADAR
+    return next(name for name, kind in BASELINES.items() if type(model) is kind)
+
+
 def _read_model(file: Path, config: dict[str, Any]) -> Model:
-    if config["kind"] not in MODELS:
+    if config["kind"] != ADAR and config["kind"] not in BASELINES:
         raise ValueError(f"{run_files.CONFIG} names an unknown model {short(config['kind'])!r}")
     if config.get("format") != FORMAT and dict(config["model"]).get("isotropic"):
         raise ValueError("it is a zero-shot model of an older version: train it again")
     _check_model(dict(config["model"]))
     with torch.device("meta"):  # takes no memory, whatever sizes the configuration asks for
-        model = MODELS[config["kind"]](ModelConfig(**current_settings(config["model"])))
+        kind: type[Model] = AdaR if config["kind"] == ADAR else BASELINES[config["kind"]]
+        model = kind(ModelConfig(**current_settings(config["model"])))
     content = run_files.read_file(file, _most_bytes(model))
     if config.get("weights") not in (None, hashlib.sha256(content).hexdigest()):
         raise ValueError(

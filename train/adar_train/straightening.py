@@ -29,7 +29,7 @@ from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.loop.schedule import step_code
-from adar_runtime.loop.solvers import REFERENCE_STEPS, AdamsBashforth2
+from adar_runtime.loop.solvers import REFERENCE_STEPS, AdamsBashforth2, first_confirmed
 from adar_train.cell import State
 from adar_train.config import TrainConfig
 from adar_train.exit_calibration import calibrated_metrics
@@ -53,8 +53,13 @@ class Check(NamedTuple):
     """A model during the straightening, measured on the graph of the run."""
 
     updates: int
-    calls: int  # the fewest calls of ab2 that give the predictions of `MANY` calls
+    calls: int  # the fewest calls of ab2 that give the predictions of `MANY` calls; `MANY` means "or more"
     val: float  # validation metric of `MANY` calls, at t = 1
+
+    @property
+    def shown_calls(self) -> str:
+        """The number of calls as text. More than `MANY` calls are not distinguished from `MANY`."""
+        return f"{MANY} or more" if self.calls == MANY else str(self.calls)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +80,7 @@ def straighten(run: Run, updates: int, on_check: Callable[[Check], None] = lambd
 
     Of the weights whose validation metric is at most `MOST_LOST` below that of the run, those with the fewest
     calls are chosen. They are kept if the same holds at the exit, after a new calibration. `updates` is the
-    number of evaluations of the loss and its gradient.
+    number of evaluations of the loss and its gradient; the last line search may add a few.
 
     Raises:
         UsageError: If the run is not of one graph with learned classes and validation labels.
@@ -227,18 +232,15 @@ def _check(model: AdaR, graph: Graph, tensors: GraphTensors, split: int, updates
     start, end = solve(model, tensors, MANY)
     scores = model.scores(end, tensors)
     movement = (end.nodes - start.nodes).norm()
-    passed: int | None = None
-    for attempt in AdamsBashforth2.attempts(MANY):
-        calls = attempt.solver.calls  # type: ignore[attr-defined]
+
+    def enough(calls: int) -> int | None:
         state = solve(model, tensors, calls)[1]
         same = (model.scores(state, tensors).argmax(dim=1) == scores.argmax(dim=1)).double().mean()
         is_close = (state.nodes - end.nodes).norm() <= LARGEST_DISTANCE * movement
-        if not is_close or same < LEAST_SAME:
-            passed = None
-        elif passed:  # as in `export`, the next number of calls must pass too
-            break
-        else:
-            passed = calls
+        return calls if is_close and same >= LEAST_SAME else None
+
+    counts = (attempt.solver.calls for attempt in AdamsBashforth2.attempts(MANY))  # type: ignore[attr-defined]
+    passed = first_confirmed(map(enough, counts))
     val = split_metrics(graph, scores.cpu().numpy(), split, ["val"])["val"]
     return Check(updates, passed or MANY, val)
 

@@ -20,14 +20,16 @@ General Runge-Kutta methods do not: they need more velocities, and the stop rule
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from adar_runtime.errors import UsageError, short
 from adar_runtime.loop.registry import check_tolerance, create, is_count, is_number, is_tolerance, setting
 
 MAX_CALLS = 1_000_000  # for a solver whose purpose is to need few calls
+
+Found = TypeVar("Found")
 
 
 class Move(NamedTuple):
@@ -87,6 +89,19 @@ class Attempt(NamedTuple):
 
     budget: int
     solver: Solver
+
+
+def first_confirmed(found: Iterable[Found | None]) -> Found | None:
+    """The first attempt that succeeds and whose next attempt succeeds too; None stands for a failed attempt.
+
+    A single number of calls can succeed by chance. The last attempt has no next one: its success is enough.
+    """
+    passed = None
+    for one in found:
+        if passed is not None and one is not None:
+            break
+        passed = one
+    return passed
 
 
 class RegisteredSolver(ABC):

@@ -22,12 +22,11 @@ from adar_runtime.graph.formats._columns import (
     missing_words,
     parse_numbers,
 )
-from adar_runtime.graph.labels import listed
+from adar_runtime.graph.labels import MAX_LISTED, listed
 from adar_runtime.graph.limits import ByteBudget
 
 MAX_WORDS = 50  # categories of a column that nobody chose
 MAX_CHOSEN_WORDS = 1000  # categories of a column that the user chose as a feature
-MAX_LISTED = 5  # columns and words that a message names
 FEATURE_BYTES = 12  # a feature, and the temporary arrays of its column
 
 
@@ -90,8 +89,7 @@ def encode_features(
     absent = [one.name for one in encoded if one.name not in columns]
     if absent:
         raise GraphError(
-            f"the model needs the column {listed(absent, MAX_LISTED)}; "
-            f"the columns are {columns_listed(columns)}"
+            f"the model needs the column {listed(absent)}; the columns are {columns_listed(columns)}"
         )
     for one in encoded:
         budget.reserve(f"column {short(one.name)!r}", nodes * one.width, FEATURE_BYTES)
@@ -130,7 +128,7 @@ def _fill(block: Floats, one: EncodedColumn, column: Column, locate: Locate) -> 
         new = [word for word in words if word not in position]
         warn(
             f"{int(unseen.sum()):,} values of {one.name!r} are categories that the model has not seen: "
-            f"{listed(new, MAX_LISTED)}; they become zeros"
+            f"{listed(new)}; they become zeros"
         )
     return codes < 0
 

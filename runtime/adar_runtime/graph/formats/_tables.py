@@ -28,7 +28,6 @@ LABEL_COLUMNS = ("y", "label", "class", "target")
 SPLIT_COLUMN = "split"
 SPLIT_WORDS = {part: part for part in PARTS} | {"valid": "val", "validation": "val"}
 MASK_WORDS = {"": False, "false": False, "0": False, "true": True, "1": True}
-MAX_LISTED = 5  # columns that a note names
 
 WHOLE = re.compile(r"[+-]?[0-9]+\.0*")  # a whole number that is written as a decimal number
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # an id that stays the same text as a 64-bit integer
@@ -112,7 +111,7 @@ def graph_from_columns(
     else:
         encoded = encoding.columns
         unused = [name for name in columns if name not in {*others, *taken}]
-        notes += [f"columns that the model does not use: {listed(unused, MAX_LISTED)}"] if unused else []
+        notes += [f"columns that the model does not use: {listed(unused)}"] if unused else []
     if encoded:
         features = encode_features(encoded, columns, len(ids), locate, budget, known=encoding is not None)
     else:
