@@ -223,7 +223,7 @@ def encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Float
         feeds["target_features"] = prepared.target_features
     (_, stop), *rest = prepared.feature_blocks()
     first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, stop)})
-    others = []
+    others: list[Floats] = []
     for block in rest:
         interruption_point()
         others += encoder.run(["nodes"], feeds | {"features": graph.rows(*block)})
