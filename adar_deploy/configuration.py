@@ -148,8 +148,14 @@ def read_defaults(group: Any, files: list[Path], *, named: bool) -> dict[str, An
     """
     known, defaults = list(parameters_of(group)), dict[str, Any]()
     for path in files:
+        seen = set[tuple[str, ...]]()
         for key, value in sorted(_flat(_content(path)), key=lambda entry: len(entry[0])):
             command, name = key[:-1], key[-1].replace("_", "-")
+            if (*command, name) in seen:
+                raise _error(
+                    path, f"{'.'.join((*command, name))} is set twice, with - and with _: remove one"
+                )
+            seen.add((*command, name))
             matching = [one for one in known if one.name == name and command in ((), one.command)]
             if not matching:
                 raise _error(path, f"unknown option {'.'.join(key)}: {_hint(key, known)}")

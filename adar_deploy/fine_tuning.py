@@ -1,5 +1,6 @@
 """The work of `adar-deploy train --from`: train a pretrained model further, and write a bundle."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,8 @@ def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
     lr = FINE_TUNING_LR if options.lr is None else options.lr
     check_lr(lr)
     graphs = graph_files([Path(name) for name in data])
-    check_free(out, overwrite=options.overwrite)
+    check = partial(check_free, out, overwrite=options.overwrite)
+    check()
     updates = options.epochs or FINE_TUNING_UPDATES
     gains: list[float] = []
     with Bar("fine-tune", updates) as bar:
@@ -62,6 +64,7 @@ def fine_tune(source: Path, options: TrainingOptions) -> Tuned:
             lr=lr,
             seed=options.seed,
             on_update=show,
+            check=check,
         )
     return Tuned(out, data, manifest.to_dict())
 

@@ -1,18 +1,27 @@
 """Folders that hold a model: a training run, or the bundle that was exported from it."""
 
-import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import is_installed, require
 from adar_deploy.paths import run_folders
-from adar_runtime.bundle.run_files import CONFIG, WEIGHTS, find_weights, has_weights, read_json
+from adar_runtime.bundle.run_files import (
+    CONFIG,
+    GRAPH,
+    check_unchanged,
+    find_weights,
+    has_weights,
+    read_json,
+    weights_sha256,
+)
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
     from adar_runtime.evaluation.evaluate import Subject
-    from adar_runtime.graph import FeatureEncoding
+    from adar_runtime.graph import FeatureEncoding, Graph
 
 
 @dataclass(frozen=True)
@@ -46,12 +55,34 @@ class ModelFolders:
 
     def read(self, name: str) -> Any:
         """A JSON file of the run; None without a run or without this file."""
-        from adar_runtime.errors import RunFolderError, reason
-
         if self.run is None or not (self.run / name).is_file():
             return None
+        with self._readable(name):
+            return read_json(self.run / name, {} if name == CONFIG else self._config())
+
+    def graph(self) -> "Graph | None":
+        """The graph of the run; None without a run or without this file."""
+        from adar_runtime import read_graph
+
+        if self.run is None or not (self.run / GRAPH).is_file():
+            return None
+        graph = read_graph(self.run / GRAPH)
+        with self._readable(GRAPH):
+            check_unchanged(self.run / GRAPH, self._config())
+        return graph
+
+    def _config(self) -> dict[str, Any]:
+        config = self.read(CONFIG)
+        if not isinstance(config, dict):
+            raise ValueError(f"{CONFIG} contains no JSON object")
+        return config
+
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        from adar_runtime.errors import RunFolderError, reason
+
         try:
-            return read_json(self.run / name)
+            yield
         except (OSError, ValueError) as error:
             raise RunFolderError(
                 f"{self.run} holds a run that cannot be read: {name}: {reason(error)}"
@@ -101,15 +132,10 @@ def _same_weights(run: Path, bundle: Path) -> bool:
     from adar_runtime.bundle.reading import read_manifest
     from adar_runtime.errors import AdarError
 
-    weights = run / WEIGHTS
-    if not weights.is_file():
-        return False
     try:
-        exported_from = read_manifest(bundle).training.get("weights")
-    except AdarError:  # `bundle` is a default: the folder may hold anything
+        return bool(read_manifest(bundle).training.get("weights") == weights_sha256(run))
+    except (AdarError, OSError, ValueError):  # `bundle` is a default: the folder may hold anything
         return False
-    with weights.open("rb") as file:
-        return bool(exported_from == hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def find_run(bundle: Path, manifest: "Manifest", given: Path | None, notes: list[str]) -> Path | None:

@@ -167,6 +167,7 @@ class TrainedModel(Predictor):
             folder.parent.mkdir(parents=True, exist_ok=True)
         with changed_folder(folder) as new:
             shutil.copytree(self.path, new, dirs_exist_ok=True)
+            check_free(folder)
         self.run = load_run(folder)
         if self._remove_run is not None:
             self._remove_run()

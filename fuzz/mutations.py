@@ -9,6 +9,7 @@ the mutated file is printed.
 
 import contextlib
 import copy
+import hashlib
 import io
 import json
 import math
@@ -113,9 +114,15 @@ def mutate_manifest(folder: Path, chance: random.Random) -> str:
 
 
 def mutate_run(folder: Path, chance: random.Random) -> str:
-    """Change one of the JSON files of a run."""
-    file = folder / chance.choice(["config.json", "metrics.json", "metrics.json", "history.json"])
-    return _write(file, mutated(json.loads(file.read_text()), chance))
+    """Change one of the JSON files of a run, and correct its hash so that the checks after it are reached."""
+    config, name = folder / "config.json", chance.choice(["config", "metrics", "metrics", "history"])
+    file = folder / f"{name}.json"
+    text = _write(file, mutated(json.loads(file.read_text()), chance))
+    if file != config:
+        settings = json.loads(config.read_text())
+        settings["files"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        _write(config, settings)
+    return text
 
 
 def mutate_configuration(folder: Path, chance: random.Random) -> str:

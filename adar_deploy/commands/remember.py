@@ -63,7 +63,7 @@ def remember(
     from adar_runtime import load
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_replaceable
-    from adar_runtime.phases.context_files import MARKER, is_of_another_bundle
+    from adar_runtime.phases.context_files import MARKER, is_of_another_bundle, save_context
     from adar_runtime.phases.kept_calls import Storage
     from adar_runtime.phases.remember import remember as remember_graph
 
@@ -73,8 +73,14 @@ def remember(
     tables.check([graph])
     known = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     opened = load(bundle, "onnxruntime-cpu", threads, allow_unknown_model=known)
-    if is_of_another_bundle(out, opened) and not overwrite:
-        raise UsageError(f"{out} is a context of another bundle: choose another --out, or add --overwrite")
+
+    def check_free() -> None:
+        if is_of_another_bundle(out, opened) and not overwrite:
+            raise UsageError(
+                f"{out} is a context of another bundle: choose another --out, or add --overwrite"
+            )
+
+    check_free()
     stop, solver = inference.stop_rule(opened), inference.solver_for(opened)
     found = tables.read_for_model(
         graph, bundle, opened.manifest.feature_encoding, partial(print_note, to=err)
@@ -84,7 +90,7 @@ def remember(
         end = float(inference.max_steps) if opened.manifest.unit_step else 1.0
         status = LiveStatus(bar, 0, "", end)
         context = remember_graph(opened, found, inference.max_steps, stop, solver, storage, status)
-        context.save(out)
+        save_context(context, out, check_free)
     facts = {"nodes": context.nodes, "cell_calls": len(context.kept.calls), "bytes": context.bytes}
     if as_json:
         typer.echo(json.dumps({"context": str(out), "bundle": str(bundle), "graph": str(graph), **facts}))

@@ -54,18 +54,11 @@ def collect(
 
 def _own_graph(folders: ModelFolders, notes: list[str]) -> NamedGraphs | None:
     """The training graph of the run."""
-    from adar_runtime import read_graph
-    from adar_runtime.errors import MissingExtraError
-
-    if folders.run is None or not (folders.run / GRAPH).is_file():
+    graph = folders.graph()
+    if graph is None:
         notes.append("No graph was given and no run was found: name a graph to measure accuracy and latency.")
         return None
-    try:
-        path = folders.run / GRAPH
-        return NamedGraphs(str(path), [read_graph(path)])
-    except MissingExtraError as error:
-        notes.append(f"The run's graph was not measured: {error}")
-        return None
+    return NamedGraphs(f"{folders.run}/{GRAPH}", [graph])
 
 
 def _model_config(manifest: Any) -> dict[str, Any]:

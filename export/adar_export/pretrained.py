@@ -63,6 +63,7 @@ def export_pretrained(
     updates: int,
     tuned: Mapping[str, object] | None = None,
     precision: str = "fp32",
+    check: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Write the model of a checkpoint as a bundle, if the bundle agrees with PyTorch.
 
@@ -74,6 +75,7 @@ def export_pretrained(
         updates: Number of updates of the pretraining.
         tuned: For a fine-tuned model, what else the manifest says about its training.
         precision: Precision of messages and large products: "fp32", "fp16" or "bf16".
+        check: Called before and after the work. It raises an error if `out` must not be replaced.
 
     Returns:
         The manifest.
@@ -90,7 +92,7 @@ def export_pretrained(
         "licences": LICENCES,
         **(tuned or {}),
     }
-    with new_folder(out, MARKER) as folder:
+    with new_folder(out, MARKER, check) as folder:
         manifest = _write(folder, model, training, precision)
         samples = sample_graphs()
         with opened(folder, threads=THREADS, made_here=True) as bundle:
@@ -137,6 +139,7 @@ def fine_tune(
     lr: float = FINE_TUNING_LR,
     seed: int = 0,
     on_update: Callable[[int, float], None] = lambda *_: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Train a pretrained model on episodes of more graphs, and write it as a new bundle.
 
@@ -148,6 +151,7 @@ def fine_tune(
         lr: Largest learning rate.
         seed: Seed of the episodes.
         on_update: Receives the updates done, and the mean gain of accuracy over the start.
+        check: Called before and after the bundle is made. It raises an error if `out` must not be replaced.
 
     Returns:
         The manifest of the new bundle.
@@ -165,7 +169,9 @@ def fine_tune(
         training = Pretraining(folder, updates, seed, lr=lr, first=first)
         training.run(graphs, on_update, all_labels=False)
         tuned = {"tuned_from": str(before.get("weights")), training_data.KEY: record}
-        return export_pretrained(folder / CHECKPOINT, out, names, seed, updates=updates, tuned=tuned)
+        return export_pretrained(
+            folder / CHECKPOINT, out, names, seed, updates=updates, tuned=tuned, check=check
+        )
 
 
 def _names(data: object) -> list[str]:

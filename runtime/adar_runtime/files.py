@@ -125,12 +125,12 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path, marker: Marker, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+def new_folder(path: Path, marker: Marker, check: Callable[[], object] = lambda: None) -> Iterator[Path]:
     """Create a temporary folder that becomes `path` when the block succeeds and is deleted if it fails.
 
     An older folder at `path` is replaced only if it has the marker, and nothing that this program did not
-    write. A mistyped path therefore never deletes files of the user. `check` may refuse the folder at `path`,
-    at the start and again at the end: another command may have written it meanwhile.
+    write. A mistyped path therefore never deletes files of the user. `check` may refuse the folder at `path`.
+    Both are checked at the start and again at the end: somebody may have written the folder meanwhile.
     """
     check()
     check_replaceable(path, marker)
@@ -140,6 +140,7 @@ def new_folder(path: Path, marker: Marker, check: Callable[[], None] = lambda: N
     with changed_folder(path) as temporary:
         yield temporary
         check()
+        check_replaceable(path, marker)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from adar_runtime.bundle.pack import is_pack
@@ -60,7 +61,8 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
         UsageError: The version exists or is not a whole number, the configuration of the model is another
             one, or the folder cannot be written.
     """
-    version = check_version(bundle, repository, overwrite=overwrite)
+    check = partial(check_version, bundle, repository, overwrite=overwrite)
+    version = check()
     source, model = Path(bundle.folder), version.parent
     manifest, _ = read_bundle(source)
     inputs, outputs = input_ports(manifest), output_ports(manifest)
@@ -68,7 +70,7 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
     configuration = CONFIGURATION.format(name=bundle.name, ports=ports).encode()
     if not overwrite:
         _check_configuration(model / CONFIG, configuration)
-    with new_folder(version, Marker(PACK)) as folder:
+    with new_folder(version, Marker(PACK), check) as folder:
         if is_pack(source):
             (folder / PACK).write_bytes(source.read_bytes())
         else:

@@ -5,14 +5,15 @@ import random
 import struct
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from adar_runtime.errors import GraphError
-from adar_runtime.graph.formats import read_tables
+from adar_runtime.errors import AdarWarning, GraphError
+from adar_runtime.graph.formats import read_graphs, read_tables
 from adar_runtime.graph.formats._thrift import ThriftReader
 from tests.attacks import measured
 from tests.attacks.test_command_line import MEGABYTES, SECONDS
@@ -184,3 +185,16 @@ def test_damaged_files_are_errors(tmp_path: Path, stride: int) -> None:
         (tmp_path / "n.parquet").write_bytes(content[:size])
         with pytest.raises(GraphError, match=r"n\.parquet"):
             read_tables(tmp_path / "n.parquet", tmp_path / "e.csv")
+
+
+def test_columns_of_a_table_of_graphs_that_are_not_read_are_a_warning(tmp_path: Path) -> None:
+    """Weights and masks in such a table were left out without a word."""
+    columns = {"x": [[[1.0], [2.0]]], "source": [[0]], "target": [[1]], "y": [0]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "plain.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(read_graphs(tmp_path / "plain.parquet")) == 1
+    more = columns | {"edge_weight": [[0.5]], "train_mask": [True]}
+    parquet.write_table(pyarrow.table(more), tmp_path / "more.parquet")
+    with pytest.warns(AdarWarning, match="not used: edge_weight, train_mask"):
+        assert len(read_graphs(tmp_path / "more.parquet")) == 1

@@ -1,18 +1,23 @@
 """Run folders with invalid files."""
 
 import json
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adar_deploy.model_folders import ModelFolders
+from adar_deploy.report.facts import collect
 from adar_export import export_bundle
 from adar_runtime import write_graph
-from adar_runtime.errors import RunFolderError, UsageError
+from adar_runtime.bundle.run_files import has_weights
+from adar_runtime.errors import GraphError, RunFolderError, UsageError
+from adar_runtime.graph.synthetic import minesweeper
 from adar_train import load_run
-from adar_train.runs import check_free
+from adar_train.runs import check_free, finished_metrics
 
 
 def without(key: str):
@@ -20,6 +25,12 @@ def without(key: str):
         return {name: value for name, value in config.items() if name != key}
 
     return change
+
+
+def forget_hashes(run: Path) -> None:
+    """Remove the hashes, as older runs have none: the checks after them are reached."""
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(without("files")(config)))
 
 
 CASES = [
@@ -38,7 +49,7 @@ CASES = [
     ("config.json", lambda c: c | {"model": c["model"] | {"dropout": float("nan")}}, "between 0 and 1"),
     ("config.json", lambda c: c | {"model": c["model"] | {"level": 3}}, "unknown level"),
     ("config.json", lambda c: c | {"model": c["model"] | {"alignment": "x"}}, "unknown alignment"),
-    ("config.json", lambda c: c | {"graph_files": []}, "not a JSON object"),
+    ("config.json", lambda c: c | {"files": []}, "not a JSON object"),
     ("config.json", lambda c: c | {"format": 1, "model": {"isotropic": True}}, "train it again"),
 ]
 
@@ -46,6 +57,8 @@ CASES = [
 @pytest.mark.parametrize(("file", "change", "message"), CASES)
 def test_json_of_another_structure(run_folder: Path, tmp_path: Path, file: str, change, message: str) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
+    if file != "config.json":
+        forget_hashes(run)
     (run / file).write_text(json.dumps(change(json.loads((run / file).read_text()))))
     with pytest.raises(RunFolderError) as error:
         load_run(run)
@@ -55,6 +68,7 @@ def test_json_of_another_structure(run_folder: Path, tmp_path: Path, file: str, 
 
 def test_bytes_and_folders_instead_of_json(run_folder: Path, tmp_path: Path) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
+    forget_hashes(run)
     (run / "metrics.json").write_bytes(b"\xff\xfe")
     with pytest.raises(RunFolderError, match="cannot be read"):
         load_run(run)
@@ -68,8 +82,9 @@ def test_bytes_and_folders_instead_of_json(run_folder: Path, tmp_path: Path) -> 
 
 def test_deeply_nested_json(run_folder: Path, tmp_path: Path) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
+    forget_hashes(run)
     (run / "history.json").write_text("[" * 100_000)
-    with pytest.raises(RunFolderError, match=r"history\.json"):
+    with pytest.raises(RunFolderError, match=r"history\.json: it is nested"):
         ModelFolders(run, None).read("history.json")
 
 
@@ -82,6 +97,46 @@ def test_the_graph_of_another_run(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="changed after training"):
         export_bundle(load_run(tmp_path / "run"), tmp_path / "bundle", steps=[1])
     assert not (tmp_path / "bundle").exists()
+
+
+def test_the_metrics_of_another_run(run_folder: Path, tmp_path: Path) -> None:
+    """Its scores became those of the bundle and of the report, without a word."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    metrics = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps(metrics | {"test": 0.99}))
+    with pytest.raises(RunFolderError, match=r"metrics\.json was changed after training"):
+        load_run(run)
+    with pytest.raises(RunFolderError, match=r"metrics\.json was changed after training"):
+        ModelFolders(run, None).read("metrics.json")
+    assert finished_metrics(run_folder, data=["board"])["epochs"] == 3
+    assert finished_metrics(run, data=["board"]) is None, "train --resume would report them"
+
+
+@pytest.mark.parametrize("name", ["graph.pt", "history.json"])
+def test_a_report_does_not_use_files_of_another_run(name: str, run_folder: Path, tmp_path: Path) -> None:
+    """The report measured the graph of another run, and showed its training curve."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    if name == "graph.pt":
+        write_graph(run / name, minesweeper(side=6))
+    else:
+        (run / name).write_text("[]")
+    with pytest.raises(RunFolderError, match="was changed after training"):
+        collect(ModelFolders(run, None), None, [3])
+
+
+@pytest.mark.parametrize("file", ["graph.pt", "model.safetensors"])
+def test_a_file_with_a_hole_is_not_hashed(file: str, run_folder: Path, tmp_path: Path) -> None:
+    """It takes no space on the disk, and its hash a second for each gigabyte."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    weights = load_run(run).fingerprint()
+    os.truncate(run / file, 5 * 2**30)
+    started = time.process_time()
+    if file == "graph.pt":
+        with pytest.raises(GraphError, match="refused"):
+            load_run(run).graph()
+    else:
+        assert not has_weights(run, weights)
+    assert time.process_time() - started < 2
 
 
 def test_a_folder_with_the_configuration_of_another_program_is_not_replaced(tmp_path: Path) -> None:

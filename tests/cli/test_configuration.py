@@ -72,6 +72,7 @@ def test_flags_arguments_lists_and_underscores(
         ("[run]\nmax-stepz = 3", "unknown option run.max-stepz: did you mean run.max-steps?"),
         ("[data]\nseed = 3", "unknown option data.seed: did you mean data.make.seed?"),
         ("[walk]\nzzz = 3", "unknown option walk.zzz"),
+        ("[run]\nmax-steps = 3\nmax_steps = 5", "run.max-steps is set twice, with - and with _"),
         ("hops 3", "is not TOML"),
         ("hops = 'far'", "adar.toml: hops: "),
         ("hops = 1.5", "adar.toml: hops: "),

@@ -1,12 +1,14 @@
 """adar-deploy run --context: a table of new nodes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adar_runtime import Final, Graph, load, write_graph
+from adar_runtime.phases import remember as remembering
 from adar_runtime.phases.context_files import load_context
 
 
@@ -131,3 +133,20 @@ def test_a_context_of_another_bundle_is_replaced_on_request_only(
     assert "is a context of another bundle: choose another --out, or add --overwrite" in err
     assert adar(*words, "--overwrite")[0] == 0
     assert adar(*words)[0] == 0  # of the same bundle
+
+
+def test_a_context_that_appears_during_the_work_is_not_replaced(
+    adar, context: Path, board: Graph, bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    file, work = context / "context.json", remembering.remember
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"bundle": "another"}))
+
+    def slow(*words: object) -> object:
+        shutil.copytree(context, "other")
+        return work(*words)
+
+    monkeypatch.setattr(remembering, "remember", slow)
+    code, _, err = adar("remember", bundle_folder, "board.npz", "--max-steps", 2, "--out", "other")
+    assert (code, "is a context of another bundle" in err) == (2, True)
+    assert Path("other/context.json").read_bytes() == file.read_bytes()

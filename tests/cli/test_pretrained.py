@@ -125,6 +125,24 @@ def test_train_from_the_pretrained_model_writes_a_bundle_that_runs(adar) -> None
     assert "--overwrite" in err
 
 
+@pytest.mark.usefixtures("graph", "short_fine_tuning")
+def test_a_bundle_that_appears_during_fine_tuning_is_not_replaced(
+    adar, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(Path("half.npz"), half_labelled())
+    train = pretrained.Pretraining.run
+
+    def slow(*words: object, **options: object) -> None:
+        shutil.copytree(bundle_folder, "tuned")
+        train(*words, **options)
+
+    monkeypatch.setattr(pretrained.Pretraining, "run", slow)
+    code, _, err = adar("train", "half.npz", "--from", "pretrained", "--out", "tuned", "--epochs", 1)
+    assert (code, "tuned contains a bundle" in err) == (2, True), err
+    manifests = [(folder / "manifest.json").read_bytes() for folder in (bundle_folder, Path("tuned"))]
+    assert manifests[0] == manifests[1]
+
+
 def test_train_in_python_has_no_base(graph: str) -> None:
     with pytest.raises(UsageError, match="no option 'base'"):
         adar_deploy.train(graph, base="pretrained")

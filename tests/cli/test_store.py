@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adar_runtime import Graph, write_graph
+from adar_runtime.graph.store import sources
 
 pyarrow = pytest.importorskip("pyarrow.parquet")
 
@@ -63,6 +66,21 @@ def test_a_store_is_not_replaced_without_a_word(adar, store: Path, bundle_folder
     assert (store / "store.json").read_bytes() == before
     assert adar("data", "shard", "board.npz", "--parts", 2, "-o", "store", "--overwrite")[0] == 0
     assert (store / "store.json").read_bytes() != before
+
+
+def test_a_store_that_appears_during_the_work_is_not_replaced(
+    adar, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = sources.edge_blocks
+
+    def slow(graph: Graph) -> Iterator[np.ndarray]:
+        shutil.copytree(store, "other")
+        yield from read(graph)
+
+    monkeypatch.setattr(sources, "edge_blocks", slow)
+    code, _, err = adar("data", "shard", "board.npz", "--parts", 2, "-o", "other")
+    assert (code, "is a graph store: choose another --output" in err) == (2, True)
+    assert Path("other/store.json").read_bytes() == (store / "store.json").read_bytes()
 
 
 def test_a_folder_of_the_user_is_not_taken_for_an_unfinished_inference(

@@ -174,6 +174,15 @@ def test_a_folder_that_another_command_wrote_meanwhile_is_checked_again(tmp_path
     assert (names(tmp_path), (path / "mark").read_text()) == (["b"], "fast")
 
 
+def test_a_folder_of_the_user_that_appears_meanwhile_is_not_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    with pytest.raises(UsageError, match="already exists"), new_folder(path, MARK) as folder:
+        (folder / "mark").write_text("ours")
+        path.mkdir()
+        (path / "thesis.tex").write_text("theirs")
+    assert (names(tmp_path), names(path)) == (["b"], ["thesis.tex"])
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_two_that_write_one_folder_both_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,34 @@ def test_a_data_set_without_features_gets_degrees(tmp_path: Path) -> None:
     InMemoryDataset.save(given, tmp_path / "g.pt")
     with pytest.warns(AdarWarning, match="made from degrees"):
         assert [graph.nodes for graph in read_graphs(tmp_path / "g.pt")] == [2, 3]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_number_of_nodes_that_is_not_that_of_x_is_an_error(tmp_path: Path, listed: bool) -> None:
+    """Nodes without features were left out without a word. In memory, this was an error already."""
+    data = small(3, 0, num_nodes=5)
+    if not listed:
+        data.y = torch.zeros(3, dtype=torch.long)
+    torch.save([small(2, 1), data] if listed else data, tmp_path / "g.pt")
+    with pytest.raises(GraphError, match="num_nodes is not 3"):
+        read_graphs(tmp_path / "g.pt")
+    data.num_nodes = 3
+    torch.save([data] if listed else data, tmp_path / "g.pt")
+    assert read_graphs(tmp_path / "g.pt")[0].nodes == 3
+
+
+def test_columns_of_0_and_1_as_labels_are_a_warning(tmp_path: Path) -> None:
+    """One column per class was read as regression targets without a word."""
+    data = small(3, 0)
+    data.y = torch.eye(3)
+    torch.save(data, tmp_path / "g.pt")
+    with pytest.warns(AdarWarning, match="3 columns of 0 and 1, so they are read as regression targets"):
+        assert read_graph(tmp_path / "g.pt").regression
+    data.y = torch.tensor([[0.0, 1.0], [0.5, 1.0], [1.0, 0.0]])
+    torch.save(data, tmp_path / "g.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_graph(tmp_path / "g.pt").regression
 
 
 def test_a_data_set_with_labels_of_nodes_is_an_error(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +43,6 @@ MARKERS = (
 """A folder with one of these is a run, and may be replaced by another run. Of the last one, other programs
 have a folder too: it is not enough if there are files that a run would replace."""
 
-GRAPH_FILES = "graph_files"  # in config.json: the sha256 of each graph file of the run
 HEADER_BYTES = 4096  # of a weights file: the description of one tensor, and the file's own
 UNREADABLE = (OSError, ValueError, TypeError, ArithmeticError, MemoryError, RuntimeError, SafetensorError)
 """The exceptions of reading a damaged folder, JSON file or weights file."""
@@ -77,22 +76,24 @@ class Run:
             GraphError: If the file cannot be read.
             RunFolderError: If the file is not the one that the training wrote.
         """
-        return read_graph(self._unchanged(run_files.GRAPH))
+        graph = read_graph(self.path / run_files.GRAPH)
+        self._check_unchanged(run_files.GRAPH)
+        return graph
 
     def many_graphs(self) -> list[Graph]:
         """Read the small graphs that the run has kept; none if the model was trained on few graphs."""
         path = self.path / run_files.GRAPHS
-        return read_graphs(self._unchanged(run_files.GRAPHS)) if path.is_file() else []
+        graphs = read_graphs(path) if path.is_file() else []
+        if graphs:
+            self._check_unchanged(run_files.GRAPHS)
+        return graphs
 
-    def _unchanged(self, name: str) -> Path:
-        """The path of a graph file, from which a bundle gets its class names. Older runs have no hash."""
-        path, wanted = self.path / name, self.config.get(GRAPH_FILES, {}).get(name)
-        if wanted is not None and path.is_file() and run_files.sha256_of(path) != wanted:
-            raise RunFolderError(
-                f"{path} was changed after training (sha256 differs from {run_files.CONFIG}): copy the "
-                "file of this run back, or train again"
-            )
-        return path
+    def _check_unchanged(self, name: str) -> None:
+        """A bundle gets its class names from the graph, so it must be that of the training."""
+        try:
+            run_files.check_unchanged(self.path / name, self.config)
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"the run in {self.path} cannot be read: {reason(error)}") from error
 
     def class_names(self) -> tuple[str, ...] | None:
         """The names of the learned classes; None if the targets are described or the graph has no names."""
@@ -158,11 +159,16 @@ def save_run(
         (path / run_files.GRAPHS).unlink(missing_ok=True)
         if many:
             write_file(path / run_files.GRAPHS, encode_graphs(many))
-        written = [run_files.GRAPH, *([run_files.GRAPHS] if many else [])]
-        config[GRAPH_FILES] = {name: run_files.sha256_of(path / name) for name in written}
         plot_learning(fitted.history, fitted.metrics["metric"], path / run_files.LEARNING_CURVE)
         write_file(path / run_files.HISTORY, json.dumps(fitted.history).encode())
         write_file(path / run_files.METRICS, json.dumps(fitted.metrics, indent=2).encode())
+        written = (
+            run_files.METRICS,
+            run_files.HISTORY,
+            run_files.GRAPH,
+            *([run_files.GRAPHS] if many else []),
+        )
+        config[run_files.FILES] = {name: run_files.sha256_of(path / name) for name in written}
         write_file(path / run_files.CONFIG, json.dumps(config, indent=2).encode())
         _make_newest(path)
         (path / run_files.CHECKPOINT).unlink(missing_ok=True)
@@ -186,7 +192,7 @@ def load_run(path: str | Path) -> Run:
     path = Path(path)
     try:
         config = _read_object(path / run_files.CONFIG, "data", "kind", "model", "training")
-        metrics = _read_object(path / run_files.METRICS)
+        metrics = _read_object(path / run_files.METRICS, config=config)
         _check_types(config, metrics)
         model = _read_model(path / run_files.WEIGHTS, config)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -253,15 +259,13 @@ def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
     data, exit_rule = config["data"], metrics.get("exit", {})
     if not isinstance(data, list) or not all(isinstance(each, str) for each in data):
         raise ValueError(f"{run_files.CONFIG} has 'data' that is not a list of names")
-    if not isinstance(config.get(GRAPH_FILES, {}), dict):
-        raise ValueError(f"{run_files.CONFIG} has {GRAPH_FILES!r} that is not a JSON object")
     if not isinstance(exit_rule, dict):
         raise ValueError(f"{run_files.METRICS} has 'exit' that is not a stop rule")
 
 
-def _read_object(file: Path, *keys: str) -> dict[str, Any]:
-    """The JSON object in a file; it must have these keys."""
-    content = run_files.read_json(file)
+def _read_object(file: Path, *keys: str, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON object in a file; it must have these keys, and the hash that `config` has."""
+    content = run_files.read_json(file, config)
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} contains no JSON object")
     for key in keys:
@@ -330,7 +334,7 @@ def finished_metrics(path: Path, **settings: Any) -> Any:
     """The metrics of the finished run in `path` if its config.json has these settings; None otherwise."""
     try:
         config = _read_object(path / run_files.CONFIG)
-        metrics = _read_object(path / run_files.METRICS)
+        metrics = _read_object(path / run_files.METRICS, config=config)
     except UNREADABLE:
         return None
     asked = json.loads(json.dumps(settings))

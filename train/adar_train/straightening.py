@@ -143,7 +143,7 @@ def training_of(run: Run) -> TrainConfig:
 def _history(run: Run) -> list[dict[str, float]]:
     """The learning curve of a run, which the new run keeps. It is read before the long work."""
     try:
-        found: list[dict[str, float]] = run_files.read_json(run.path / run_files.HISTORY)
+        found: list[dict[str, float]] = run_files.read_json(run.path / run_files.HISTORY, run.config)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{run.path / run_files.HISTORY} cannot be read: {reason(error)}") from error
     return found

@@ -79,9 +79,12 @@ def shard(
     from adar_runtime.graph.store.write import Classes
     from adar_runtime.temporary_files import temporary_folder
 
+    def check_free() -> None:
+        if is_store(output) and not overwrite:
+            raise UsageError(f"{output} is a graph store: choose another --output, or add --overwrite")
+
     check_replaceable(output, MARKER)
-    if is_store(output) and not overwrite:
-        raise UsageError(f"{output} is a graph store: choose another --output, or add --overwrite")
+    check_free()
     with (
         Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
         temporary_folder(existing_parent(output)) as work,
@@ -104,7 +107,7 @@ def shard(
             named = None if features is None else [name.strip() for name in features.split(",")]
             rows = sources.read_nodes(graph, work / "features", id, named)
             blocks = sources.read_edges(edges, rows.ids, source, target, both_ways=bool(both_ways))
-        cut = write_store(output, rows, blocks, parts, classes, part_of, bar.update)
+        cut = write_store(output, rows, blocks, parts, classes, part_of, bar.update, check_free)
     store = open_store(output)
     facts = {"nodes": store.nodes, "edges": store.edges, "features": store.features, "parts": store.parts}
     if as_json:

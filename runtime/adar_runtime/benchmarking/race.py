@@ -36,8 +36,13 @@ class Worker:
         context = mp.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, build, args), daemon=True)
-        with _safe_path(), _no_interrupts():
-            self._process.start()
+        try:
+            with _safe_path(), _no_interrupts():
+                self._process.start()
+        except BaseException:  # a signal that waited for the start
+            if self._process.pid is not None:
+                self.end()
+            raise
         other.close()  # so that the parent notices when the process dies
 
     def turn(self, *args: Any) -> tuple[float, Any]:

@@ -6,7 +6,7 @@ They are in this package because reports read run folders without PyTorch.
 import hashlib
 import json
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ TENSORBOARD = "tensorboard"  # a folder
 STARTED = "adar-deploy"  # an empty file in TENSORBOARD: other programs have a folder of that name too
 CHECKPOINT = "checkpoint.safetensors"  # of an unfinished run
 NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, GRAPHS, LEARNING_CURVE, CHECKPOINT)
+FILES = "files"  # in config.json: the sha256 of the graphs, metrics and history of the run
 MAX_CONFIG_BYTES = 2**20
+MAX_WEIGHTS_BYTES = 2**30  # of a run that is searched for: a file with a hole has any size and takes no space
 MAX_JSON_BYTES = 8 * 2**20  # enough for the history of 100,000 epochs; parsed, JSON takes many times its size
 
 
@@ -34,23 +36,60 @@ def read_file(path: Path, max_bytes: int) -> bytes:
         OSError: The file is missing or cannot be read.
         ValueError: It is a pipe or a device, which may never end, or larger than `max_bytes`.
     """
+    _check_regular(path, max_bytes)
+    return path.read_bytes()
+
+
+def _check_regular(path: Path, max_bytes: int) -> None:
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path.name} is not a regular file")
     if facts.st_size > max_bytes:
         raise ValueError(f"{path.name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
-    return path.read_bytes()
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file of a run. Raises what `read_file` and `parse_json` raise."""
-    return parse_json(read_file(path, MAX_JSON_BYTES).decode("utf-8"))
+def read_json(path: Path, config: Mapping[str, Any] | None = None) -> Any:
+    """The content of a JSON file of a run. `config` has its hash; without one, it is not compared.
+
+    Raises:
+        OSError: As for `read_file`.
+        ValueError: As for `read_file` and `parse_json`; or the file was changed after training.
+    """
+    content = read_file(path, MAX_JSON_BYTES)
+    _check_hash(path.name, hashlib.sha256(content).hexdigest(), config or {})
+    return parse_json(content.decode("utf-8"))
+
+
+def check_unchanged(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a file is not the one that the training wrote. Older runs have no hashes.
+
+    Read the file first: a reader refuses a file with a hole at once, and its hash takes long.
+    """
+    if FILES in config:
+        _check_hash(path.name, sha256_of(path), config)
+
+
+def _check_hash(name: str, found: str, config: Mapping[str, Any]) -> None:
+    hashes = config.get(FILES, {})
+    if not isinstance(hashes, dict):
+        raise ValueError(f"{CONFIG} has {FILES!r} that is not a JSON object")
+    if hashes.get(name, found) != found:
+        raise ValueError(
+            f"{name} was changed after training (sha256 differs from {CONFIG}): copy the file of this run "
+            "back, or train again"
+        )
 
 
 def sha256_of(path: Path) -> str:
     """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_sha256(run: Path) -> str:
+    """The sha256 of the weights of a run that nobody has checked yet. Raises what `read_file` raises."""
+    _check_regular(run / WEIGHTS, MAX_WEIGHTS_BYTES)
+    return sha256_of(run / WEIGHTS)
 
 
 def find_weights(folders: Iterable[Path], sha256: str | None) -> Path | None:
@@ -71,6 +110,6 @@ def has_weights(run: Path, sha256: str | None) -> bool:
         # Many programs write config.json beside large weights: read only those of our runs.
         if not isinstance(config, dict) or "kind" not in config or config.get("weights", sha256) != sha256:
             return False
-        return sha256_of(run / WEIGHTS) == sha256
+        return weights_sha256(run) == sha256
     except (OSError, ValueError, RecursionError):
         return False

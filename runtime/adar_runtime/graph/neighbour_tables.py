@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.interruption import interruption_point
 
 LEAVES = 6  # leaf tables: one for full rows, the others for the shorter rows
 JOINS = 3  # join tables
@@ -168,6 +169,7 @@ def _cut(neighbours: Neighbours, cuts: tuple[int, ...]) -> _Rows:
     number_of_each = np.stack(numbers, axis=1)  # [n, cuts]
     counts = number_of_each.sum(axis=1)
     firsts = np.cumsum(counts) - counts
+    interruption_point()
     widths = np.repeat(np.tile(cuts[::-1], neighbours.nodes), number_of_each.ravel())
     filled = np.concatenate([[0], np.cumsum(widths)])  # entries before each row
     starts = np.repeat(neighbours.starts[:-1] - filled[firsts], counts) + filled[:-1]
@@ -214,6 +216,7 @@ def _build(
     order = range(number) if fixed else np.argsort(entries, kind="stable")
     tables, positions, offset = [], np.zeros(len(lengths), np.int64), 0
     for index in order:
+        interruption_point()
         chosen, width = np.flatnonzero(table == index), widths[index]
         tables.append(_table(values, starts[chosen], lengths[chosen], width))
         positions[chosen] = offset + np.arange(len(chosen))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.graph import Graph
+from adar_runtime.interruption import interruption_point
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ class Neighbours:
         else:
             order = np.argsort(keys, kind="stable")
             edges = keys[order]
+        interruption_point()
         is_first = np.diff(edges, prepend=-1) != 0
         if weights is not None and len(edges):
             totals = np.add.reduceat(weights[order], np.flatnonzero(is_first), dtype=np.float64)
             weights = np.minimum(totals, np.finfo(np.float32).max).astype(np.float32)
         edges = edges[is_first]
+        interruption_point()
         counts = np.bincount(edges // nodes, minlength=nodes)
         return cls(np.concatenate([[0], np.cumsum(counts)]), edges % nodes, weights)
 

@@ -115,6 +115,7 @@ class _Guess:
         for _ in range(ESTIMATES):
             interruption_point()
             psi = self.relation(nodes @ now.T)
+            interruption_point()
             means = psi.T @ nodes
             means[:, -1] = 0
             means = unit_rows(means)
@@ -138,6 +139,7 @@ class _Guess:
         scores = self.nodes @ targets.T
         factor = np.float32(1 / _spread(scores))
         psi = self.relation(factor * scores)
+        interruption_point()
         found = analysis.of(psi)
         weights, first = found.weights, (1 - ESTIMATED) * factor * targets
         own = np.float32(ESTIMATED / _spread(analysis.features @ weights + found.bias))
@@ -157,14 +159,18 @@ class _Analysed:
 
     @property
     def scores(self) -> Floats:
+        interruption_point()
         scores: Floats = self.nodes @ self.targets.T + self.features @ (self.root @ self.means.T)
         return scores
 
     def joined(self) -> tuple[Floats, Floats]:
         """Nodes and targets whose products are the scores. Both parts of the nodes have the same length."""
+        interruption_point()
         rows = self.features @ self.root
+        interruption_point()
         lengths = [float(np.square(part).sum(axis=1).mean()) ** 0.5 for part in (self.nodes[:, :-1], rows)]
         ratio = np.float32(lengths[0] / lengths[1] if min(lengths) > 0 else 1.0)
+        interruption_point()
         nodes = np.concatenate([self.nodes, ratio * rows], axis=1)
         return nodes, np.concatenate([self.targets, self.means / ratio], axis=1)
 
@@ -368,6 +374,7 @@ def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floa
     basis, rest = every[:, :kept], every[:, kept:]
     # Inside `rest`: with few features, directions without variance could be those of the targets again.
     variance = rest.T @ (nodes.T @ nodes).astype(np.float64) @ rest
+    interruption_point()
     leading = rest @ np.linalg.eigh(variance)[1][:, ::-1][:, : columns - kept]
     basis = np.concatenate([basis, leading], axis=1).astype(np.float32)
     return nodes @ basis, targets @ basis

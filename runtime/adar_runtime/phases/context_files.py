@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,8 @@ OF_RESULT = (
 )
 
 
-def save_context(context: Context, path: Path) -> None:
-    """Write a context; an older one in the folder is replaced."""
+def save_context(context: Context, path: Path, check: Callable[[], None] = lambda: None) -> None:
+    """Write a context. An older one in the folder is replaced, unless `check` refuses that."""
     kept = context.kept
     calls = kept.calls.calls
     arrays: dict[str, NDArray[Any]] = {
@@ -82,7 +82,7 @@ def save_context(context: Context, path: Path) -> None:
     optional = {"target_x": kept.target_features, "ids": kept.ids}
     arrays |= {name: array for name, array in optional.items() if array is not None}
     result = kept.result
-    with new_folder(path, MARKER) as folder:
+    with new_folder(path, MARKER, check) as folder:
         for name, array in arrays.items():
             write_array(folder / f"{name}.npy", array)
         written = [*arrays, *(["sent"] if calls else [])]

@@ -18,6 +18,7 @@ from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats
+from adar_runtime.interruption import interruption_point
 from adar_runtime.loop.solvers import Motion, Move
 
 
@@ -222,7 +223,10 @@ def encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Float
         feeds["target_features"] = prepared.target_features
     (_, stop), *rest = prepared.feature_blocks()
     first = encoder.run(list(STATE), feeds | {"features": graph.rows(0, stop)})
-    others = [encoder.run(["nodes"], feeds | {"features": graph.rows(*block)})[0] for block in rest]
+    others: list[Floats] = []
+    for block in rest:
+        interruption_point()
+        others += encoder.run(["nodes"], feeds | {"features": graph.rows(*block)})
     nodes = np.concatenate([first[0], *others])
     _check_shape("nodes", nodes, (graph.nodes, first[0].shape[1]))
     return [prepared.first_nodes(nodes), *first[1:]]

@@ -86,6 +86,7 @@ def graph_from_arrays(
     graph = graph_without_warnings(arrays, found, source)
     warn_unused(found, also_read, source)
     _warn_gaps(graph)
+    _warn_indicators(graph)
     return graph
 
 
@@ -133,6 +134,18 @@ def _warn_gaps(graph: Graph) -> None:
         warn(
             f"y has {used:,} different labels up to {graph.targets - 1:,}, so {graph.targets:,} classes: "
             f"number the labels from 0 to {used - 1:,}, or name all classes in class_names"
+        )
+
+
+def _warn_indicators(graph: Graph) -> None:
+    """Warn about one column per class: the model would learn the zeros and ones as numbers."""
+    labels = graph.labels
+    if labels is None or not graph.regression or labels.shape[1] < 2:
+        return
+    if bool(((labels == 0) | (labels == 1) | np.isnan(labels)).all()):
+        warn(
+            f"y has {labels.shape[1]:,} columns of 0 and 1, so they are read as regression targets: if they "
+            "are classes, save one number per label, such as y.argmax(1)"
         )
 
 

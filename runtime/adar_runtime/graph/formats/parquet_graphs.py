@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason
+from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, warn
 from adar_runtime.graph import Graph
 from adar_runtime.graph.formats._parquet_check import check_parquet
 from adar_runtime.graph.formats.many_graphs import split_graphs
+from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 
 SUFFIX = ".parquet"
@@ -42,10 +43,8 @@ def read(path: Path) -> list[Graph]:
     """
     budget = ByteBudget(path.stat().st_size)
     check_parquet(path, budget)
-    wanted = (*REQUIRED, LABEL)
-    table = _opened(
-        path, lambda file: file.read([name for name in wanted if name in file.schema_arrow.names])
-    )
+    wanted, names = (*REQUIRED, LABEL), _opened(path, lambda file: list(file.schema_arrow.names))
+    table = _opened(path, lambda file: file.read([name for name in wanted if name in names]))
     missing = [name for name in REQUIRED if name not in table.column_names]
     if missing:
         raise GraphError(
@@ -67,7 +66,11 @@ def read(path: Path) -> list[Graph]:
     }
     if LABEL in table.column_names:
         arrays["y"] = _numbers(table.column(LABEL).combine_chunks(), LABEL, "iu")
-    return split_graphs(arrays, budget)
+    graphs = split_graphs(arrays, budget)
+    unused = [name for name in names if name not in wanted]
+    if unused:
+        warn(f"columns of the table that are not used: {listed(unused)}; a .npz of many graphs has all keys")
+    return graphs
 
 
 def _opened(path: Path, action: Callable[[Any], Any]) -> Any:

@@ -45,7 +45,7 @@ def read(path: Path) -> Graph:
             raise GraphError(ONE_WANTED)
         entries = file.entries(file.value)
         arrays = file.arrays(entries)
-    return graph_from_arrays(arrays, entries)
+    return _counted(graph_from_arrays(arrays, entries), entries)
 
 
 def read_many(path: Path) -> list[Graph]:
@@ -145,6 +145,14 @@ def _pickle(archive: Archive, folder: str, budget: ByteBudget) -> bytes:
     return read_member(archive, name).tobytes()
 
 
+def _counted(graph: Graph, entries: Mapping[str, Any]) -> Graph:
+    """Refuse a graph whose Data claims another number of nodes than x has: nodes would be missing."""
+    claimed = entries.get("num_nodes")
+    if isinstance(claimed, int) and claimed != graph.nodes:
+        raise GraphError(f"num_nodes is not {graph.nodes:,}, the number of rows of x: correct one of them")
+    return graph
+
+
 def _listed(file: _File, items: list[Any]) -> list[Graph]:
     """The graphs of a list of `Data`."""
     if not items or len(items) > MAX_GRAPHS:
@@ -158,7 +166,8 @@ def _listed(file: _File, items: list[Any]) -> list[Graph]:
     for position, item in enumerate(items, start=1):
         try:
             entries = file.entries(item)
-            graphs.append(graph_without_warnings(with_level(file.arrays(entries)), entries))
+            graph = graph_without_warnings(with_level(file.arrays(entries)), entries)
+            graphs.append(_counted(graph, entries))
         except GraphError as error:
             raise GraphError(f"graph {position:,} of {len(items):,}: {error}") from error
         found |= entries.keys()

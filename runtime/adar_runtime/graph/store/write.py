@@ -85,6 +85,7 @@ def write_store(
     classes: Classes = Classes(),  # noqa: B008
     part_of: Integers | None = None,
     on_progress: Callable[[float, str], None] = lambda _share, _what: None,
+    check: Callable[[], None] = lambda: None,
 ) -> float:
     """Write a store.
 
@@ -96,6 +97,7 @@ def write_store(
         classes: What to keep about classes and columns.
         part_of: [n] the part of each node. By default parts are ranges of nodes, of similar cost.
         on_progress: Receives the share of the work that is done, and what is being done.
+        check: Called at the start and at the end. It raises an error if the folder must not be replaced.
 
     Returns:
         The cut: the share of edges whose ends are in different parts.
@@ -105,7 +107,7 @@ def write_store(
         UsageError: There are fewer nodes than parts, or the folder cannot be written.
     """
     check_parts(parts, rows.nodes)
-    with new_folder(path, MARKER) as folder:
+    with new_folder(path, MARKER, check) as folder:
         spool, work = folder / "edges", _Work(folder, rows, on_progress)
         degrees = work.collect(spool, edges)
         layout = _Layout.ranges(degrees, parts) if part_of is None else _Layout.chosen(part_of, parts)
