@@ -1,6 +1,7 @@
 """The command `adar-deploy bench`."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from adar_deploy.bundle_output import EXPORT_CHECKS
 from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
 from adar_deploy.environment import available_cores, check_plot, environment, import_matplotlib
 from adar_deploy.model_folders import find_run
-from adar_deploy.option_groups import with_groups
+from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import (
     Backend,
     CudaDevice,
@@ -29,6 +30,53 @@ from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime.benchmarking.sides import Case, Side, Timing
+    from adar_runtime.bundle.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class GeneratedOptions(OptionGroup):
+    """The graphs that are generated if no graph is given."""
+
+    nodes: Annotated[str, typer.Option(help="Numbers of nodes of the generated graphs, comma-separated.")] = (
+        "1000,4000"
+    )
+    degree: Annotated[str, typer.Option(help="Average degrees of the generated graphs, comma-separated.")] = (
+        "4,16"
+    )
+
+    def sizes(self) -> tuple[list[int], list[int]]:
+        """The numbers of nodes, and the average degrees."""
+        return parse_numbers("nodes", self.nodes, 1), parse_numbers("degree", self.degree, 1)
+
+
+@dataclass(frozen=True)
+class SideOptions(OptionGroup):
+    """The configurations that are compared."""
+
+    backend: Annotated[
+        list[Backend] | None,
+        typer.Option(help="Backend (repeatable).", show_default="all that work on this machine"),
+    ] = None
+    solver: Annotated[
+        list[SolverName] | None,
+        typer.Option(help="Solver (repeatable).", show_default="euler, auto and those that export measured"),
+    ] = None
+    precision: Annotated[
+        list[PrecisionName] | None,
+        typer.Option(
+            help="Precision (repeatable); others than the bundle's are exported from the run.",
+            show_default="the bundle's",
+        ),
+    ] = None
+    threads: Annotated[
+        str | None, typer.Option(help="Numbers of threads, comma-separated.", show_default="one per core")
+    ] = None
+    device: CudaDevice = 0
+    run: RunOption = None
+
+    def thread_counts(self) -> list[int]:
+        """The numbers of threads; by default one for each core."""
+        return parse_numbers("threads", self.threads, 1) if self.threads else [available_cores()]
 
 
 @with_groups
@@ -49,33 +97,9 @@ def bench(
         ),
     ] = None,
     tables: TableOptions,
-    nodes: Annotated[
-        str, typer.Option(help="Numbers of nodes of the generated graphs, comma-separated.")
-    ] = "1000,4000",
-    degree: Annotated[
-        str, typer.Option(help="Average degrees of the generated graphs, comma-separated.")
-    ] = "4,16",
+    generated: GeneratedOptions,
     max_steps: MaxSteps = 50,
-    backend: Annotated[
-        list[Backend] | None,
-        typer.Option(help="Backend (repeatable).", show_default="all that work on this machine"),
-    ] = None,
-    solver: Annotated[
-        list[SolverName] | None,
-        typer.Option(help="Solver (repeatable).", show_default="euler, auto and those that export measured"),
-    ] = None,
-    precision: Annotated[
-        list[PrecisionName] | None,
-        typer.Option(
-            help="Precision (repeatable); others than the bundle's are exported from the run.",
-            show_default="the bundle's",
-        ),
-    ] = None,
-    threads: Annotated[
-        str | None, typer.Option(help="Numbers of threads, comma-separated.", show_default="one per core")
-    ] = None,
-    device: CudaDevice = 0,
-    run: RunOption = None,
+    compared: SideOptions,
     repeats: Annotated[
         int, typer.Option(min=1, help="Runs of each configuration, after one warm-up run.")
     ] = 5,
@@ -94,9 +118,6 @@ def bench(
 
     Example: adar-deploy bench --nodes 1000,10000,100000 --precision fp32 --precision fp16
     """
-    from adar_runtime.backends import available
-    from adar_runtime.bundle.reading import read_manifest
-
     if plot:
         check_plot(plot)
         check_output(plot)
@@ -107,34 +128,13 @@ def bench(
     if bundle is not None:
         bundle = named_bundle(bundle)
     tables.check([] if graph is None else [graph])
-    sizes, degrees = parse_numbers("nodes", nodes, 1), parse_numbers("degree", degree, 1)
-    counts = parse_numbers("threads", threads, 1) if threads else [available_cores()]
+    sizes, degrees = generated.sizes()
+    counts = compared.thread_counts()
     notes: list[str] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with Bar("prepare", EXPORT_CHECKS * (1 + len(precision or []))) as bar:
-            done = 0
-
-            def show(_: object) -> None:
-                nonlocal done
-                done += 1
-                bar.update(done, "exporting")
-
-            if bundle is None:
-                bundle, run = benchmark.make_bundle(folder, show)
-            manifest = read_manifest(bundle)
-            found = find_run(bundle, manifest, run, notes)
-            bundles = benchmark.bundles_by_precision(
-                bundle, manifest.precision, precision or [], found, folder, show
-            )
-        sides = benchmark.configurations(
-            bundles,
-            found,
-            [str(name) for name in backend or available()],
-            [str(name) for name in solver or benchmark.default_solvers(manifest)],
-            counts,
-            trusted=is_typed(ctx, "backend"),
-            device=device,
+        bundle, manifest, sides = _prepare(
+            bundle, compared, counts, folder, notes, trusted=is_typed(ctx, "backend")
         )
         if graph is None:
             cases = benchmark.generated_cases(manifest, sizes, degrees, folder)
@@ -158,6 +158,45 @@ def bench(
         print_note(note)
     if plot:
         print_facts("", {"plot": plot})
+
+
+def _prepare(
+    bundle: Path | None,
+    options: SideOptions,
+    counts: list[int],
+    folder: Path,
+    notes: list[str],
+    *,
+    trusted: bool,
+) -> "tuple[Path, Manifest, list[Side]]":
+    """The bundle, which is made if none is given, its manifest, and the configurations to compare."""
+    from adar_runtime.backends import available
+    from adar_runtime.bundle.reading import read_manifest
+
+    run, precisions = options.run, options.precision or []
+    with Bar("prepare", EXPORT_CHECKS * (1 + len(precisions))) as bar:
+        done = 0
+
+        def show(_: object) -> None:
+            nonlocal done
+            done += 1
+            bar.update(done, "exporting")
+
+        if bundle is None:
+            bundle, run = benchmark.make_bundle(folder, show)
+        manifest = read_manifest(bundle)
+        found = find_run(bundle, manifest, run, notes)
+        bundles = benchmark.bundles_by_precision(bundle, manifest.precision, precisions, found, folder, show)
+    sides = benchmark.configurations(
+        bundles,
+        found,
+        [str(name) for name in options.backend or available()],
+        [str(name) for name in options.solver or benchmark.default_solvers(manifest)],
+        counts,
+        trusted=trusted,
+        device=options.device,
+    )
+    return bundle, manifest, sides
 
 
 def _measure(cases: "list[Case]", sides: "list[Side]", budget: int, repeats: int) -> "list[Timing]":

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +11,12 @@ import typer
 
 from adar_deploy.bundle_output import build_with_bar, show_engines
 from adar_deploy.console import print_next
+from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import BundleArgument, CudaDevice, Json, PrecisionName
 from adar_deploy.paths import PACKAGED
 
 if TYPE_CHECKING:
+    from adar_runtime.backends.tensorrt.engines.options import BuildOptions
     from adar_runtime.backends.tensorrt.engines.profiles import Profile
     from adar_runtime.bundle.manifest import Manifest
 
@@ -31,28 +34,30 @@ class HardwareName(StrEnum):
     ampere_plus = "ampere-plus"
 
 
-def build(
-    bundle: BundleArgument = Path("bundle"),
+@dataclass(frozen=True)
+class TargetOptions(OptionGroup):
+    """Which package builds the engines, and for which GPUs."""
+
     flavour: Annotated[
         FlavourName | None,
         typer.Option(
             help="rtx: for several GPU types, and no GPU is needed; tensorrt: for the GPU of this machine.",
             show_default="the one that is installed",
         ),
-    ] = None,
+    ] = None
     sm: Annotated[
         str | None,
         typer.Option(
             help="Compute capabilities to build for (rtx), of 80, 86, 89, 120, 121.",
             show_default="80 and later",
         ),
-    ] = None,
-    precision: Annotated[
-        PrecisionName | None,
-        typer.Option(
-            help="Required precision of the bundle; another one is an error.", show_default="the bundle's"
-        ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class EngineOptions(OptionGroup):
+    """The sizes that engines are built for, and how they are built."""
+
     profile: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,7 +65,7 @@ def build(
             "minimum:typical:maximum.",
             show_default="all three",
         ),
-    ] = None,
+    ] = None
     for_graph: Annotated[
         list[Path] | None,
         typer.Option(
@@ -68,38 +73,69 @@ def build(
             help="Graph to build for (repeatable): its shapes and a quarter more, with the least memory.",
             show_default="no graph",
         ),
-    ] = None,
+    ] = None
     optimization_level: Annotated[
         int,
         typer.Option(min=0, max=5, help="Effort to find faster kernels; higher levels take longer to build."),
-    ] = 3,
+    ] = 3
     workspace: Annotated[
         float | None, typer.Option(help="Scratch memory of an engine, in GiB.", show_default="no limit")
-    ] = None,
+    ] = None
     activation_limit: Annotated[
         float,
         typer.Option(help="Refuse a profile whose largest graph needs more memory for activations, in GiB."),
-    ] = 16.0,
+    ] = 16.0
     hardware: Annotated[
         HardwareName,
         typer.Option(
             help="GPUs that can run the engines (tensorrt): the same model, the same compute capability, or "
             "8.0 and later."
         ),
-    ] = HardwareName.same,
+    ] = HardwareName.same
     version_compatible: Annotated[
         bool,
         typer.Option(
             "--version-compatible", help="Engines that later minor versions can load too (tensorrt)."
         ),
-    ] = False,
-    device: CudaDevice = 0,
+    ] = False
+    device: CudaDevice = 0
     timing_cache: Annotated[
         Path | None,
         typer.Option(
             help="File with kernel timings, reused by later builds (tensorrt).", show_default="in the bundle"
         ),
+    ] = None
+
+    def options_for(self, target: TargetOptions, manifest: "Manifest") -> "BuildOptions":
+        """As options of the builder, for a bundle with this manifest."""
+        from adar_runtime.backends.tensorrt.engines.options import BuildOptions
+
+        return BuildOptions(
+            package=target.flavour.value if target.flavour else None,
+            capabilities=_capabilities(target.sm),
+            profiles=_profiles(self.profile or [], self.for_graph or [], manifest),
+            level=self.optimization_level,
+            workspace=None if self.workspace is None else _bytes("--workspace", self.workspace),
+            activation_limit=_bytes("--activation-limit", self.activation_limit),
+            timing_cache=self.timing_cache,
+            hardware=self.hardware.value,
+            version_compatible=self.version_compatible,
+            device=self.device,
+        )
+
+
+@with_groups
+def build(
+    *,
+    bundle: BundleArgument = Path("bundle"),
+    target: TargetOptions,
+    precision: Annotated[
+        PrecisionName | None,
+        typer.Option(
+            help="Required precision of the bundle; another one is an error.", show_default="the bundle's"
+        ),
     ] = None,
+    engines: EngineOptions,
     as_json: Json = False,
 ) -> None:
     """Build TensorRT engines from a bundle. They run the whole loop on the GPU.
@@ -112,7 +148,6 @@ def build(
 
     Example: adar-deploy build bundle --flavour rtx --sm 86,89 --profile n=1:10000:1000000,m=1:80000:8000000
     """
-    from adar_runtime.backends.tensorrt.engines.options import BuildOptions
     from adar_runtime.backends.tensorrt.engines.sidecar import summary
     from adar_runtime.bundle.reading import read_bundle
     from adar_runtime.errors import UsageError
@@ -125,22 +160,10 @@ def build(
             f"{bundle} is {manifest.precision}, and TensorRT uses the types of the ONNX file: "
             f"adar-deploy export --precision {precision.value} --tensorrt"
         )
-    options = BuildOptions(
-        package=flavour.value if flavour else None,
-        capabilities=_capabilities(sm),
-        profiles=_profiles(profile or [], for_graph or [], manifest),
-        level=optimization_level,
-        workspace=None if workspace is None else _bytes("--workspace", workspace),
-        activation_limit=_bytes("--activation-limit", activation_limit),
-        timing_cache=timing_cache,
-        hardware=hardware.value,
-        version_compatible=version_compatible,
-        device=device,
-    )
-    built, left_out = build_with_bar(bundle, options)
+    built, left_out = build_with_bar(bundle, engines.options_for(target, manifest))
     if as_json:
-        engines = [summary(one) for one in built]
-        typer.echo(json.dumps({"bundle": str(bundle), "engines": engines, "left_out": left_out}))
+        summaries = [summary(one) for one in built]
+        typer.echo(json.dumps({"bundle": str(bundle), "engines": summaries, "left_out": left_out}))
         return
     show_engines(bundle, built, left_out)
     print_next("run", "GRAPH", "--bundle", bundle, "--backend", "tensorrt")

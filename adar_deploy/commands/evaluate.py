@@ -1,6 +1,8 @@
 """The command `adar-deploy evaluate`."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +13,38 @@ from adar_deploy.console import Bar, err, print_error, print_facts, print_note, 
 from adar_deploy.environment import check_plot
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
-from adar_deploy.option_groups import with_groups
+from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
 from adar_deploy.paths import bundle_first, check_output, graph_files, named_bundle
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
-    from adar_runtime.evaluation.evaluate import Evaluation
+    from adar_runtime import Graph
+    from adar_runtime.evaluation.evaluate import Evaluation, Subject
 
 BUDGETS = "8,12,20,50,80,100,120,150,200,250,300"
+
+
+@dataclass(frozen=True)
+class CurveFiles(OptionGroup):
+    """The files that are written."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the metric of every step of every budget: .csv or .json."),
+    ] = None
+    plot: Annotated[Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")] = (
+        None
+    )
+
+    def check(self, inputs: Sequence[Path | None]) -> None:
+        """Raise an error for a file that cannot be written, or that is one of the inputs."""
+        if self.plot:
+            check_plot(self.plot)
+        for path in (self.output, self.plot):
+            if path is not None:
+                check_output(path, inputs)
 
 
 @with_groups
@@ -44,13 +68,7 @@ def evaluate(
             show_default="the split that the model was trained on",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write the metric of every step of every budget: .csv or .json."),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")
-    ] = None,
+    written: CurveFiles,
     min_metric: Annotated[
         float | None,
         typer.Option(
@@ -79,50 +97,59 @@ def evaluate(
 
     Example: adar-deploy evaluate bundle nodes.csv --edges edges.csv
     """
-    from adar_runtime.evaluation import evaluate as evaluation
-    from adar_runtime.evaluation.plots import plot_curves
+    from adar_runtime.evaluation.evaluate import grouped, table_writer
     from adar_runtime.files import write_file
 
     model, graphs = bundle_first(named_bundle(model), graphs)
     sizes, files = parse_budgets("budgets", budgets), graph_files(graphs)
     tables.check(files)
-    write = evaluation.table_writer(output) if output else None
-    if plot:
-        check_plot(plot)
-    for path in (output, plot):
-        if path is not None:
-            check_output(path, (*files, tables.edges))
+    write = table_writer(written.output) if written.output else None
+    written.check((*files, tables.edges))
     allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
     subject = open_subject(model, allow_unknown_model=allowed)
-    done: list[Evaluation] = []
     encoding, note = subject.feature_encoding, partial(print_note, to=err)
     read = {str(path): tables.read_all_for_model(path, model, encoding, note) for path in files}
-    loaded = evaluation.grouped(read, subject.level, ", ".join(map(str, graphs)))
-    pictures = _pictures(plot, list(loaded))
+    loaded = grouped(read, subject.level, ", ".join(map(str, graphs)))
+    pictures = _pictures(written.plot, list(loaded))
+    done: list[Evaluation] = []
     for name, group in loaded.items():
-        chosen = subject.split_for(group[0], split)
-        with Bar("evaluate", sum(sizes)) as bar:
-            steps = 0
-
-            def show(budget: int) -> None:
-                nonlocal steps
-                steps += budget
-                bar.update(steps, f"{Path(name).name}  budget {budget}")  # noqa: B023
-
-            done.append(evaluation.evaluate(name, group, subject, sizes, chosen, show))
-        if plot:
-            last = done[-1]
-            plot_curves(last.curves, last.exits, last.part, last.metric, pictures[name])
+        done.append(_evaluate(name, group, subject, sizes, split))
+        if written.plot:
+            _plot(done[-1], pictures[name])
         if not as_json:
             _show(done[-1])
-    if output and write:
-        write_file(output, write(done))
+    if written.output and write:
+        write_file(written.output, write(done))
     if as_json:
         limit = {} if min_metric is None else {"min_metric": min_metric}
         reports = [one.to_dict() | limit for one in done]
         typer.echo(json.dumps(reports[0] if len(reports) == 1 else reports))
     if min_metric is not None:
         _check_least(done, min_metric)
+
+
+def _evaluate(
+    name: str, graphs: "list[Graph]", subject: "Subject", budgets: list[int], split: int | None
+) -> "Evaluation":
+    """Score the model on one graph, or on a group of small graphs, with a bar."""
+    from adar_runtime.evaluation.evaluate import evaluate as evaluate_graphs
+
+    chosen = subject.split_for(graphs[0], split)
+    with Bar("evaluate", sum(budgets)) as bar:
+        steps = 0
+
+        def show(budget: int) -> None:
+            nonlocal steps
+            steps += budget
+            bar.update(steps, f"{Path(name).name}  budget {budget}")
+
+        return evaluate_graphs(name, graphs, subject, budgets, chosen, show)
+
+
+def _plot(done: "Evaluation", picture: Path) -> None:
+    from adar_runtime.evaluation.plots import plot_curves
+
+    plot_curves(done.curves, done.exits, done.part, done.metric, picture)
 
 
 def _pictures(plot: Path | None, names: list[str]) -> dict[str, Path]:

@@ -1,6 +1,7 @@
 """The command `adar-deploy run`."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from adar_deploy.context_inference import NewNodes, run_context
 from adar_deploy.file_inference import run_files
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.inference_options import BackendOptions, InferenceOptions, PartOptions
-from adar_deploy.option_groups import with_groups
+from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import is_typed
 from adar_deploy.paths import BUNDLE, PRETRAINED, graph_files, is_model, named_bundle
 from adar_deploy.ray_pool import run_on_ray
@@ -21,6 +22,86 @@ from adar_deploy.table_options import TableOptions
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
+    from adar_runtime.graph.formats.node_list import NodeList
+
+
+@dataclass(frozen=True)
+class OutputOptions(OptionGroup):
+    """The files that are written for each graph."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write predictions: .npz, .csv, .json or .parquet. {name} stands for the graph's name. For "
+            "a graph store: a folder, which gets a Parquet file for each part.",
+        ),
+    ] = None
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write these nodes only: a file with one node id per line, or row numbers if the graph has "
+            "no ids.",
+            readable=False,
+        ),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Plot the alignment against t: .png or .svg. {name} as in --output."),
+    ] = None
+
+    def node_list(self) -> "NodeList | None":
+        """The nodes to write; None for all."""
+        from adar_runtime.errors import UsageError
+        from adar_runtime.graph.formats.node_list import NodeList
+
+        if self.nodes is None:
+            return None
+        if self.output is None:
+            raise UsageError("--nodes chooses the rows of the file of predictions: add --output")
+        return NodeList.read(self.nodes)
+
+    def folder(self, tables: TableOptions) -> Path:
+        """The output of a graph store or of Ray. Raises a UsageError for options that need one file."""
+        from adar_runtime.errors import UsageError
+
+        if self.output is None or any((self.plot, self.nodes, tables.edges)):
+            raise UsageError(
+                "a graph store, --workers and --shards need --output, a folder, and do not take --plot, "
+                "--nodes and --edges"
+            )
+        return self.output
+
+
+@dataclass(frozen=True)
+class NewNodeOptions(OptionGroup):
+    """A remembered graph that new nodes are added to."""
+
+    context: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of adar-deploy remember: GRAPHS is a table of new nodes, --edges has their edges, "
+            "and only the new nodes and their neighbours are computed.",
+            readable=False,
+        ),
+    ] = None
+    hops: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="How far nodes of the context react to new nodes: 0 not at all, 1 direct neighbours, and so "
+            "on (--context).",
+            show_default="2",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise a UsageError for --hops without --context."""
+        from adar_runtime.errors import UsageError
+
+        if self.context is None and self.hops is not None:
+            raise UsageError("--hops is for new nodes: add --context, the folder of adar-deploy remember")
 
 
 @with_groups
@@ -45,44 +126,8 @@ def run(
     ] = BUNDLE,
     inference: InferenceOptions,
     backend: BackendOptions,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write predictions: .npz, .csv, .json or .parquet. {name} stands for the graph's name. For "
-            "a graph store: a folder, which gets a Parquet file for each part.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write these nodes only: a file with one node id per line, or row numbers if the graph has "
-            "no ids.",
-            readable=False,
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Plot the alignment against t: .png or .svg. {name} as in --output."),
-    ] = None,
-    context: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of adar-deploy remember: GRAPHS is a table of new nodes, --edges has their edges, "
-            "and only the new nodes and their neighbours are computed.",
-            readable=False,
-        ),
-    ] = None,
-    hops: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="How far nodes of the context react to new nodes: 0 not at all, 1 direct neighbours, and so "
-            "on (--context).",
-            show_default="2",
-        ),
-    ] = None,
+    files: OutputOptions,
+    new_nodes: NewNodeOptions,
     parts: PartOptions,
     tables: TableOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -118,35 +163,29 @@ def run(
 
     Example: adar-deploy run new.csv --edges new-edges.csv --context context --output new-predictions.csv
     """
-    from adar_runtime import load
-    from adar_runtime.errors import UsageError
-    from adar_runtime.graph.formats.node_list import NodeList
-
-    if nodes is not None and output is None:
-        raise UsageError("--nodes chooses the rows of the file of predictions: add --output")
-    chosen = None if nodes is None else NodeList.read(nodes)
+    chosen = files.node_list()
     calls = inference.solver_settings.get("calls", 0)
     bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs, quiet=quiet)
-    if context is not None:
-        opened = load(bundle, "onnxruntime-cpu", backend.threads)
-        done = run_context(ctx, opened, graphs, NewNodes(context, hops, tables, output))
+    new_nodes.check()
+    if new_nodes.context is not None:
+        from adar_runtime import load
+
+        nodes = NewNodes(new_nodes.context, new_nodes.hops, tables, files.output)
+        done = run_context(ctx, load(bundle, "onnxruntime-cpu", backend.threads), graphs, nodes)
         _finish([done], several=False, quiet=quiet, as_json=as_json)
         return
-    if hops is not None:
-        raise UsageError("--hops is for new nodes: add --context, the folder of adar-deploy remember")
     store = _store_among(graphs)
-    in_folder = store is not None or parts.on_ray
-    if in_folder and (output is None or plot is not None or chosen is not None or tables.edges is not None):
-        raise UsageError(
-            "a graph store, --workers and --shards need --output, a folder, and do not take --plot, --nodes "
-            "and --edges"
-        )
-    files = graphs if store else graph_files(graphs)
-    several = not store and (len(files) > 1 or graphs[0].is_dir())
+    folder = files.folder(tables) if store is not None or parts.on_ray else None
+    paths = graphs if store else graph_files(graphs)
+    several = not store and (len(paths) > 1 or graphs[0].is_dir())
     _check_parts(parts, is_store=store is not None, several=several)
-    tables.check(files)
+    tables.check(paths)
     outputs = OutputFiles.plan(
-        files, None if in_folder else output, plot, [tables.edges, nodes], several=several
+        paths,
+        files.output if folder is None else None,
+        files.plot,
+        [tables.edges, files.nodes],
+        several=several,
     )
     opened = backend.load(ctx, bundle)
     work = Inference(
@@ -156,15 +195,14 @@ def run(
         solver=inference.solver_for(opened),
         nodes=chosen,
     )
-    if in_folder:
-        assert output is not None
-        results = _run_in_folder(work, files, output, parts, shown=not quiet)
+    if folder is not None:
+        results = _run_in_folder(work, paths, folder, parts, shown=not quiet)
     else:
         if calls > work.budget >= 1 and not quiet:
             print_note(
                 f"--calls {calls:,} exceeds --max-steps: at most {work.budget:,} calls are made", to=err
             )
-        results = _run_files(work, files, tables, outputs, several=several, shown=not quiet)
+        results = _run_files(work, paths, tables, outputs, several=several, shown=not quiet)
     _finish(results, several=several or len(results) != 1, quiet=quiet, as_json=as_json)
 
 

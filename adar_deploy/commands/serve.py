@@ -2,14 +2,16 @@
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
 from adar_deploy.console import err, print_facts, print_note
 from adar_deploy.environment import available_cores, require
+from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import AllowUnknownModel, Backend, Threads, is_typed
 from adar_deploy.paths import BUNDLE, PRETRAINED, named_bundle
 from adar_runtime.loop.registry import settings_of
@@ -19,26 +21,74 @@ BACKEND = Backend("auto")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def with_limits(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace `**limits` of a command by one option for each limit."""
-    signature = inspect.signature(command)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(
-            one.option.replace("-", "_"),
-            inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
-            annotation=Annotated[int, typer.Option(f"--{one.option}", help=f"{one.help}.")],
+@dataclass(frozen=True)
+class AddressOptions(OptionGroup):
+    """Where the server listens, and what it offers there."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="Port of HTTP; 0 chooses a free one.", min=0, max=65535)] = 8080
+    grpc_port: Annotated[int, typer.Option(help="Port of gRPC; 0 chooses a free one.", min=0, max=65535)] = (
+        8081
+    )
+    no_grpc: Annotated[bool, typer.Option("--no-grpc", help="Serve HTTP only.")] = False
+    no_page: Annotated[bool, typer.Option("--no-page", help="Do not serve the web page at /.")] = False
+
+    def settings(self) -> dict[str, Any]:
+        """As settings of the server."""
+        grpc_port = None if self.no_grpc else self.grpc_port
+        return {"host": self.host, "port": self.port, "grpc_port": grpc_port, "page": not self.no_page}
+
+
+@dataclass(frozen=True)
+class AccessOptions(OptionGroup):
+    """Who may use the server. The fields are settings of the server."""
+
+    tokens: Annotated[
+        Path | None, typer.Option(help="File with the accepted bearer tokens, one per line.", readable=False)
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain for TLS, a PEM file.", readable=False)
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Private key of the certificate, a PEM file.", readable=False)
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(help="Certificates that sign those of the clients (mutual TLS).", readable=False),
+    ] = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may use the server."""
+        return self.tokens is None and self.tls_client_ca is None
+
+
+@dataclass(frozen=True)
+class LimitOptions(OptionGroup):
+    """One option for each limit of the server: a limit that is added there needs no change here."""
+
+    limits: Limits
+
+    @classmethod
+    def options(cls) -> Iterator[inspect.Parameter]:
+        for one in settings_of(Limits):
+            yield inspect.Parameter(
+                one.option.replace("-", "_"),
+                inspect.Parameter.KEYWORD_ONLY,
+                default=one.default,
+                annotation=Annotated[int, typer.Option(f"--{one.option}", help=f"{one.help}.")],
+            )
+
+    @classmethod
+    def take(cls, given: dict[str, Any]) -> Self:
+        return cls(
+            Limits(**{one.name: given.pop(one.option.replace("-", "_")) for one in settings_of(Limits)})
         )
-        for one in settings_of(Limits)
-    ]
-    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    command.__signature__ = signature.replace(parameters=[*keywords, *options])  # type: ignore[attr-defined]
-    return command
 
 
-@with_limits
+@with_groups
 def serve(
+    *,
     ctx: typer.Context,
     bundles: Annotated[
         list[str] | None,
@@ -48,13 +98,7 @@ def serve(
             show_default="bundle",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of HTTP; 0 chooses a free one.", min=0, max=65535)] = 8080,
-    grpc_port: Annotated[
-        int, typer.Option(help="Port of gRPC; 0 chooses a free one.", min=0, max=65535)
-    ] = 8081,
-    no_grpc: Annotated[bool, typer.Option("--no-grpc", help="Serve HTTP only.")] = False,
-    no_page: Annotated[bool, typer.Option("--no-page", help="Do not serve the web page at /.")] = False,
+    address: AddressOptions,
     max_steps: Annotated[int, typer.Option(help="Budget of requests that name none.")] = 300,
     backend: Annotated[Backend, typer.Option(help="Backend to run on.")] = BACKEND,
     threads: Threads = None,
@@ -73,19 +117,7 @@ def serve(
         ),
     ] = None,
     allow_unknown_model: AllowUnknownModel = False,
-    tokens: Annotated[
-        Path | None, typer.Option(help="File with the accepted bearer tokens, one per line.", readable=False)
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain for TLS, a PEM file.", readable=False)
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="Private key of the certificate, a PEM file.", readable=False)
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        typer.Option(help="Certificates that sign those of the clients (mutual TLS).", readable=False),
-    ] = None,
+    access: AccessOptions,
     model_control: Annotated[
         bool, typer.Option("--model-control", help="Let clients load and unload the models.")
     ] = False,
@@ -102,7 +134,7 @@ def serve(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the addresses as one JSON object, when the server listens.")
     ] = False,
-    **limits: int,
+    limits: LimitOptions,
 ) -> None:
     """Serve bundles over HTTP and gRPC, with the Open Inference Protocol.
 
@@ -125,23 +157,17 @@ def serve(
     from adar_serve.server import serve as run_server
 
     settings = Settings(
-        host=host,
-        port=port,
-        grpc_port=None if no_grpc else grpc_port,
+        **address.settings(),
+        **vars(access),
         max_steps=max_steps,
-        limits=Limits(**{one.name: limits[one.option.replace("-", "_")] for one in settings_of(Limits)}),
-        tokens=tokens,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
+        limits=limits.limits,
         model_control=model_control,
         isolate=isolate,
         drain_seconds=drain_seconds,
-        page=not no_page,
         workers=workers or (available_cores() if ray is not None else 1),
     )
-    if host not in LOOPBACK and tokens is None and tls_client_ca is None:
-        print_note(f"everybody who can reach {host} can use the server: add --tokens FILE", to=err)
+    if address.host not in LOOPBACK and access.is_open:
+        print_note(f"everybody who can reach {address.host} can use the server: add --tokens FILE", to=err)
     folders = [_with_folder(one) for one in bundles or [str(BUNDLE)]]
     on_ready = _print_json if as_json else _show
     options = {

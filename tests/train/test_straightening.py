@@ -92,7 +92,7 @@ def test_the_exit_is_checked_too(bent: Run, monkeypatch: pytest.MonkeyPatch) -> 
     """A run whose metric at the exit was better than that at t = 1 cannot be reached."""
     monkeypatch.setattr(straightening, "MOST_LOST", 0.02)
     better = replace(bent, metrics=bent.metrics | {"val": 1.5})
-    done = straighten(better, 40)
+    done = straighten(better, 12)
     assert done.kept is not None
     assert "validation at the exit would fall by" in done.kept
     assert torch.equal(weights_of(done.fitted.model), weights_of(bent.model))

@@ -1,15 +1,21 @@
 """The command `adar-deploy data shard`."""
 
 import json
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from adar_deploy.console import Bar, print_facts, print_next
+from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import Json
 from adar_deploy.paths import existing_parent
+
+if TYPE_CHECKING:
+    from adar_runtime.graph import Integers
+    from adar_runtime.graph.store.write import Classes, EdgeBlocks, NodeRows
 
 
 class Partition(StrEnum):
@@ -17,7 +23,45 @@ class Partition(StrEnum):
     metis = "metis"
 
 
+@dataclass(frozen=True)
+class ShardTables(OptionGroup):
+    """Tables of nodes and edges that are read in blocks. Without `edges`, the graph is a graph file."""
+
+    edges: Annotated[
+        Path | None, typer.Option(help="Table of edges, which may be larger than the memory.", readable=False)
+    ] = None
+    id: Annotated[
+        str | None, typer.Option(help="Column of the node ids.", show_default="id, node, or the first column")
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(help="Columns that become features, comma-separated.", show_default="all others"),
+    ] = None
+    source: Annotated[
+        str | None,
+        typer.Option(help="Column of --edges with the ids that edges start from.", show_default="source"),
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(help="Column of --edges with the ids that edges go to.", show_default="target"),
+    ] = None
+    both_ways: Annotated[
+        bool | None,
+        typer.Option("--both-ways/--one-way", help="Add the reverse of every edge.", show_default="one way"),
+    ] = None
+
+    def check(self) -> None:
+        """Raise a UsageError for options without --edges."""
+        from adar_runtime.errors import UsageError
+
+        if self.edges is None and (given := self.changed()):
+            name = given[0].replace("_", "-")
+            raise UsageError(f"--{name} is for tables: add --edges, the table of the edges")
+
+
+@with_groups
 def shard(
+    *,
     graph: Annotated[
         Path,
         typer.Argument(
@@ -33,28 +77,7 @@ def shard(
         Partition,
         typer.Option(help="ranges: nodes in their order. metis: few edges between parts; in memory."),
     ] = Partition.ranges,
-    edges: Annotated[
-        Path | None, typer.Option(help="Table of edges, which may be larger than the memory.", readable=False)
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column of the node ids.", show_default="id, node, or the first column")
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(help="Columns that become features, comma-separated.", show_default="all others"),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(help="Column of --edges with the ids that edges start from.", show_default="source"),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Column of --edges with the ids that edges go to.", show_default="target"),
-    ] = None,
-    both_ways: Annotated[
-        bool | None,
-        typer.Option("--both-ways/--one-way", help="Add the reverse of every edge.", show_default="one way"),
-    ] = None,
+    tables: ShardTables,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the store that --output names.")
     ] = False,
@@ -69,14 +92,10 @@ def shard(
 
     Example: adar-deploy data shard features.npy --edges edges.parquet --parts 64 -o store
     """
-    from adar_runtime import read_graph
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_replaceable
-    from adar_runtime.graph.formats import FORMATS
-    from adar_runtime.graph.store import is_store, open_store, sources, write_store
-    from adar_runtime.graph.store.partition import metis_parts
+    from adar_runtime.graph.store import is_store, open_store, write_store
     from adar_runtime.graph.store.store import MARKER
-    from adar_runtime.graph.store.write import Classes
     from adar_runtime.temporary_files import temporary_folder
 
     def check_free() -> None:
@@ -89,25 +108,12 @@ def shard(
         Bar("shard", 1.0, counted=False, shown=not as_json) as bar,
         temporary_folder(existing_parent(output)) as work,
     ):
-        classes, part_of = Classes(), None
-        if edges is None:
-            if graph.suffix not in FORMATS:
-                raise UsageError(f"{graph} is not a graph file: add --edges, the table of its edges")
-            _refuse(
-                {"id": id, "features": features, "source": source, "target": target, "both-ways": both_ways}
-            )
-            found = read_graph(graph)
-            rows: sources.GraphRows | sources.ArrayRows = sources.GraphRows(found)
-            blocks = sources.edge_blocks(found)
-            classes = Classes.of(found)
-            part_of = metis_parts(found, parts) if partition is Partition.metis else None
-        elif partition is Partition.metis:
-            raise UsageError("--partition metis needs the graph in memory: convert it to .npz, or use ranges")
+        if tables.edges is None:
+            content = _from_file(graph, parts, partition, tables)
         else:
-            named = None if features is None else [name.strip() for name in features.split(",")]
-            rows = sources.read_nodes(graph, work / "features", id, named)
-            blocks = sources.read_edges(edges, rows.ids, source, target, both_ways=bool(both_ways))
-        cut = write_store(output, rows, blocks, parts, classes, part_of, bar.update, check_free)
+            content = _from_tables(graph, partition, tables, work)
+        rows, edges, classes, part_of = content
+        cut = write_store(output, rows, edges, parts, classes, part_of, bar.update, check_free)
     store = open_store(output)
     facts = {"nodes": store.nodes, "edges": store.edges, "features": store.features, "parts": store.parts}
     if as_json:
@@ -118,9 +124,44 @@ def shard(
     print_next("run", output, "--output", "predictions")
 
 
-def _refuse(given: dict[str, object]) -> None:
-    from adar_runtime.errors import UsageError
+class Content(NamedTuple):
+    """What a store is written from."""
 
-    for name, value in given.items():
-        if value is not None:
-            raise UsageError(f"--{name} is for tables: add --edges, the table of the edges")
+    rows: "NodeRows"
+    edges: "EdgeBlocks"
+    classes: "Classes"
+    part_of: "Integers | None" = None  # the part of each node; None for ranges
+
+
+def _from_file(graph: Path, parts: int, partition: Partition, tables: ShardTables) -> Content:
+    """The content of a graph file, which is read into memory."""
+    from adar_runtime import read_graph
+    from adar_runtime.errors import UsageError
+    from adar_runtime.graph.formats import FORMATS
+    from adar_runtime.graph.store import sources
+    from adar_runtime.graph.store.partition import metis_parts
+    from adar_runtime.graph.store.write import Classes
+
+    if graph.suffix not in FORMATS:
+        raise UsageError(f"{graph} is not a graph file: add --edges, the table of its edges")
+    tables.check()
+    found = read_graph(graph)
+    part_of = metis_parts(found, parts) if partition is Partition.metis else None
+    return Content(sources.GraphRows(found), sources.edge_blocks(found), Classes.of(found), part_of)
+
+
+def _from_tables(graph: Path, partition: Partition, tables: ShardTables, work: Path) -> Content:
+    """The content of two tables, which are read in blocks. Features are written to the folder `work`."""
+    from adar_runtime.errors import UsageError
+    from adar_runtime.graph.store import sources
+    from adar_runtime.graph.store.write import Classes
+
+    assert tables.edges is not None
+    if partition is Partition.metis:
+        raise UsageError("--partition metis needs the graph in memory: convert it to .npz, or use ranges")
+    named = None if tables.features is None else [name.strip() for name in tables.features.split(",")]
+    rows = sources.read_nodes(graph, work / "features", tables.id, named)
+    edges = sources.read_edges(
+        tables.edges, rows.ids, tables.source, tables.target, both_ways=bool(tables.both_ways)
+    )
+    return Content(rows, edges, Classes())
