@@ -1,8 +1,8 @@
-"""Receive the bodies of HTTP requests: a limit for each, and one for all that are in memory together."""
+"""The bodies of requests: a limit for each, and one for all in memory together, with unread answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -15,6 +15,18 @@ class Bodies:
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._bytes = limits, 0
+        self.unread: set[asyncio.Transport] = set()
+        """Connections whose client does not read its answer as fast as it is sent."""
+
+    @contextmanager
+    def counted(self, size: int) -> Iterator[None]:
+        """Count a message of gRPC, which was received already, until the block ends."""
+        self._bytes += size
+        try:
+            self._check(size)
+            yield
+        finally:
+            self._bytes -= size
 
     @asynccontextmanager
     async def receive(self, request: Request) -> AsyncIterator[bytes]:
@@ -48,5 +60,6 @@ class Bodies:
     def _check(self, size: int) -> None:
         if size > self._limits.body * MIB:
             raise RefusedError(413, f"the body is above {self._limits.body} MiB: send a smaller graph")
-        if self._bytes > self._limits.bodies * MIB:
+        unread = sum(each.get_write_buffer_size() for each in self.unread)
+        if self._bytes + unread > self._limits.bodies * MIB:
             raise RefusedError(429, "the server is receiving too much at once: try again", retry_after=1)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from adar_serve.refusals import CLIENT_GONE, RefusedError
+from adar_serve.refusals import CLIENT_GONE, RefusedError, release
 
 WATCH_SECONDS = 0.02  # after which a request watches its connection: many are answered by then
 T = TypeVar("T")
@@ -95,6 +95,7 @@ async def _events(
         try:
             yield run.result()
         except RefusedError as refused:
+            release(refused)
             yield event("error", {"error": refused.message})
     finally:
         run.cancel()

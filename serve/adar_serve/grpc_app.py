@@ -23,7 +23,7 @@ from adar_serve.grpc_messages import (
 from adar_serve.limits import MIB
 from adar_serve.messages import Answer, InferRequest, check_answer
 from adar_serve.models import Model
-from adar_serve.refusals import CLIENT_GONE, RefusedError
+from adar_serve.refusals import CLIENT_GONE, RefusedError, release
 from adar_serve.request_log import request_id
 from adar_serve.service import Facts, Service
 from adar_serve.tracing import span
@@ -128,15 +128,23 @@ class Calls:
         """
 
         async def call(content: Any, context: Any) -> Any:
-            facts: Facts = {}
             try:
-                with self._recorded(method.__name__, context, facts):
-                    message = None if kind is None else parse_message(kind, content, self._service.limits)
-                    return await method(message, facts)
-            except RefusedError as refused:
-                await _abort(context, refused)
+                return await self._answer(method, kind, content, context)
+            except RefusedError as error:
+                release(error)
+                refused = error
+            del content
+            return await _abort(context, refused)
 
         return call
+
+    async def _answer(self, method: Callable[..., Any], kind: Any, content: Any, context: Any) -> Any:
+        facts: Facts = {}
+        with self._recorded(method.__name__, context, facts):
+            if kind is None:
+                return await method(None, facts)
+            with self._service.bodies.counted(len(content)):
+                return await method(parse_message(kind, content, self._service.limits), facts)
 
     def refuse(self, action: str) -> Callable[..., Any]:
         """A call that is recorded and ends with its refusal."""
@@ -193,7 +201,6 @@ class Calls:
         """Answer each request of the stream with its steps and, at the end, its outputs."""
         limits = self._service.limits
         while True:
-            facts: Facts = {}
             try:
                 async with asyncio.timeout(limits.seconds):
                     content = await anext(messages)
@@ -202,12 +209,23 @@ class Calls:
             except TimeoutError:  # an idle stream would keep one of the calls that the server allows
                 yield stream_response(error=f"no request in {limits.seconds} seconds: open a new stream")
                 return
-            try:
-                with self._recorded("ModelStreamInfer", context, facts):
-                    async for response in self._stream(content, facts):
-                        yield stream_response(response)
-            except RefusedError as refused:
-                yield stream_response(error=refused.message)
+            async for response in self._responses(content, context):
+                yield response
+            del content, response  # the stream may wait for its next request now
+
+    async def _responses(self, content: bytes, context: Any) -> AsyncIterator[bytes]:
+        """The steps and the answer of one request, or its error."""
+        facts: Facts = {}
+        try:
+            with (
+                self._recorded("ModelStreamInfer", context, facts),
+                self._service.bodies.counted(len(content)),
+            ):
+                async for response in self._stream(content, facts):
+                    yield stream_response(response)
+        except RefusedError as refused:
+            release(refused)
+            yield stream_response(error=refused.message)
 
     async def _stream(self, content: bytes, facts: Facts) -> AsyncIterator[Any]:
         message = parse_message(protocol.ModelInferRequest, content, self._service.limits)

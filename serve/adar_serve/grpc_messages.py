@@ -11,7 +11,7 @@ from adar_runtime.bundle.protobuf import fields
 from adar_runtime.errors import short
 from adar_serve import messages, tensors
 from adar_serve.limits import Limits
-from adar_serve.messages import MAX_ID, MAX_INPUTS, Answer, Arrays, InferRequest
+from adar_serve.messages import MAX_INPUTS, Answer, Arrays, InferRequest
 from adar_serve.refusals import RefusedError
 
 CONTENTS = {
@@ -70,8 +70,7 @@ def read_request(message: Any) -> InferRequest:
     """The request in a ModelInferRequest."""
     if len(message.inputs) > MAX_INPUTS or len(message.outputs) > MAX_INPUTS:
         raise RefusedError(400, f"the request has more than {MAX_INPUTS} tensors")
-    if len(message.id) > MAX_ID:
-        raise RefusedError(400, f"id has more than {MAX_ID} characters")
+    messages.check_id(message.id)
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise RefusedError(
@@ -82,6 +81,7 @@ def read_request(message: Any) -> InferRequest:
         if one.name in inputs:
             raise RefusedError(400, f"the input {short(one.name)} is there twice")
         shape = list(one.shape)
+        _check_contents(one, raw=bool(raw))
         if raw:
             content = memoryview(raw[position])
             inputs[one.name] = tensors.from_bytes(one.name, one.datatype, shape, content)
@@ -90,6 +90,17 @@ def read_request(message: Any) -> InferRequest:
             inputs[one.name] = tensors.from_list(one.name, one.datatype, shape, numbers)
     chosen = {output.name: bool(raw) for output in message.outputs}
     return InferRequest(inputs, _parameters(message.parameters), dict(chosen), message.id)
+
+
+def _check_contents(one: Any, *, raw: bool) -> None:
+    """Refuse a tensor whose numbers are there twice, or in a field of another datatype."""
+    expected = () if raw else (CONTENTS.get(one.datatype, "bytes_contents"),)
+    for field, _ in one.contents.ListFields():
+        if field.name not in expected:
+            where = "raw_input_contents" if raw else f"{CONTENTS.get(one.datatype, 'another field')}"
+            raise RefusedError(
+                400, f"{short(one.name)} has numbers in {field.name}: send them in {where} only"
+            )
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:

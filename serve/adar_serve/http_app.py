@@ -25,7 +25,7 @@ from adar_serve.service import ZIP, Service
 
 def http_app(service: Service, *, page: bool = True) -> ASGIApp:
     """The application for an ASGI server; `page` adds the web page."""
-    bodies = Bodies(service.limits)
+    bodies = service.bodies
     pages = Pages(service, bodies, page=page)
     model = "/v2/models/{model}"
     routes = []  # those that are used most come first: they are tried in order

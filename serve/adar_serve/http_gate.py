@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from adar_serve.refusals import RefusedError
+from adar_serve.refusals import RefusedError, release
 from adar_serve.request_log import request_id
 from adar_serve.service import Service
 from adar_serve.tracing import span
@@ -62,11 +62,13 @@ class Gate:
                 await self._router(scope, receive, send_named)
             except RefusedError as refused:
                 facts.setdefault("reason", refused.message)
+                release(refused)
                 await respond(refusal_response(refused))
             except HTTPException as error:
                 await respond(self._no_route(scope, error.status_code))
-            except Exception:
+            except Exception as error:
                 facts["traceback"] = traceback.format_exc()
+                release(error)
                 await respond(refusal_response(RefusedError(500, FAILED)))
             finally:
                 self._record(scope, identity, status, time.monotonic() - started, facts)

@@ -1,9 +1,12 @@
-"""HTTP on a connection: uvicorn's fast protocol, with a limit for heads, and without upgrades."""
+"""HTTP on a connection: uvicorn's fast protocol, with limits for heads and answers, and without upgrades."""
 
+import asyncio
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from adar_serve.bodies import Bodies
 
 MOST_HEAD = 2**16  # bytes of the head or the trailer of a request, if it does not arrive at once
 
@@ -14,10 +17,16 @@ class HttpProtocol(HttpToolsProtocol):
     The parser has no limit for a head, and it leaves out the body of a request that offers another protocol,
     as Java's client does for HTTP/2 (`Upgrade: h2c`). This server has no other protocol, so it reads such a
     request as any other.
+
+    Args:
+        bodies: Counts the answers that clients have not read.
+        seconds: Seconds after which the connection of such a client is closed.
     """
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
+    def __init__(self, *arguments: Any, bodies: Bodies, seconds: int, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
+        self._bodies, self._seconds = bodies, seconds
+        self._giving_up: asyncio.TimerHandle | None = None
         self._unfinished = 0  # bytes since the last head, part of a body, or end of a request
 
     def data_received(self, data: bytes) -> None:
@@ -33,6 +42,28 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._unfinished > MOST_HEAD:
             self.send_400_response(f"the head of the request is above {MOST_HEAD >> 10} KiB")
+
+    def pause_writing(self) -> None:
+        """The client reads its answer too slowly: the rest stays in memory, so it has to end some time."""
+        super().pause_writing()
+        self._bodies.unread.add(self.transport)
+        self._giving_up = self.loop.call_later(self._seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read nearly all."""
+        super().resume_writing()
+        self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        self._bodies.unread.discard(self.transport)
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
 
     def _read_without_upgrade(self, rest: bytes) -> None:
         method = self.parser.get_method()

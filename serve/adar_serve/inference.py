@@ -23,7 +23,7 @@ def run_options(request: InferRequest, limits: Limits, max_steps: int) -> dict[s
     if not is_count(budget, 1) or budget > limits.steps:
         raise RefusedError(400, f"max_steps is {short(budget)}: choose 1 to {limits.steps:,}")
     stop, solver = (name_in(request, name) for name in ("exit", "solver"))
-    return {"budget": budget, "stop": stop, "solver": solver or DEFAULT_SOLVER}
+    return {"budget": budget, "stop": stop, "solver": DEFAULT_SOLVER if solver is None else solver}
 
 
 def name_in(request: InferRequest, parameter: str) -> str | None:

@@ -11,6 +11,7 @@ import numpy as np
 from adar_runtime import Graph, Result, Step, StopReason
 from adar_runtime.backends.isolated.child_process import end_child, start_child
 from adar_runtime.backends.isolated.messages import BadMessageError
+from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import EDGE, NODE
 from adar_serve.limits import MIB, Limits
@@ -70,7 +71,9 @@ class _Child:
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         self.end = weakref.finalize(self, end_child, self._process)
-        settings = {"path": str(model.bundle.path), "memory": limits.memory * MIB, "options": options}
+        bundle = model.bundle
+        settings = {"path": str(bundle.path), "memory": limits.memory * MIB, "options": options}
+        settings["checksum"] = checksum_of(bundle.manifest.to_dict())
         self._first: dict[str, Any] | None = settings
 
     @property

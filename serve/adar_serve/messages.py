@@ -142,6 +142,8 @@ class _Bytes:
 def _tensor(name: str, tensor: Mapping[str, Any], binary: _Bytes) -> NDArray[Any]:
     datatype, shape, size = tensor.get("datatype"), tensor.get("shape"), parameters(tensor)
     if "binary_data_size" in size:
+        if "data" in tensor:
+            raise RefusedError(400, f"{name} has data and binary_data_size: send one of them")
         return tensors.from_bytes(name, datatype, shape, binary.take(name, size["binary_data_size"]))
     return tensors.from_list(name, datatype, shape, tensor.get("data"))
 
@@ -169,7 +171,10 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _outputs(content: Mapping[str, Any]) -> dict[str, bool | None]:
     found: dict[str, bool | None] = {}
-    for one in _list(content, "outputs")[:MAX_INPUTS]:
+    listed = _list(content, "outputs")
+    if len(listed) > MAX_INPUTS:
+        raise RefusedError(400, f"outputs has more than {MAX_INPUTS} tensors")
+    for one in listed:
         output = _object(one, "an output")
         as_bytes = parameters(output).get("binary_data")
         found[_name(output, "an output")] = None if as_bytes is None else bool(as_bytes)
@@ -178,9 +183,14 @@ def _outputs(content: Mapping[str, Any]) -> dict[str, bool | None]:
 
 def _id(content: Mapping[str, Any]) -> str:
     found = content.get("id", "")
-    if not isinstance(found, str) or len(found) > MAX_ID or not found.isprintable():
-        raise RefusedError(400, f"id is not a text of at most {MAX_ID} characters")
+    check_id(found)
     return found
+
+
+def check_id(given: object) -> None:
+    """Refuse an id that the response cannot repeat."""
+    if not isinstance(given, str) or len(given) > MAX_ID or not given.isprintable():
+        raise RefusedError(400, f"id is not a text of at most {MAX_ID} characters")
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

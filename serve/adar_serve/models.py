@@ -363,6 +363,9 @@ def load_models(bundles: Sequence[str], unloaded: Collection[str] = (), **option
     """
 
     def opened(source: Named) -> Model:
-        return Model(source.name, source.version, load(source.folder, **options))
+        bundle = load(source.folder, **options)
+        if bundle.small_graphs is not None:  # now: its file may be replaced while the server runs
+            bundle.small_graphs.open()
+        return Model(source.name, source.version, bundle)
 
     return Models([named(given) for given in bundles], opened, unloaded)

@@ -34,6 +34,27 @@ def refusal(error: AdarError) -> RefusedError:
     return RefusedError(500, "the model failed on the server: the server's log has the reason")
 
 
+def release(error: BaseException) -> None:
+    """Drop the tracebacks of an error that is answered, and of its causes.
+
+    Their variables hold the request, and often the error itself: such a circle stays until Python's collector
+    runs, which looks at the number of objects and not at the size of a request.
+    """
+    left = [error]
+    while left:
+        each = left.pop()
+        if each.__traceback__ is not None:  # an error can be its own cause
+            each.__traceback__ = None
+            left += [one for one in (each.__cause__, each.__context__) if one is not None]
+
+
+def files_changed() -> RefusedError:
+    """The response of a model that needs one of its files, after somebody changed the bundle on the disk."""
+    return RefusedError(
+        503, "the files of the model were changed on the server after it was loaded: load the model again"
+    )
+
+
 def _without_paths(message: str) -> str:
     """The message without absolute paths. Only their last part stays."""
     return re.sub(r"(?<![\w.])/(?:[^\s/:,'\"]+/)+", "", message)

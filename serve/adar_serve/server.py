@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import uvicorn
@@ -212,9 +213,10 @@ class Server:
 
     def _http_config(self) -> uvicorn.Config:
         settings = self._settings
+        protocol = partial(HttpProtocol, bodies=self._service.bodies, seconds=settings.limits.seconds)
         config = uvicorn.Config(
             http_app(self._service, page=settings.page and not settings.isolate),
-            http=HttpProtocol,
+            http=cast("type[asyncio.Protocol]", protocol),
             ws="none",
             lifespan="off",
             log_config=None,

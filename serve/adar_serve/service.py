@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from adar_runtime import AdarError, Graph, Result, Step
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
 from adar_serve.batches import Batches
+from adar_serve.bodies import Bodies
 from adar_serve.drift_watch import DriftWatch
 from adar_serve.graph_store import GraphFacts, GraphStore, of_other_model
 from adar_serve.inference import OPTIONS, answer, check_request, name_in, run_options, whole
@@ -25,7 +26,7 @@ from adar_serve.messages import Answer, InferRequest
 from adar_serve.metrics import Metrics
 from adar_serve.models import NAME, Model, Models
 from adar_serve.peers import Parent
-from adar_serve.refusals import RefusedError, refusal
+from adar_serve.refusals import RefusedError, files_changed, refusal
 from adar_serve.request_log import RequestLog
 from adar_serve.runs import Control, Joined, Runs
 from adar_serve.snapshots import Snapshot
@@ -85,6 +86,7 @@ class Service:
         self.models, self.limits, self.max_steps = models, limits, max_steps
         self.tokens, self.log = tokens or Tokens(), log or RequestLog()
         self.graphs, self.runs = graphs or GraphStore(limits), Runs(limits)
+        self.bodies = Bodies(limits)
         self._no_graphs = no_graphs if isolation is None else "--isolate"
         self._parent, self._fresh = parent, dict[str, list[Model]]()
         self.draining, self.model_control, self._isolation = False, model_control, isolation
@@ -186,7 +188,8 @@ class Service:
             yield
         except AdarError as error:
             facts.setdefault("reason", str(error))
-            raise refusal(error) from error
+            # A loaded model reads its bundle again for its phases only.
+            raise (files_changed() if isinstance(error, BundleError) else refusal(error)) from error
 
     def _graph(self, model: Model, request: InferRequest) -> Graph | PreparedGraph:
         name = name_in(request, "graph")
@@ -261,12 +264,13 @@ class Service:
     async def open(self, name: str, facts: Facts) -> None:
         """Load all versions of a model beside those that are in use."""
         try:
-            with self._explained(facts):
-                self._fresh[name] = await asyncio.to_thread(self.models.opened, name)
-        except RefusedError as refused:
-            self.log.write("reload failed", model=name, reason=facts.get("reason"))
+            self._fresh[name] = await asyncio.to_thread(self.models.opened, name)
+        except AdarError as error:
+            refused = refusal(error)
+            facts.setdefault("reason", str(error))
+            self.log.write("reload failed", model=name, reason=facts["reason"])
             message = f"the model {name} was not changed: {refused.message}"
-            raise RefusedError(refused.status, message) from refused
+            raise RefusedError(refused.status, message) from error
 
     def exchange(self, name: str) -> None:
         """Use the versions that `open` loaded."""

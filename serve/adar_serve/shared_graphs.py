@@ -81,7 +81,9 @@ class SharedInference(KeptInference):
                 )
             if state.get("options") != options:
                 self._context = None
-                make().save(self._folder)
+                made = make()
+                self._write({})  # a worker that ends here leaves files that nobody takes for the last ones
+                made.save(self._folder)
                 state = {"options": options, "made": secrets.token_hex(8), "updates": 0}
                 self._write(state)
             if self._context is None or self._made != state["made"]:

@@ -79,6 +79,7 @@ class Threads:
         woken = threading.Condition(self._lock)
         while (work := self._next(woken)) is not None:
             work()
+            del work  # an idle thread must not keep a request
 
     def _next(self, woken: threading.Condition) -> Callable[[], None] | None:
         with self._lock:

@@ -82,6 +82,30 @@ def test_infer_gives_the_answer_of_the_runtime(
     assert np.array_equal(prediction, expected.predictions)
 
 
+@pytest.mark.parametrize("raw", [True, False])
+def test_numbers_that_are_there_twice_are_refused(served: Running, board: Graph, raw: bool) -> None:
+    """They could differ: the server must not choose."""
+    fields = infer_fields(board, raw=raw)
+    contents = fields["inputs"][0].contents
+    if raw:
+        contents.fp32_contents.extend([9.0] * board.features.size)
+    else:
+        contents.fp64_contents.extend([9.0] * board.features.size)
+    with grpc.insecure_channel(served.addresses["grpc"]) as channel, pytest.raises(grpc.RpcError) as refused:
+        call(channel, "ModelInfer", **fields)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "x has numbers in" in refused.value.details()
+
+
+def test_ids_and_names_are_those_of_http(served: Running, board: Graph) -> None:
+    wrong = ({"id": "a\x1b[31m"}, {"parameters": {"solver": protocol.InferParameter(string_param="")}})
+    with grpc.insecure_channel(served.addresses["grpc"]) as channel:
+        for each in wrong:
+            with pytest.raises(grpc.RpcError) as refused:
+                call(channel, "ModelInfer", **infer_fields(board, raw=True) | each)
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_a_client_that_cancels_stops_its_run(served: Running, board: Graph) -> None:
     with grpc.insecure_channel(served.addresses["grpc"]) as channel:
         fields = infer_fields(board, raw=True, steps=2_000_000, exit="final")

@@ -265,3 +265,12 @@ def test_versions_side_by_side(bundle_folder: Path, described_bundle: Path, boar
             "/v2/models/m/versions/2/infer", json={"inputs": tensors(board), "parameters": {"max_steps": 2}}
         )
         assert answer.json()["model_version"] == "2"
+
+
+def test_what_would_be_ignored_is_refused(served: Running, board: Graph) -> None:
+    """Numbers that are there twice, and outputs beyond the limit."""
+    twice = tensors(board)
+    twice[0]["parameters"] = {"binary_data_size": 0}
+    assert "send one of them" in served.infer(twice).json()["error"]
+    many = served.infer(tensors(board), outputs=[{"name": "prediction"}] * 17)
+    assert (many.status_code, "more than 16" in many.text) == (400, True)

@@ -27,7 +27,7 @@ from adar_runtime.errors import UsageError
 from adar_serve import Limits, Settings, serve, supervisor
 from adar_serve.models import load_models
 from adar_serve.refusals import RefusedError
-from adar_serve.shared_graphs import SharedGraphs
+from adar_serve.shared_graphs import SharedGraphs, SharedInference
 from adar_serve.snapshots import merged, of_ended
 from tests.serve.servers import eventually, outputs, tensor, tensors
 
@@ -356,6 +356,33 @@ def test_workers_share_changes_and_refuse_one_that_was_not_finished(
         score(other)
     one.add("g", models.all[0], board)
     assert score(other).shape == (1, 2)
+
+
+def test_an_inference_of_a_worker_that_ended_is_not_taken_for_the_last_one(
+    bundle_folder: Path, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends after the files of an inference with other options are there, and before it says so."""
+    models = load_models([f"board={bundle_folder}"], backend="onnxruntime-cpu", threads=1)
+    one, other = (SharedGraphs(Limits(), tmp_path, models) for _ in range(2))
+    one.add("g", models.all[0], board)
+    inputs = {"x": board.features[:1], "edge_index": np.array([[7], [144]])}
+
+    def score(store: SharedGraphs, budget: int) -> np.ndarray:
+        options = {"budget": budget, "stop": "final", "solver": "euler"}
+        return store.use("g").score(inputs, options, store.limit, lambda: None).scores
+
+    expected, write = score(one, 3), SharedInference._write
+
+    def killed(kept: SharedInference, state: dict[str, Any]) -> None:
+        if state.get("options", {}).get("budget") == 40:
+            raise KeyboardInterrupt
+        write(kept, state)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(SharedInference, "_write", killed)
+        score(one, 40)
+    assert score(other, 3).tolist() == expected.tolist()
+    assert score(other, 40).tolist() != expected.tolist()
 
 
 def test_sigterm_drains_all_workers_and_leaves_nothing(both: Command, folder: Path, board: Graph) -> None:

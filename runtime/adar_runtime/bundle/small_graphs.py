@@ -36,7 +36,7 @@ class Batching(Protocol):
 
 
 class SmallGraphs:
-    """The batched cell of a bundle. It is opened when it is first used. Threads can share it."""
+    """The batched cell of a bundle. It is opened by `open` or when it is first used. Threads can share it."""
 
     def __init__(self, bundle: "Bundle", backend: Batching, *, known: bool) -> None:
         # Not the bundle itself: a circle of references would keep its sessions and their threads alive.
@@ -75,7 +75,7 @@ class SmallGraphs:
         Returns:
             For each graph its result, or the error that stopped it. Other graphs are not affected.
         """
-        self._open()
+        self.open()
         check_budget(budget)
         check_kind("stop", stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
         check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
@@ -101,8 +101,12 @@ class SmallGraphs:
             for batch in batches([graphs[index] for index in members])
         ]
 
-    def _open(self) -> None:
-        """Read, check and open the batched cell, once."""
+    def open(self) -> None:
+        """Read, check and open the batched cell, once.
+
+        Raises:
+            BundleError: The file of the batched cell is missing, was changed, or has an unknown model.
+        """
         with self._opening:
             if self._is_open:
                 return

@@ -1,0 +1,167 @@
+"""What a server keeps of requests that ended: nothing, whatever their clients do."""
+
+import gc
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from open_inference.grpc import protocol
+
+from adar_runtime import Graph
+from adar_serve import Limits, Settings
+from adar_serve.bodies import Bodies
+from adar_serve.limits import MIB
+from adar_serve.refusals import RefusedError
+from tests.serve.servers import Running, eventually, running, tensors
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+NODES = 200_000
+LARGE = np.zeros((NODES, 5), np.float32)  # 4 MB, of too many nodes
+
+
+@pytest.fixture(scope="module")
+def small(bundle_folder: Path) -> Iterator[Running]:
+    limits = Limits(nodes=5000, seconds=2, bodies=8, concurrent=2)
+    settings = Settings(port=0, grpc_port=0, limits=limits, drain_seconds=0)
+    with running([f"board={bundle_folder}"], settings) as found:
+        yield found
+
+
+@pytest.fixture
+def held() -> Iterator[Any]:
+    """The number of large objects that came up and are still there, without a run of Python's collector."""
+    gc.collect()
+    gc.disable()
+
+    def count() -> int:
+        gc.set_debug(gc.DEBUG_SAVEALL)  # what only the collector finds goes to this list
+        gc.collect()
+        gc.set_debug(0)
+        tracked = list(gc.garbage)
+        gc.garbage.clear()
+        reached = {id(part): part for each in tracked for part in gc.get_referents(each)}
+        return sum(isinstance(part, bytes) and len(part) >= LARGE.nbytes for part in reached.values())
+
+    try:
+        yield count
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def body_as_bytes() -> tuple[bytes, dict[str, str]]:
+    sized = {"parameters": {"binary_data_size": LARGE.nbytes}}
+    header = json.dumps(
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [NODES, 5], **sized}]}
+    ).encode()
+    return header + LARGE.tobytes(), {"inference-header-content-length": str(len(header))}
+
+
+def send(address: str, method: str, path: str) -> int:
+    """Send the body from a plain socket: a client of this process would keep it as well."""
+    content, headers = body_as_bytes()
+    host, port = address.removeprefix("http://").split(":")
+    lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-length: {len(content)}", "connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v2/models/board/infer"), ("POST", "/v2/models/board/infer_stream"), ("PUT", "/graphs/g")],
+)
+def test_a_refused_body_is_freed_at_once(small: Running, held: Any, method: str, path: str) -> None:
+    for _ in range(3):
+        assert send(small.addresses["http"], method, path) == 413
+    assert eventually(lambda: small.service.runs.admitted == 0)
+    assert held() == 0
+
+
+def message() -> bytes:
+    asked = protocol.ModelInferRequest(model_name="board")
+    asked.inputs.add(name="x", datatype="FP32", shape=[NODES, 5])
+    asked.raw_input_contents.append(LARGE.tobytes())
+    return asked.SerializeToString()
+
+
+def test_a_refused_message_is_freed_at_once(small: Running, held: Any) -> None:
+    content = message()
+    with grpc.insecure_channel(small.addresses["grpc"]) as channel:
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(INFER)(content, timeout=20)
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            del refused
+            assert len(list(channel.stream_stream(STREAM)(iter([content]), timeout=20))) == 1
+    assert held() == 0
+
+
+def test_messages_of_grpc_count_as_bodies() -> None:
+    bodies = Bodies(Limits(body=64, bodies=100))
+    with (
+        bodies.counted(60 * MIB),
+        pytest.raises(RefusedError, match="too much at once"),
+        bodies.counted(60 * MIB),
+    ):
+        pass
+    with bodies.counted(60 * MIB):  # those that ended do not count
+        pass
+
+
+def test_a_message_beyond_the_bodies_is_refused(bundle_folder: Path) -> None:
+    settings = Settings(port=0, grpc_port=0, limits=Limits(bodies=1, nodes=5000), drain_seconds=0)
+    with (
+        running([f"board={bundle_folder}"], settings) as found,
+        grpc.insecure_channel(found.addresses["grpc"]) as channel,
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(INFER)(message(), timeout=20)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        (answer,) = channel.stream_stream(STREAM)(iter([message()]), timeout=20)
+        assert b"too much at once" in answer
+
+
+def unread(address: str, body: bytes) -> socket.socket:
+    """A client that asks and does not read."""
+    host, port = address.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((host, int(port)))
+    head = f"POST /v2/models/board/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def test_answers_that_nobody_reads_are_limited_and_end(bundle_folder: Path, board: Graph) -> None:
+    """They count as bodies, and their connections are closed after the time limit."""
+    limits = Limits(seconds=8, bodies=16, json=1024)
+    settings = Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0)
+    repeated = {"name": "nodes", "datatype": "INT64", "shape": [300_000], "data": [0] * 300_000}
+    with running([f"board={bundle_folder}"], settings) as found:
+        assert found.http.put("/graphs/g", json={"inputs": tensors(board)}).status_code == 201
+        parameters = {"graph": "g", "max_steps": 1, "solver": "euler"}
+        body = json.dumps({"inputs": [repeated], "parameters": parameters}).encode()
+        clients = []
+        try:
+            bodies = found.service.bodies
+            for _ in range(6):  # about 13 MB each, of which the system takes some
+                before = len(found.log())
+                clients.append(unread(found.addresses["http"], body))
+                assert eventually(lambda before=before: len(found.log()) > before, 20)
+            assert bodies.unread
+            assert 429 in {each["status"] for each in found.log()}
+            assert sum(each.get_write_buffer_size() for each in bodies.unread) < 2 * limits.bodies * MIB
+            assert eventually(lambda: not bodies.unread, 40)
+        finally:
+            for each in clients:
+                each.close()
+        assert found.infer(tensors(board), parameters={"max_steps": 1}).status_code == 200
