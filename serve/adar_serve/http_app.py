@@ -22,6 +22,8 @@ from adar_serve.page.routes import page_routes
 from adar_serve.refusals import RefusedError
 from adar_serve.service import ZIP, Service
 
+QUICK_BYTES = 2**17  # of a body that is read in a millisecond or two
+
 
 def http_app(service: Service, *, page: bool = True) -> ASGIApp:
     """The application for an ASGI server; `page` adds the web page."""
@@ -98,8 +100,9 @@ class Pages:
         """Run a model."""
         model, facts = self._model(request), request.scope[FACTS]
         async with self._bodies.receive(request) as body:
+            here = len(body) <= QUICK_BYTES and "content-encoding" not in request.headers
             answering = self._service.infer(
-                model, lambda: self._read(request, body), partial(self._response, request), facts
+                model, lambda: self._read(request, body), partial(self._response, request), facts, here=here
             )
             return await unless_gone(request, answering)
 

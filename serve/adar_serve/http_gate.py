@@ -1,5 +1,6 @@
 """What happens to every HTTP request: an id, the token, the log, the metrics, and errors as JSON."""
 
+import asyncio
 import time
 import traceback
 from typing import Any, TypeGuard
@@ -69,7 +70,9 @@ class Gate:
                 facts["traceback"] = traceback.format_exc()
                 await respond(refusal_response(RefusedError(500, FAILED)))
             finally:
-                self._record(scope, identity, status, time.monotonic() - started, facts)
+                seconds = time.monotonic() - started
+                # The event loop writes the answer first: it writes at the end of a round.
+                asyncio.get_running_loop().call_soon(self._record, scope, identity, status, seconds, facts)
 
     def _no_route(self, scope: Scope, status: int) -> Response:
         message = {404: "there is no such address", 405: "this address has another method"}

@@ -16,7 +16,7 @@ import pytest
 
 from adar_runtime import Graph, Step, load, write_graph
 from adar_serve.refusals import RefusedError
-from adar_serve.runs import Control
+from adar_serve.runs import Control, done
 from adar_serve.server import listen
 from tests.helpers import random_graph
 from tests.serve.servers import Running, Settings, eventually, running, tensor, tensors
@@ -94,7 +94,7 @@ def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph
 
     control.on_step = on_step
     with pytest.raises(RefusedError, match="closed the connection"):
-        control.drive(loop)
+        done(control.steps(loop))
     assert loop.calls == 5
 
 
