@@ -127,7 +127,7 @@ class Service:
         `here`: they take little time, and may run in the event loop if no other request is there.
         """
 
-        def work(control: Control) -> Work[T | Joined[T]]:
+        def work(control: Control) -> "Work[T | Joined[T]]":  # not evaluated for each request
             queue = time.monotonic() - control.queued
             request = read()
             check_request(model, request, self.limits, PARAMETERS)
@@ -136,7 +136,7 @@ class Service:
                 yield True
             graph = self._graph(model, request)
             facts.update(_sizes(graph))
-            if not is_quick(model, graph):
+            if not _is_quick(model, graph):
                 yield True
             waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
             control.check()
@@ -330,9 +330,9 @@ class Service:
         self.runs.close()
 
 
-def is_quick(model: Model, graph: Graph | PreparedGraph) -> bool:
-    """Whether a cell call of this graph takes about a millisecond or less, and its preparation little more."""
-    return is_small(model, graph) and graph.nodes * model.bundle.manifest.hidden**2 <= QUICK
+def _is_quick(model: Model, graph: Graph | PreparedGraph) -> bool:
+    """Whether a cell call of the graph takes about a millisecond or less."""
+    return is_small(graph, model) and graph.nodes * model.bundle.manifest.hidden**2 <= QUICK
 
 
 def _sizes(graph: Graph | PreparedGraph) -> Facts:

@@ -103,7 +103,7 @@ class Explorer:
         options, source = self._options(request), self._source(model, request)
         facts = request.scope[FACTS]
         received = AsyncExitStack()
-        body = await received.enter_async_context(self._bodies.receive(request))
+        body = await received.enter_async_context(self._bodies.receive(request.receive, request.headers))
 
         async def work(send: Send) -> str:
             def explore(control: Control) -> str:
