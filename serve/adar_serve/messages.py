@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,11 +154,25 @@ def _length(given: str, most: int) -> int:
 
 
 def _parsed(text: bytes) -> Any:
+    import msgspec  # only a server reads JSON: the model of Triton has no such package
+
+    with suppress(msgspec.MsgspecError, RecursionError):
+        found = msgspec.json.decode(text)  # ten times as fast as `json` with numbers
+        if _keys(found) == text.count(b":"):  # every key has a colon, so that none is there twice
+            return found
+    # The text has a duplicate key, a colon inside a string, or a mistake, which this reader explains.
     try:
         return json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         message = "nested too deeply" if isinstance(error, RecursionError) else reason(error)
         raise RefusedError(400, f"the body is not JSON ({message})") from error
+
+
+def _keys(value: Any) -> int:
+    """The number of keys of an object and of those in it, without those in lists that begin with numbers."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_keys, value.values()))
+    return sum(map(_keys, value)) if isinstance(value, list) and value and isinstance(value[0], dict) else 0
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

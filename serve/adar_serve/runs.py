@@ -19,8 +19,7 @@ from adar_serve.limits import Limits
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.threads import Threads
 
-import os
-TURN = float(os.environ.get("TURN", 0.003))  # seconds of a run in the event loop, before it looks at its connections
+TURN = 0.005  # seconds of a run in the event loop, before it looks at its connections
 TURNS = 0.02  # seconds after which such a run goes on in a thread
 QUIET = 0.1  # seconds since two requests were there together, before a run begins in the event loop
 
