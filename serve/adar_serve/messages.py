@@ -176,7 +176,7 @@ def _length(given: str, most: int) -> int:
 def _parsed(text: bytes) -> Any:
     import msgspec  # only a server reads JSON: the model of Triton has no such package
 
-    with suppress(msgspec.MsgspecError, RecursionError):
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         found = msgspec.json.decode(text)  # ten times as fast as `json` with numbers
         if _keys(found) == text.count(b":"):  # every key has a colon, so that none is there twice
             return found

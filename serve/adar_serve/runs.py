@@ -128,7 +128,8 @@ class Runs:
         try:
             while not next(begun) and (now := time.monotonic()) < end:
                 if now > turn:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # what has arrived is read,
+                    await asyncio.sleep(0)  # and what was read is begun
                     if self.admitted > 1:
                         break
                     turn = time.monotonic() + TURN

@@ -51,7 +51,8 @@ def test_every_request_is_one_json_line_with_its_id(served: Running, board: Grap
     body = {"inputs": tensors(board), "parameters": {"max_steps": 3, "exit": "final"}}
     response = served.http.post("/v2/models/board/infer", json=body, headers={"X-Request-ID": "abc-1"})
     assert response.headers["x-request-id"] == "abc-1"
-    line = next(each for each in served.log() if each["request_id"] == "abc-1")
+    assert eventually(lambda: served.log()[-1]["request_id"] == "abc-1")  # after the answer
+    line = served.log()[-1]
     facts = {"protocol": "http", "method": "POST", "path": "/v2/models/board/infer", "status": 200}
     facts |= {"nodes": board.nodes, "edges": board.edges, "cell_calls": 3, "stop_reason": "budget"}
     assert line.items() >= facts.items()
