@@ -28,25 +28,30 @@ class Bodies:
 
 
 class Receiving:
-    """A block with the body of one request. It is a class because a generator takes longer."""
+    """A block with the body of one request. A generator and `asyncio.timeout` would take longer."""
 
     def __init__(self, bodies: Bodies, receive: Receive, headers: Mapping[str, str]) -> None:
-        self._bodies, self._receive, self._headers, self._size = bodies, receive, headers, 0
+        self._bodies, self._receive, self._headers = bodies, receive, headers
+        self._size, self._is_late = 0, False
 
     async def __aenter__(self) -> bytes:
-        seconds = self._bodies.limits.seconds
+        seconds, receiving = self._bodies.limits.seconds, asyncio.current_task()
+        assert receiving is not None
         self._bodies.check(_announced(self._headers))
+        timer = asyncio.get_running_loop().call_later(seconds, self._end, receiving)
         try:
-            async with asyncio.timeout(seconds):
-                return await self._read()
-        except TimeoutError as error:
+            return await self._read()
+        except BaseException as error:
             self._release()
-            raise RefusedError(
-                408, f"the body did not arrive in {seconds} seconds: send it faster"
-            ) from error
-        except BaseException:
-            self._release()
-            raise
+            if not self._is_late or receiving.uncancel():
+                raise
+            message = f"the body did not arrive in {seconds} seconds: send it faster"
+            raise RefusedError(408, message) from error
+        finally:
+            timer.cancel()
+
+    def _end(self, receiving: "asyncio.Task[object]") -> None:
+        self._is_late = receiving.cancel()
 
     async def __aexit__(self, *_: object) -> None:
         self._release()
