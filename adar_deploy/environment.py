@@ -15,7 +15,16 @@ ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxr
 EXTRAS = {
     "train": ("torch", "torch_geometric"),
     "export": ("torch", "torch_geometric", "onnx"),
-    "serve": ("grpc", "httptools", "open_inference", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+    "serve": (
+        "grpc",
+        "httptools",
+        "msgspec",
+        "open_inference",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    ),
     "sign": ("model_signing", "OpenSSL"),
 }
 """The modules that each extra of adar-deploy installs."""

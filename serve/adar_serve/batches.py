@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from adar_runtime import Graph, Result, Solver, StopRule
 from adar_runtime.backends.prepared_batch import LARGEST
@@ -24,6 +24,11 @@ class _Small:
     result: "Future[Result]" = field(default_factory=Future)
 
 
+def is_small(graph: Graph | PreparedGraph, model: Model) -> TypeGuard[Graph]:
+    """Whether a request brought the graph, and the batched cell of the model takes it."""
+    return isinstance(graph, Graph) and graph.nodes <= LARGEST and model.bundle.small_graphs is not None
+
+
 class Batches:
     """Joins small graphs with the same model and options.
 
@@ -38,13 +43,7 @@ class Batches:
 
     def takes(self, model: Model, graph: Graph | PreparedGraph) -> bool:
         """Whether the graph may share a call: it is small, and other requests run or wait."""
-        return (
-            self._most > 1
-            and self._runs.admitted > 1
-            and isinstance(graph, Graph)
-            and graph.nodes <= LARGEST
-            and model.bundle.small_graphs is not None
-        )
+        return self._most > 1 and self._runs.admitted > 1 and is_small(graph, model)
 
     def join(self, model: Model, graph: Graph, options: dict[str, Any], control: Control) -> "Future[Result]":
         """Let the graph wait for others. The future gets its result or its error."""

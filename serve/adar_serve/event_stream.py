@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive
 
 from adar_serve.refusals import CLIENT_GONE, RefusedError, release
 
@@ -40,7 +41,7 @@ async def event_stream(request: Request, work: Callable[[Send], Coroutine[Any, A
     run = asyncio.create_task(work(send))
     run.add_done_callback(lambda _: events.put_nowait(None))
     try:
-        first = await unless_gone(request, events.get())
+        first = await unless_gone(request.receive, events.get())
     except BaseException:
         run.cancel()
         raise
@@ -49,7 +50,7 @@ async def event_stream(request: Request, work: Callable[[Send], Coroutine[Any, A
     return StreamingResponse(_events(first, events, run), media_type="text/event-stream")
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Wait for the work, and cancel it if the client closes the connection."""
     asking, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert asking is not None
@@ -62,7 +63,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     def watch() -> None:
         nonlocal watching
-        watching = asyncio.create_task(_disconnected(request))
+        watching = asyncio.create_task(_disconnected(receive))
         watching.add_done_callback(on_gone)
 
     timer = loop.call_later(WATCH_SECONDS, watch)  # so that the thread of the work starts first
@@ -79,8 +80,8 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
             watching.cancel()
 
 
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 

@@ -270,8 +270,7 @@ class Calls:
             raise RefusedError(500, f"an error on the server: its log has the request {identity}") from error
         finally:
             seconds = time.monotonic() - started
-            self._service.metrics.requests.labels("grpc", action, status).inc()
-            self._service.metrics.seconds.labels("grpc", action).observe(seconds)
+            self._service.metrics.count_request("grpc", action, status, seconds)
             self._service.log.write(
                 "request",
                 request_id=identity,

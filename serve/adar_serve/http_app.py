@@ -1,7 +1,6 @@
 """The HTTP application: the Open Inference Protocol, streaming, graphs that stay, and metrics."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,11 +10,11 @@ from starlette.types import ASGIApp
 from adar_runtime import Step
 from adar_serve import messages, metrics
 from adar_serve.bodies import Bodies
-from adar_serve.compression import packed, unpacked
 from adar_serve.event_stream import Send, event_of_json, event_stream, unless_gone
 from adar_serve.http_gate import FACTS, Gate
+from adar_serve.http_infer import Content, Infer
 from adar_serve.http_repository import RepositoryPages
-from adar_serve.messages import HEADER_LENGTH, Answer, InferRequest
+from adar_serve.messages import Answer, InferRequest
 from adar_serve.models import Model
 from adar_serve.openapi import document
 from adar_serve.page.routes import page_routes
@@ -26,12 +25,12 @@ from adar_serve.service import ZIP, Service
 def http_app(service: Service, *, page: bool = True) -> ASGIApp:
     """The application for an ASGI server; `page` adds the web page."""
     bodies = service.bodies
-    pages = Pages(service, bodies, page=page)
+    pages, infer = Pages(service, bodies, page=page), Infer(service, bodies)
     model = "/v2/models/{model}"
     routes = []  # those that are used most come first: they are tried in order
     for path in (model, model + "/versions/{version}"):
         routes += [
-            Route(path + "/infer", pages.infer, methods=["POST"]),
+            Route(path + "/infer", infer, methods=["POST"]),
             Route(path + "/infer_stream", pages.infer_stream, methods=["POST"]),
         ]
     routes += [
@@ -94,29 +93,19 @@ class Pages:
         """The OpenAPI document of this server."""
         return JSONResponse(document(self._service, page=self._page))
 
-    async def infer(self, request: Request) -> Response:
-        """Run a model."""
-        model, facts = self._model(request), request.scope[FACTS]
-        async with self._bodies.receive(request) as body:
-            answering = self._service.infer(
-                model, lambda: self._read(request, body), partial(self._response, request), facts
-            )
-            return await unless_gone(request, answering)
-
     async def infer_stream(self, request: Request) -> Response:
         """Run a model, and send its steps as events while it runs."""
         model, facts = self._model(request), request.scope[FACTS]
         received = AsyncExitStack()
-        body = await received.enter_async_context(self._bodies.receive(request))
+        body = await received.enter_async_context(self._bodies.receive(request.receive, request.headers))
+        content = Content(body, request.headers, self._service.limits)
 
         async def answer(send: Send) -> str:
             def on_step(step: Step) -> None:
                 send("step", {"step": step.index, "time": step.time, "alignment": step.alignment})
 
             async with received:
-                return await self._service.infer(
-                    model, lambda: self._read(request, body), self._answer_event, facts, on_step
-                )
+                return await self._service.infer(model, content.read, self._answer_event, facts, on_step)
 
         return await event_stream(request, answer)
 
@@ -128,13 +117,14 @@ class Pages:
         """Prepare a graph once. The body is a .npz file, or an inference request with its tensors."""
         name, facts = request.path_params["graph"], request.scope[FACTS]
         model = self._model_of_graph(request)
-        async with self._bodies.receive(request) as body:
+        async with self._bodies.receive(request.receive, request.headers) as body:
+            content = Content(body, request.headers, self._service.limits)
 
             def read() -> InferRequest | bytes:
-                content = self._unpacked(request, body)
-                return content if content.startswith(ZIP) else self._parsed(request, content)
+                found = content.unpacked()
+                return found if found.startswith(ZIP) else content.parsed(found)
 
-            stored = await unless_gone(request, self._service.put_graph(name, model, read, facts))
+            stored = await unless_gone(request.receive, self._service.put_graph(name, model, read, facts))
         return JSONResponse(stored.to_dict(), 201)
 
     async def get_graph(self, request: Request) -> Response:
@@ -149,11 +139,10 @@ class Pages:
     async def score_nodes(self, request: Request) -> Response:
         """Answer for new or changed nodes of a graph that stays."""
         name, facts = request.path_params["graph"], request.scope[FACTS]
-        async with self._bodies.receive(request) as body:
-            scoring = self._service.score_nodes(
-                name, lambda: self._read(request, body), partial(self._response, request), facts
-            )
-            return await unless_gone(request, scoring)
+        async with self._bodies.receive(request.receive, request.headers) as body:
+            content = Content(body, request.headers, self._service.limits)
+            scoring = self._service.score_nodes(name, content.read, content.write, facts)
+            return await unless_gone(request.receive, scoring)
 
     def _model(self, request: Request) -> Model:
         return self._service.models.find(request.path_params["model"], request.path_params.get("version"))
@@ -168,25 +157,6 @@ class Pages:
                 400, "the server does not have exactly one model: add ?model=NAME to the address"
             )
         return models.all[0]
-
-    def _read(self, request: Request, body: bytes) -> InferRequest:
-        return self._parsed(request, self._unpacked(request, body))
-
-    def _unpacked(self, request: Request, body: bytes) -> bytes:
-        return unpacked(body, request.headers.get("content-encoding"), self._service.limits)
-
-    def _parsed(self, request: Request, content: bytes) -> InferRequest:
-        return messages.parse(content, request.headers.get(HEADER_LENGTH), self._service.limits)
-
-    def _response(self, request: Request, asked: InferRequest, answer: Answer) -> Response:
-        """The response of an inference, compressed if the client accepts it."""
-        body, header_length = messages.encode(asked, answer, self._service.limits)
-        headers = {} if header_length is None else {HEADER_LENGTH: str(header_length)}
-        body, encoding = packed(body, request.headers.get("accept-encoding"))
-        if encoding is not None:
-            headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
-        kind = "application/json" if header_length is None else "application/octet-stream"
-        return Response(body, headers=headers, media_type=kind)
 
     def _answer_event(self, asked: InferRequest, answer: Answer) -> str:
         """An event is text, so all tensors are in the JSON."""

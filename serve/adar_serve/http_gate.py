@@ -1,10 +1,11 @@
 """What happens to every HTTP request: an id, the token, the log, the metrics, and errors as JSON."""
 
+import asyncio
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route, Router
@@ -23,6 +24,7 @@ OPEN = (
 )  # probes have no token; the page asks for one
 OPEN_FOLDER = "/page/"  # the files of the page, which are the same on every server
 SAFE = ("GET", "HEAD")
+HEADERS = "adar_headers"  # the key of a request's headers in its scope, names in lower case
 FACTS = "adar_facts"  # the key of a request's facts in its scope
 FAILED = "an error on the server: its log has this request by its x-request-id"
 
@@ -38,7 +40,9 @@ class Gate:
         if scope["type"] != "http":  # the start and the end of the application, of servers that tell it
             await self._router(scope, receive, send)
             return
-        headers, started = Headers(scope=scope), time.monotonic()
+        # The first of several headers with one name counts. A dictionary is faster than Starlette's headers.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"][::-1]}
+        scope[HEADERS], started = headers, time.monotonic()
         identity, status = request_id(headers.get("x-request-id")), 0
         facts: dict[str, Any] = scope.setdefault(FACTS, {})
         scope["app"] = self._router  # an unknown address is then an exception
@@ -47,7 +51,7 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = identity
+                message["headers"] = [*message["headers"], (b"x-request-id", identity.encode())]
             await send(message)
 
         async def respond(response: Response) -> None:
@@ -71,7 +75,9 @@ class Gate:
                 release(error)
                 await respond(refusal_response(RefusedError(500, FAILED)))
             finally:
-                self._record(scope, identity, status, time.monotonic() - started, facts)
+                seconds = time.monotonic() - started
+                # The event loop writes the answer first: it writes at the end of a round.
+                asyncio.get_running_loop().call_soon(self._record, scope, identity, status, seconds, facts)
 
     def _no_route(self, scope: Scope, status: int) -> Response:
         message = {404: "there is no such address", 405: "this address has another method"}
@@ -85,15 +91,14 @@ class Gate:
         self, scope: Scope, identity: str, status: int, seconds: float, facts: dict[str, Any]
     ) -> None:
         action = getattr(scope.get("endpoint"), "__name__", "other")
-        self._service.metrics.requests.labels("http", action, status).inc()
-        self._service.metrics.seconds.labels("http", action).observe(seconds)
+        self._service.metrics.count_request("http", action, status, seconds)
         request = {"protocol": "http", "method": scope["method"], "path": scope["path"][:200]}
         self._service.log.write(
             "request", request_id=identity, **request, status=status, seconds=round(seconds, 6), **facts
         )
 
 
-def _refuse_other_sites(method: str, headers: Headers) -> None:
+def _refuse_other_sites(method: str, headers: Mapping[str, str]) -> None:
     """A page of another site must not use a server that listens on the visitor's own computer."""
     if method not in SAFE and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise RefusedError(403, "a page of another site sent this request: use the page of this server")

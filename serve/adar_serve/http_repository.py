@@ -31,7 +31,7 @@ class RepositoryPages:
 
     async def index(self, request: Request) -> Response:
         """All models and versions, with their states."""
-        async with self._bodies.receive(request) as body:
+        async with self._bodies.receive(request.receive, request.headers) as body:
             asked = messages.read_object(body, self._service.limits) if body else {}
         ready = asked.get("ready", False)
         if not isinstance(ready, bool):

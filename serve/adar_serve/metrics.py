@@ -1,7 +1,7 @@
 """Metrics for Prometheus."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -12,19 +12,21 @@ from adar_runtime import Result
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
+M = TypeVar("M", Counter, Histogram)
+
 
 class Metrics:
     """The numbers of one server."""
 
     def __init__(self, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        self._registry = CollectorRegistry()
-        self.requests = Counter(
+        self._registry, self._labelled = CollectorRegistry(), dict[Any, Any]()
+        self._requests = Counter(
             "adar_requests",
             "Requests by protocol, action and status.",
             ["protocol", "action", "status"],
             registry=self._registry,
         )
-        self.seconds = Histogram(
+        self._seconds = Histogram(
             "adar_request_seconds",
             "Seconds of a request, from its first byte to the last byte of the response.",
             ["protocol", "action"],
@@ -64,12 +66,25 @@ class Metrics:
             Gauge(name, text, registry=self._registry).set_function(value)
         ProcessCollector(registry=self._registry)
 
+    def count_request(self, protocol: str, action: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self._of(self._requests, protocol, action, status).inc()
+        self._of(self._seconds, protocol, action).observe(seconds)
+
     def count_run(self, model: str, result: Result, queue: float, read: float) -> None:
         """Count one inference."""
         for phase, seconds in {"queue": queue, "read": read, **result.timings}.items():
-            self._phases.labels(phase).observe(seconds)
-        self._cell_calls.labels(model).inc(result.cell_calls)
-        self._stops.labels(model, result.stop_reason.name.lower()).inc()
+            self._of(self._phases, phase).observe(seconds)
+        self._of(self._cell_calls, model).inc(result.cell_calls)
+        self._of(self._stops, model, result.stop_reason.name.lower()).inc()
+
+    def _of(self, metric: M, *labels: str | int) -> M:
+        """The metric with these labels. A dictionary finds it faster than the metric itself."""
+        key = (metric, *labels)
+        found = self._labelled.get(key)
+        if found is None:
+            found = self._labelled[key] = metric.labels(*labels)
+        return found
 
     def count_drift(self, model: str, score: float, *, unlike: bool) -> None:
         """Count one comparison with the training data."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+TO_JSON = json.JSONEncoder(default=str)
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -28,7 +29,7 @@ class RequestLog:
         """Write one line. Facts that are None are left out."""
         line: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
         line |= self._worker | {key: value for key, value in facts.items() if value is not None}
-        text = json.dumps(line, default=str)
+        text = TO_JSON.encode(line)
         with self._lock, suppress(OSError, ValueError):  # nobody may be reading stderr
             stream = self._stream or sys.stderr
             stream.write(text + "\n")

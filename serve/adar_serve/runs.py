@@ -1,9 +1,12 @@
-"""Runs in threads: how many at a time, how many wait, how long each may take, and how one is cancelled."""
+"""Runs in threads: how many at a time, how many wait, how long each may take, and how one is cancelled.
+
+A run of a small graph that is the only one begins in the event loop: a thread would take longer to wake.
+"""
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +19,12 @@ from adar_serve.limits import Limits
 from adar_serve.refusals import CLIENT_GONE, RefusedError
 from adar_serve.threads import Threads
 
+TURN = 0.005  # seconds of a run in the event loop, before it looks at its connections
+TURNS = 0.02  # seconds after which such a run goes on in a thread
+QUIET = 0.1  # seconds since two requests were there together, before a run begins in the event loop
+
 T = TypeVar("T")
+Work = Generator[bool, None, T]  # yields after each step: whether the next one may take long
 Leave = Callable[[Any, BaseException | None], None]  # takes what was found, or the error
 
 
@@ -49,12 +57,13 @@ class Control:
         if problem is not None:
             raise problem
 
-    def drive(self, loop: Loop) -> Result:
+    def steps(self, loop: Loop) -> Work[Result]:
         """Run a loop to its end, and check after every step."""
         for step in loop:
             if self.on_step is not None:
                 self.on_step(step)
             self.check()
+            yield False
         return loop.result()
 
 
@@ -73,6 +82,7 @@ class Runs:
         self._limits = limits
         self._threads = Threads(limits.concurrent, limits.batch, limits.batch_wait / 1000)
         self._last_seconds = 1.0
+        self._busy = -math.inf  # when two requests were there together
         self.admitted = 0  # requests that run or wait; only the event loop changes it
 
     @property
@@ -84,21 +94,59 @@ class Runs:
         return max(0, self.admitted - self._limits.concurrent)
 
     async def run(
-        self, work: Callable[[Control], T | Joined[T]], on_step: Callable[[Step], None] | None = None
+        self,
+        work: Callable[[Control], Work[T | Joined[T]]],
+        on_step: Callable[[Step], None] | None = None,
+        *,
+        here: bool = False,
     ) -> T:
         """Do the work in a thread. If the caller is cancelled, the work ends after its current step.
+
+        Args:
+            work: What to do.
+            on_step: Called with each step, in the thread.
+            here: Whether the work may begin in the event loop, if no other request is there.
 
         Raises:
             RefusedError: The queue is full, or the work refused the request.
         """
         self._admit()
-        loop, seconds = asyncio.get_running_loop(), self._limits.seconds
+        seconds = self._limits.seconds
         control = Control(time.monotonic() + seconds, seconds, on_step)
+        begun = work(control)
+        if not here or control.queued < self._busy + QUIET:
+            found = await self._in_thread(begun, control)
+        else:
+            found = await self._in_turns(begun, control)
+        if control.after is not None:
+            asyncio.get_running_loop().call_soon(control.after)
+        return found
+
+    async def _in_turns(self, begun: Work[T | Joined[T]], control: Control) -> T:
+        """Do the work in the event loop, in short turns. A thread does the rest if others come."""
+        turn, end = control.queued + TURN, control.queued + TURNS
+        try:
+            while not next(begun) and (now := time.monotonic()) < end:
+                if now > turn:
+                    await asyncio.sleep(0)  # what has arrived is read,
+                    await asyncio.sleep(0)  # and what was read is begun
+                    if self.admitted > 1:
+                        break
+                    turn = time.monotonic() + TURN
+        except StopIteration as ended:
+            self._left(control)
+            return cast("T", ended.value)  # only work beside others is joined
+        except BaseException:
+            self._left(control)
+            raise
+        return await self._in_thread(begun, control)
+
+    async def _in_thread(self, begun: Work[T | Joined[T]], control: Control) -> T:
+        loop = asyncio.get_running_loop()
         answered: asyncio.Future[T] = loop.create_future()
 
         def leave(found: T | None, error: BaseException | None) -> None:
-            self.admitted -= 1
-            self._last_seconds = time.monotonic() - control.queued
+            self._left(control)
             if answered.done():  # the caller is cancelled
                 return
             if error is None:
@@ -106,16 +154,13 @@ class Runs:
             else:
                 answered.set_exception(error)
 
-        if not self._threads.submit(partial(_do, work, control, partial(_call, loop, leave))):
+        if not self._threads.submit(partial(_do, begun, control, partial(_call, loop, leave))):
             leave(None, RefusedError(503, "the server is shutting down: try again", retry_after=1))
         try:
-            found = await answered
+            return await answered
         except asyncio.CancelledError:
             control.cancelled = True
             raise
-        if control.after is not None:
-            loop.call_soon(control.after)
-        return found
 
     def join(self, key: Hashable, entry: Any, together: Callable[[list[Any]], None]) -> None:
         """Let an entry wait for others with the same key, see `Threads.join`."""
@@ -126,6 +171,14 @@ class Runs:
             wait = max(1, math.ceil(self._last_seconds))
             raise RefusedError(429, f"the server is busy: try again in {wait} s", retry_after=wait)
         self.admitted += 1
+        if self.admitted > 1:
+            self._busy = time.monotonic()
+
+    def _left(self, control: Control) -> None:
+        if self.admitted > 1:
+            self._busy = time.monotonic()
+        self.admitted -= 1
+        self._last_seconds = time.monotonic() - control.queued
 
     def close(self) -> None:
         """Accept no more work. Threads that still run end with the process."""
@@ -138,12 +191,31 @@ def _call(loop: asyncio.AbstractEventLoop, leave: Leave, found: Any, error: Base
         loop.call_soon_threadsafe(leave, found, error)
 
 
-def _do(work: Callable[[Control], T | Joined[T]], control: Control, leave: Leave) -> None:
+def at_once(work: Callable[[Control], T]) -> Callable[[Control], Work[T]]:
+    """Work of one step, which may take long."""
+
+    def begun(control: Control) -> Work[T]:
+        yield True
+        return work(control)
+
+    return begun
+
+
+def done(work: Work[T]) -> T:
+    """What the work returns."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as ended:
+        return cast("T", ended.value)
+
+
+def _do(begun: Work[T | Joined[T]], control: Control, leave: Leave) -> None:
     """Do the work, unless the client is gone, and give its outcome to `leave`."""
     try:
         control.check()  # the request may have waited too long
         with interruptible(control.check):
-            found = work(control)
+            found = done(begun)
     except BaseException as error:  # the thread goes on
         leave(None, error)
         return

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,7 +15,7 @@ from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
-from adar_serve.batches import Batches
+from adar_serve.batches import Batches, is_small
 from adar_serve.bodies import Bodies
 from adar_serve.drift_watch import DriftWatch
 from adar_serve.graph_store import GraphFacts, GraphStore, of_other_model
@@ -28,7 +28,7 @@ from adar_serve.models import NAME, Model, Models
 from adar_serve.peers import Parent
 from adar_serve.refusals import RefusedError, files_changed, refusal
 from adar_serve.request_log import RequestLog
-from adar_serve.runs import Control, Joined, Runs
+from adar_serve.runs import Control, Joined, Runs, Work, at_once
 from adar_serve.snapshots import Snapshot
 from adar_serve.statistics import Statistics, response
 from adar_serve.tokens import Tokens
@@ -36,6 +36,7 @@ from adar_serve.tokens import Tokens
 PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
+QUICK = 2**21  # nodes × hidden² of a graph that may run in the event loop
 ZIP = b"PK"  # how a .npz file begins
 
 T = TypeVar("T")
@@ -120,16 +121,25 @@ class Service:
         write: Callable[[InferRequest, Answer], T],
         facts: Facts,
         on_step: OnStep | None = None,
+        *,
+        here: bool = False,
     ) -> T:
-        """Answer a request. `read` parses it and `write` encodes the answer, both in a thread."""
+        """Answer a request. `read` parses it and `write` encodes the answer, both in a thread.
 
-        def work(control: Control) -> T | Joined[T]:
+        `here`: they take little time, and may run in the event loop if no other request is there.
+        """
+
+        def work(control: Control) -> "Work[T | Joined[T]]":  # not evaluated for each request
             queue = time.monotonic() - control.queued
             request = read()
             check_request(model, request, self.limits, PARAMETERS)
             options = run_options(request, self.limits, self.max_steps)
+            if "graph" in request.parameters:
+                yield True
             graph = self._graph(model, request)
             facts.update(_sizes(graph))
+            if not _is_quick(model, graph):
+                yield True
             waited = Waited(control.queued, queue, time.monotonic() - control.queued - queue)
             control.check()
 
@@ -143,23 +153,18 @@ class Service:
             elif on_step is None and isinstance(graph, Graph) and self._batches.takes(model, graph):
                 return Joined(self._batches.join(model, graph, options, control), finish)
             else:
-                result = control.drive(model.bundle.loop(graph, **options))
+                result = yield from control.steps(model.bundle.loop(graph, **options))
             return finish(result, alone=True)
 
-        return await self.counted(model, work, facts, on_step)
+        here = here and on_step is None and self._isolation is None
+        return await self.counted(model, self.runs.run(work, on_step, here=here), facts)
 
-    async def counted(
-        self,
-        model: Model,
-        work: Callable[[Control], T | Joined[T]],
-        facts: Facts,
-        on_step: OnStep | None = None,
-    ) -> T:
-        """Run the work of an inference, and count its failure. Its error is explained here."""
+    async def counted(self, model: Model, running: Coroutine[Any, Any, T], facts: Facts) -> T:
+        """Wait for the run of an inference, and count its failure. Its error is explained here."""
         started = time.monotonic()
         try:
             with self._explained(facts):
-                return await self.runs.run(work, on_step)
+                return await running
         except BaseException:
             self.statistics.count_failure(model, time.monotonic() - started)
             raise
@@ -225,7 +230,7 @@ class Service:
             facts.update(_sizes(graph), graph=name, evicted=evicted or None)
             return stored
 
-        return await self.runs.run(work)
+        return await self.runs.run(at_once(work))
 
     async def score_nodes(
         self,
@@ -250,7 +255,7 @@ class Service:
                 facts.update(graph=name, nodes=len(result.scores))
                 return write(request, answer(stored.model, whole(request), result))
 
-        return await self.runs.run(work)
+        return await self.runs.run(at_once(work))
 
     async def reload(self, name: str, facts: Facts) -> None:
         """Load all versions of a model again. On failure, the versions that were loaded stay."""
@@ -327,6 +332,11 @@ class Service:
     def close(self) -> None:
         """Accept no more work."""
         self.runs.close()
+
+
+def _is_quick(model: Model, graph: Graph | PreparedGraph) -> bool:
+    """Whether a cell call of the graph takes about a millisecond or less."""
+    return is_small(graph, model) and graph.nodes * model.bundle.manifest.hidden**2 <= QUICK
 
 
 def _sizes(graph: Graph | PreparedGraph) -> Facts:

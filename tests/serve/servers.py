@@ -1,5 +1,6 @@
 """A real server in a thread, and the clients that talk to it."""
 
+import asyncio
 import io
 import json
 import threading
@@ -16,6 +17,7 @@ from adar_serve import Settings
 from adar_serve.isolation import Isolation
 from adar_serve.models import load_models
 from adar_serve.request_log import RequestLog
+from adar_serve.runs import at_once
 from adar_serve.server import Server, run_loop
 from adar_serve.service import Service
 from adar_serve.tokens import Tokens
@@ -98,3 +100,16 @@ def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
             return True
         waiting.wait(0.02)
     return False
+
+
+@contextmanager
+def occupied(found: Running, requests: int) -> Iterator[None]:
+    """Keep a thread of the server busy until this many requests run or wait beside it."""
+    release, runs, loop = threading.Event(), found.service.runs, found.server._loop
+    assert loop is not None
+    occupying = asyncio.run_coroutine_threadsafe(runs.run(at_once(lambda _: release.wait(30))), loop)
+    assert eventually(lambda: runs.admitted == 1)
+    yield
+    assert eventually(lambda: runs.admitted == 1 + requests)
+    release.set()
+    assert occupying.result(30)

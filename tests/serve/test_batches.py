@@ -2,9 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from adar_runtime import Graph, load
 from adar_serve import Limits
 from adar_serve.threads import Threads
-from tests.serve.servers import Running, Settings, eventually, outputs, running, tensor, tensors
+from tests.serve.servers import Settings, eventually, occupied, outputs, running, tensor, tensors
 
 ENDLESS = {"max_steps": 10_000_000, "exit": "final", "solver": "euler"}
 SHORT = {"max_steps": 5, "exit": "final", "solver": "euler"}
@@ -21,16 +19,6 @@ SHORT = {"max_steps": 5, "exit": "final", "solver": "euler"}
 def piece(board: Graph, nodes: int) -> Graph:
     inside = (board.edge_index < nodes).all(axis=0)
     return Graph(board.features[:nodes], board.edge_index[:, inside])
-
-
-@contextmanager
-def occupied(found: Running, requests: int) -> Iterator[None]:
-    """Keep the only thread of the server busy until this many requests wait."""
-    release = threading.Event()
-    found.service.runs._threads.submit(release.wait)
-    yield
-    assert eventually(lambda: found.service.runs.admitted == requests)
-    release.set()
 
 
 def test_graphs_that_wait_together_get_the_answers_of_single_runs(bundle_folder: Path, board: Graph) -> None:

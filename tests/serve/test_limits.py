@@ -1,6 +1,7 @@
 """Limits, tokens and TLS: what a request may not do, and who may ask."""
 
 import gzip
+import socket
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +34,25 @@ def test_bodies_are_limited_before_and_after_decompression(served: Running) -> N
     bomb = gzip.compress(bytes(9 * 2**20))
     response = served.http.post(address, content=bomb, headers={"Content-Encoding": "gzip"})
     assert (response.status_code, "unpacked body is above 8 MiB" in response.text) == (413, True)
+
+
+def test_a_body_that_does_not_arrive_is_refused(bundle_folder: Path) -> None:
+    """In time, also if some of it arrives; and a client that goes away leaves nothing behind."""
+    settings = Settings(port=0, grpc_port=None, limits=Limits(seconds=1, bodies=1), drain_seconds=0)
+    head = b"POST /v2/models/board/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
+    with running([f"board={bundle_folder}"], settings) as found:
+        address = found.addresses["http"].removeprefix("http://").split(":")
+        for sent in (head, head + b" " * 900_000, head + b" " * 900_000):
+            with socket.create_connection((address[0], int(address[1])), 20) as client:
+                client.sendall(sent)
+                answer = client.recv(2**16)
+                assert answer.startswith(b"HTTP/1.1 408 ")
+                assert b"did not arrive in 1 seconds" in answer
+                assert client.recv(1) == b""  # closed
+        with socket.create_connection((address[0], int(address[1])), 20) as client:
+            client.sendall(head + b" " * 900_000)
+        assert eventually(lambda: found.log()[-1]["status"] == 499)
+        assert found.http.post("/v2/models/board/infer", content=b" " * 900_000).status_code == 400
 
 
 @pytest.mark.parametrize(

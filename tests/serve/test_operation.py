@@ -16,7 +16,7 @@ import pytest
 
 from adar_runtime import Graph, Step, load, write_graph
 from adar_serve.refusals import RefusedError
-from adar_serve.runs import Control
+from adar_serve.runs import Control, done
 from adar_serve.server import listen
 from tests.helpers import random_graph
 from tests.serve.servers import Running, Settings, eventually, running, tensor, tensors
@@ -51,7 +51,8 @@ def test_every_request_is_one_json_line_with_its_id(served: Running, board: Grap
     body = {"inputs": tensors(board), "parameters": {"max_steps": 3, "exit": "final"}}
     response = served.http.post("/v2/models/board/infer", json=body, headers={"X-Request-ID": "abc-1"})
     assert response.headers["x-request-id"] == "abc-1"
-    line = next(each for each in served.log() if each["request_id"] == "abc-1")
+    assert eventually(lambda: served.log()[-1]["request_id"] == "abc-1")  # after the answer
+    line = served.log()[-1]
     facts = {"protocol": "http", "method": "POST", "path": "/v2/models/board/infer", "status": 200}
     facts |= {"nodes": board.nodes, "edges": board.edges, "cell_calls": 3, "stop_reason": "budget"}
     assert line.items() >= facts.items()
@@ -94,7 +95,7 @@ def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph
 
     control.on_step = on_step
     with pytest.raises(RefusedError, match="closed the connection"):
-        control.drive(loop)
+        done(control.steps(loop))
     assert loop.calls == 5
 
 

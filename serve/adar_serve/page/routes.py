@@ -27,7 +27,7 @@ from adar_serve.page.samples import BOARD, SEEDS, Sample, samples_for
 from adar_serve.page.static_files import StaticFiles
 from adar_serve.page.trajectory import DRAWN_EDGES, DRAWN_NODES, Trajectory
 from adar_serve.refusals import RefusedError
-from adar_serve.runs import Control
+from adar_serve.runs import Control, at_once, done
 from adar_serve.service import ZIP, Service, Waited, read_file
 
 NOT_A_GRAPH = (
@@ -103,14 +103,15 @@ class Explorer:
         options, source = self._options(request), self._source(model, request)
         facts = request.scope[FACTS]
         received = AsyncExitStack()
-        body = await received.enter_async_context(self._bodies.receive(request))
+        body = await received.enter_async_context(self._bodies.receive(request.receive, request.headers))
 
         async def work(send: Send) -> str:
             def explore(control: Control) -> str:
                 return self._explore(model, source, body, options, send, control, facts)
 
             async with received:
-                return await self._service.counted(model, explore, facts)
+                running = self._service.runs.run(at_once(explore))
+                return await self._service.counted(model, running, facts)
 
         return await event_stream(request, work)
 
@@ -136,7 +137,7 @@ class Explorer:
         trajectory.begin(math.isqrt(graph.nodes) if source.is_board else None)
         control.check()
         control.on_step = trajectory.observe
-        result = control.drive(loop)
+        result = done(control.steps(loop))
         self._service.count(model, result, waited, facts, control, alone=True)
         return event("answer", trajectory.answer(result))
 
