@@ -82,7 +82,8 @@ class SharedInference(KeptInference):
             if state.get("options") != options:
                 self._context = None
                 made = make()
-                self._write({})  # a worker that ends here leaves files that nobody takes for the last ones
+                # A worker that ends after this leaves files that nobody takes for the last ones.
+                self._state_file.unlink(missing_ok=True)
                 made.save(self._folder)
                 state = {"options": options, "made": secrets.token_hex(8), "updates": 0}
                 self._write(state)
