@@ -114,7 +114,7 @@ def test_a_thread_takes_over_when_another_request_comes(
     assert first.json() == expected
     assert second[0].result().json() == small
     assert steps[:4] == [LOOP] * 4
-    assert THREAD in steps
+    assert steps.count(LOOP) < 20  # of 40
     assert eventually(lambda: alone.service.runs.admitted == 0)
 
 
