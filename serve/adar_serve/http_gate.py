@@ -41,7 +41,8 @@ class Gate:
             await self._router(scope, receive, send)
             return
         # The first of several headers with one name counts. A dictionary is faster than Starlette's headers.
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"][::-1]}
+        listed = reversed([*scope["headers"]])
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in listed}
         scope[HEADERS], started = headers, time.monotonic()
         identity, status = request_id(headers.get("x-request-id")), 0
         facts: dict[str, Any] = scope.setdefault(FACTS, {})

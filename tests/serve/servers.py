@@ -104,7 +104,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
 
 @contextmanager
 def occupied(found: Running, requests: int) -> Iterator[None]:
-    """Keep a thread of the server busy until this many requests run or wait beside it."""
+    """Keep the only thread of the server busy until this many requests wait."""
     release, runs, loop = threading.Event(), found.service.runs, found.server._loop
     assert loop is not None
     occupying = asyncio.run_coroutine_threadsafe(runs.run(at_once(lambda _: release.wait(30))), loop)

@@ -23,7 +23,7 @@ LOOP, THREAD = "event loop", "thread"
 
 @pytest.fixture
 def alone(bundle_folder: Path) -> Iterator[Running]:
-    limits = Limits(seconds=3, steps=2_000_000, batch=1)  # a batch rounds differently
+    limits = Limits(seconds=3, steps=2_000_000, concurrent=1, batch=1)  # a batch rounds differently
     settings = Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0)
     with running([f"board={bundle_folder}"], settings) as found:
         yield found
@@ -114,7 +114,7 @@ def test_a_thread_takes_over_when_another_request_comes(
     assert first.json() == expected
     assert second[0].result().json() == small
     assert steps[:4] == [LOOP] * 4
-    assert THREAD in steps
+    assert steps.count(LOOP) < 20  # of 40
     assert eventually(lambda: alone.service.runs.admitted == 0)
 
 
