@@ -249,7 +249,7 @@ def small_samples() -> list[Graph]:
         found += sample_graphs(seed, nodes).values()
     first = found[0]
     nothing = np.zeros((2, 0), np.int64)
-    lone = Graph(first.features[:1], nothing, target_features=first.target_features)
+    lone = Graph(first.rows(0, 1), nothing, target_features=first.target_features)
     return [*found, replace(first, edge_index=nothing), lone]
 
 
