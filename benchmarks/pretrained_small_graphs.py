@@ -8,7 +8,7 @@ processor time of a graph and its ratio to the first line, with the range over t
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,7 @@ def main() -> None:
         print(
             f"{len(graphs)} graphs, {sum(graph.nodes for graph in graphs) / len(graphs):.1f} nodes on average"
         )
-        sides = {
+        sides: dict[str, Callable[[], object]] = {
             f"{task}, one by one": partial(_one_by_one, single, graphs),
             f"{task}, in batches": partial(_in_batches, bundle, graphs),
             f"{task}, one by one, only prepared": partial(_prepared, single, graphs),

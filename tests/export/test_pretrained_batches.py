@@ -58,7 +58,9 @@ def some_graphs() -> list[Graph]:
     described = [replace(graph, train_mask=None) for graph in both]
     labelled = [replace(graph, target_features=None) for graph in both]
     lone = Graph(both[0].rows(0, 1), NO_EDGES, target_features=both[0].target_features)
-    return [*both, *described, *labelled, lone, replace(both[1], edge_index=NO_EDGES)]
+    weights = np.random.default_rng(0).uniform(0.1, 3, both[1].edges).astype(np.float32)
+    changed = [replace(both[1], edge_index=NO_EDGES), replace(both[1], edge_weight=weights)]
+    return [*both, *described, *labelled, lone, *changed]
 
 
 def assert_same(bundle: Bundle, graphs: Sequence[Graph], stop: StopRule, solver: Solver, budget: int) -> None:

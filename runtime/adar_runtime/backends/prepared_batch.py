@@ -17,6 +17,7 @@ from adar_runtime.graph.smoothing import Smoothing
 LARGEST = 512  # nodes of a graph that is run in a batch; larger graphs fill the processor alone
 ROWS = 2_048  # of a batch, padding included: more rows do not fit into the processor's caches
 EDGES = 2**18  # of a batch
+TARGET_PAIRS = 2**23  # of a batch: products of every two targets of each graph, padding included
 AT_ONCE = 65_536  # nodes of the graphs that are sorted by size and divided into batches
 
 
@@ -112,18 +113,24 @@ def _edges(neighbours: Neighbours, count: int) -> Arrays:
     return tables | {"share": neighbours.share.reshape(count, -1, 1)}
 
 
-def batches(graphs: Sequence[Graph]) -> list[list[int]]:
-    """Divide graphs into batches of similar sizes. Return the indices of the graphs of each batch.
+def batches(graphs: Sequence[Graph], targets: int = 1) -> list[list[int]]:
+    """Divide graphs of at most this many targets into batches of similar sizes.
 
-    A batch has at most ROWS rows, padding included, and at most EDGES edges.
+    A batch has at most ROWS rows, padding included, at most EDGES edges and at most TARGET_PAIRS pairs of
+    targets, or one graph.
+
+    Returns:
+        The indices of the graphs of each batch.
     """
+    most = max(1, TARGET_PAIRS // targets**2)
     sizes = np.array([graph.nodes for graph in graphs])
     found: list[list[int]] = []
     edges = 0
     for index in np.argsort(sizes, kind="stable").tolist():
         size = int(sizes[index])  # of every graph in this batch, because sizes ascend
         edges += graphs[index].edges
-        if not found or (len(found[-1]) + 1) * size > ROWS or edges > EDGES:
+        count = len(found[-1]) + 1 if found else 1
+        if not found or count > most or count * size > ROWS or edges > EDGES:
             found.append([])
             edges = graphs[index].edges
         found[-1].append(index)

@@ -133,7 +133,8 @@ class SmallGraphs:
         self._open()
         settings = Settings(self._manifest, STEPS, Final(), Euler())
         found: dict[int, Scores | AdarError] = {}
-        for batch in batches([part.graph for part in parts]):
+        largest = max((part.targets for part in parts), default=1)
+        for batch in batches([part.graph for part in parts], largest):
             chosen = [parts[index] for index in batch]
             together = self._backend.start_batch(PreparedBatch.of_placed(chosen, self._manifest))
             first = [together.scores(position, kept=False) for position in range(len(batch))]
@@ -152,16 +153,16 @@ class SmallGraphs:
         All graphs of a batch describe equally many targets. A pretrained model pads them: there, the largest
         number is at most twice the smallest, or eight.
         """
-        kinds: dict[int, list[int]] = {}
+        kinds: dict[int, list[int]] = {}  # by the number of targets, or by a power of two
         for index, graph in enumerate(graphs):
             kind = self._manifest.targets or graph.targets
             if self._manifest.in_context:
-                kind = (max(kind, PADDED_TARGETS) - 1).bit_length()
+                kind = 1 << (max(kind, PADDED_TARGETS) - 1).bit_length()
             kinds.setdefault(kind, []).append(index)
         return [
             [members[position] for position in batch]
-            for members in kinds.values()
-            for batch in batches([graphs[index] for index in members])
+            for kind, members in kinds.items()
+            for batch in batches([graphs[index] for index in members], kind)
         ]
 
     def _open(self) -> None:
