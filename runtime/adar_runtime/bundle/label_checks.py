@@ -1,8 +1,9 @@
 """Prepare graphs for a bundle. A pretrained model checks its moves with hidden labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,14 +18,13 @@ from adar_runtime.interruption import interruptible, interruption_point
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.solvers import Euler
 from adar_runtime.loop.stopping import Final
+from adar_runtime.loop.together import Problem
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
 
 Scores = dict[float, Floats]
-"""The scores of all nodes [n, c] after STEPS steps with each of STRENGTHS."""
-
-Problem = Callable[[int], AdarError | None]
+"""Scores [k, c] after STEPS steps with each of STRENGTHS."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,40 +35,51 @@ class HiddenPart:
     hidden: Mask  # [n]
     labels: Integers  # the hidden labels [l]
 
+    def predicted(self, scores: Scores) -> "Predicted":
+        """The scores of the hidden labels, from those of all nodes."""
+        return Predicted(self.labels, {strength: each[self.hidden] for strength, each in scores.items()})
+
+
+class Predicted(NamedTuple):
+    """Hidden labels [l], and their scores [l, c]."""
+
+    labels: Integers
+    scores: Scores
+
 
 @dataclass(frozen=True, eq=False)
 class PlacedGraph:
-    """A graph at the closed-form start of a pretrained model, and what its label check has to predict."""
+    """A graph at the closed-form start of a pretrained model, before its label check."""
 
     prepared: PreparedGraph
-    parts: Sequence[HiddenPart]
+    features: SmoothedFeatures
+    labels: Integers  # the known labels [n], -1 elsewhere
+    estimated: bool  # as in `Start`
 
     @classmethod
     def of(cls, graph: Graph, manifest: Manifest, *, by_row: bool) -> "PlacedGraph":
-        """Place a graph once with all known labels, and once for each part of the labels that is hidden."""
+        """Place a graph with all known labels."""
         labels = known_labels(graph)
         features = SmoothedFeatures.of(graph, manifest.features)
         first = features.start(labels, graph.targets)
-        prepared = prepare(graph, manifest, by_row=by_row, first=first)
-        parts = []
-        for hidden in folds(labels):
-            known = np.where(hidden, -1, labels)
-            start = features.start(known, graph.targets, estimate=first.estimated)
-            parts.append(HiddenPart(prepared.with_start(start), hidden, labels[hidden]))
-        return cls(prepared, parts)
+        return cls(prepare(graph, manifest, by_row=by_row, first=first), features, labels, first.estimated)
 
-    def checked(self, scores: Sequence[Scores]) -> PreparedGraph:
-        """The graph with the strength that the scores of its parts choose."""
-        if not self.parts:
+    def parts(self) -> Iterator[HiddenPart]:
+        """Place the graph once for each hidden part of the labels. One part is in memory at a time."""
+        for hidden in folds(self.labels):
+            known = np.where(hidden, -1, self.labels)
+            start = self.features.start(known, self.prepared.targets, estimate=self.estimated)
+            yield HiddenPart(self.prepared.with_start(start), hidden, self.labels[hidden])
+
+    def checked(self, predicted: Sequence[Predicted]) -> PreparedGraph:
+        """The graph with the strength that its hidden labels choose."""
+        if not predicted:
             return self.prepared
-        joined = {
-            strength: np.concatenate(
-                [each[strength][part.hidden] for each, part in zip(scores, self.parts, strict=True)]
-            )
-            for strength in STRENGTHS
+        scores = {
+            strength: np.concatenate([each.scores[strength] for each in predicted]) for strength in STRENGTHS
         }
-        labels = np.concatenate([part.labels for part in self.parts])
-        return replace(self.prepared, check=chosen(joined, labels))
+        labels = np.concatenate([each.labels for each in predicted])
+        return replace(self.prepared, check=chosen(scores, labels))
 
 
 def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
@@ -77,10 +88,11 @@ def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
     if not manifest.in_context:
         return prepare(graph, manifest, by_row=bundle.by_row)
     placed = PlacedGraph.of(graph, manifest, by_row=bundle.by_row)
-    parts = [part.prepared for part in placed.parts]
-    if bundle.small_graphs is None or graph.nodes > LARGEST or not parts:
-        return placed.checked([_scores(bundle, part) for part in parts])
-    found = _checked(placed, bundle.small_graphs.scores_of_parts(parts, _interruption))
+    if bundle.small_graphs is None or graph.nodes > LARGEST:
+        return placed.checked([part.predicted(_scores(bundle, part.prepared)) for part in placed.parts()])
+    parts = list(placed.parts())
+    scores = bundle.small_graphs.scores_of_parts([part.prepared for part in parts], _interruption)
+    found = _checked(placed, parts, scores)
     if isinstance(found, AdarError):
         raise found
     return found
@@ -107,33 +119,32 @@ def prepare_many(
         Each graph, or the error that stopped it.
     """
     placed = [_placed(graph, manifest, problem, i, by_row=by_row) for i, graph in enumerate(graphs)]
-    parts = [
-        (index, part.prepared)
-        for index, each in enumerate(placed)
-        if isinstance(each, PlacedGraph)
-        for part in each.parts
-    ]
+    parts = [(index, part.prepared) for index, (_, parts) in enumerate(placed) for part in parts]
     asking = None if problem is None else lambda position: problem(parts[position][0])
     scores: list[list[Scores | AdarError]] = [[] for _ in graphs]
     for (index, _), found in zip(parts, scores_of_parts([part for _, part in parts], asking), strict=True):
         scores[index].append(found)
-    return [_checked(each, own) for each, own in zip(placed, scores, strict=True)]
+    return [_checked(*each, own) for each, own in zip(placed, scores, strict=True)]
 
 
 def _checked(
-    placed: PlacedGraph | AdarError, scores: Sequence[Scores | AdarError]
+    placed: PlacedGraph | AdarError, parts: Sequence[HiddenPart], scores: Sequence[Scores | AdarError]
 ) -> PreparedGraph | AdarError:
     """The graph with its strength, or the error that stopped it or one of its parts."""
     if isinstance(placed, AdarError):
         return placed
-    failed = [each for each in scores if isinstance(each, AdarError)]
-    return failed[0] if failed else placed.checked([each for each in scores if isinstance(each, dict)])
+    predicted = []
+    for part, found in zip(parts, scores, strict=True):
+        if isinstance(found, AdarError):
+            return found
+        predicted.append(part.predicted(found))
+    return placed.checked(predicted)
 
 
 def _placed(
     graph: Graph, manifest: Manifest, problem: Problem | None, index: int, *, by_row: bool
-) -> PlacedGraph | AdarError:
-    """Place one of several graphs, as long as nothing speaks against it."""
+) -> tuple[PlacedGraph | AdarError, list[HiddenPart]]:
+    """Place one of several graphs and its hidden parts, as long as there is no problem with it."""
 
     def check() -> None:
         reason = None if problem is None else problem(index)
@@ -141,12 +152,11 @@ def _placed(
             raise reason
 
     try:
-        if problem is None:
-            return PlacedGraph.of(graph, manifest, by_row=by_row)
-        with interruptible(check):
-            return PlacedGraph.of(graph, manifest, by_row=by_row)
+        with nullcontext() if problem is None else interruptible(check):
+            placed = PlacedGraph.of(graph, manifest, by_row=by_row)
+            return placed, list(placed.parts())
     except AdarError as error:
-        return error
+        return error, []
 
 
 def _interruption(_index: int) -> None:
