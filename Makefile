@@ -8,7 +8,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
 
-.PHONY: help install demo test coverage torture fuzz audit lock sbom check format docs pictures fingerprints pretrain selftest-bundle tritonclient triton contract clean
+.PHONY: help install demo test coverage torture fuzz audit lock sbom check format docs pictures fingerprints pretrain pretrained-bundle selftest-bundle tritonclient triton contract clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | column -ts "$$(printf '\t')"
@@ -136,6 +136,9 @@ fingerprints: install  ## list the models that the exporter writes, which are th
 GRAPHS ?=
 pretrain: install  ## train the model in adar_deploy/pretrained/ on GRAPHS="a.npz b.npz"; continues from build/pretrain
 	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) --checkpoints build/pretrain
+
+pretrained-bundle: install  ## write adar_deploy/pretrained/ again from its own weights, after a change of the exporter
+	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained --rewrite
 
 selftest-bundle: install  ## write the bundles of `adar-deploy selftest` into the runtime
 	$(BIN)/python -m adar_export.selftest_bundle

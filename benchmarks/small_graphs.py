@@ -58,8 +58,8 @@ def main() -> None:
         bundles = [
             _bundle(Path(folder) / str(i), graphs[0], one, options.threads) for i, one in enumerate(configs)
         ]
-        _compare(_inference(bundles, graphs, options.calls), options.repeats)
-    _compare(_training(configs, graphs), options.repeats)
+        compare(_inference(bundles, graphs, options.calls), options.repeats)
+    compare(_training(configs, graphs), options.repeats)
 
 
 def _bundle(folder: Path, graph: Graph, config: ModelConfig, threads: int) -> Bundle:
@@ -117,7 +117,8 @@ def _epoch(model: AdaR, source: WholeGraphs) -> Callable[[], None]:
     return train
 
 
-def _compare(sides: Mapping[str, Side], repeats: int) -> None:
+def compare(sides: Mapping[str, Side], repeats: int) -> None:
+    """Run the sides in turns, and print the time of each and its ratio to the first."""
     for action, _ in sides.values():
         action()  # opens what is opened once
     rounds = [[_seconds(action) / count for action, count in sides.values()] for _ in range(repeats)]

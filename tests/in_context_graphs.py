@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from adar_runtime.graph import Graph
+from adar_train.equivariant import EquivariantAdaR
 
 
 def block_graph(nodes: int = 240, classes: int = 3, width: int = 24, seed: int = 0) -> Graph:
@@ -28,3 +30,12 @@ def block_graph(nodes: int = 240, classes: int = 3, width: int = 24, seed: int =
 def half_labelled() -> Graph:
     """The graph with enough known labels to fine-tune a model."""
     return replace(block_graph(), train_mask=np.arange(240) < 120)
+
+
+def with_random_gates(seed: int = 0, columns: int = 16) -> EquivariantAdaR:
+    """A model whose gates do something, and something else for each task."""
+    torch.manual_seed(seed)
+    model = EquivariantAdaR(columns)
+    for gates in (*model.cell.node_gates, *model.cell.target_gates):
+        torch.nn.init.normal_(gates.out.weight, std=0.3)
+    return model

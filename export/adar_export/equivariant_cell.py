@@ -4,7 +4,7 @@ The only weights are those of the gates. Everything else is products of the stat
 cell serves any number of classes, and rotating all columns of a graph changes no prediction.
 """
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import onnx
@@ -40,19 +40,19 @@ def build_equivariant_models(
 
     The cell's messages and its products of [n, d] have the precision. The gates are fp32: they are small.
     """
-    if precision not in EQUIVARIANT_PRECISIONS:
-        raise UsageError(
-            f"the pretrained model has no precision {precision!r}: choose {', '.join(EQUIVARIANT_PRECISIONS)}"
-        )
     config, d = model.config, model.config.hidden
-    cell = EquivariantCellModel(model.cell, config.alignment, opset, PRECISIONS[precision].product)
-    metadata = {"adar.hidden": str(d), "adar.proxies": str(config.proxies), "adar.by_row": "yes"}
     builders = {
         "encoder": _encoder(d, opset),
-        "cell": cell.builder,
+        "cell": EquivariantCellModel.of(model, opset, precision).builder,
         "head": build_head(config, opset, "float32", scale=d**-0.5),
     }
-    return {name: builder.build(metadata) for name, builder in builders.items()}
+    return {name: builder.build(metadata_of(model)) for name, builder in builders.items()}
+
+
+def metadata_of(model: EquivariantAdaR) -> dict[str, str]:
+    """What each ONNX file says about the model."""
+    config = model.config
+    return {"adar.hidden": str(config.hidden), "adar.proxies": str(config.proxies), "adar.by_row": "yes"}
 
 
 def _encoder(d: int, opset: int) -> OnnxBuilder:
@@ -68,22 +68,20 @@ def _encoder(d: int, opset: int) -> OnnxBuilder:
 class EquivariantCellModel(CellParts):
     """One step, in `builder` when constructed."""
 
+    NAME = "adar_cell"
+    COLUMNS = 1  # the axis of the columns of a value; rows are the axis before it
+
     def __init__(self, cell: EquivariantCell, alignment: str, opset: int, product: str) -> None:
-        self.builder = builder = OnnxBuilder("adar_cell", opset)
+        self.builder = builder = OnnxBuilder(self.NAME, opset)
         self._low = product  # type of the messages and of the operands of large products
-        d = cell.hidden
+        self._d = d = cell.hidden
         rows: tuple[int | str, ...] = ("n", "c", PROXIES, PROXIES)
-        shapes = {name: [size, d] for name, size in zip(STATE, rows, strict=True)}
+        shapes = {name: self._shape(size, d) for name, size in zip(STATE, rows, strict=True)}
         for name in STATE:
             builder.input(name, shapes[name])
         self._before = {name: builder.input(f"previous_{name}_velocity", shapes[name]) for name in STATE}
-        self._declare_tables("n")
-        self._share = builder.input("share", ["n", 1])
-        self._sample = builder.input("sample", ["s"], "int32")
-        self._known = builder.input(KNOWN, ["n", "c"])
-        self._step = builder.input("step_code", [d])
-        self._weight, self._previous_weight, self._lead = (builder.input(name, []) for name in STEP)
-        self._d = d
+        self._declare_graph()
+        self._declare_step()
         velocities = self._velocities(cell)
         after = {name: self._advanced(name, velocity) for name, velocity in velocities.items()}
         scalars = self._scalars(alignment, velocities["nodes"], after)
@@ -92,7 +90,33 @@ class EquivariantCellModel(CellParts):
         for name, value in velocities.items():
             builder.output(f"{name}_velocity", value, shapes[name])
         for name, value in scalars.items():
-            builder.output(name, value, [])
+            builder.output(name, value, self._scalar_shape)
+
+    @classmethod
+    def of(cls, model: EquivariantAdaR, opset: int, precision: str) -> Self:
+        """The cell of a model."""
+        if precision not in EQUIVARIANT_PRECISIONS:
+            raise UsageError(
+                f"the pretrained model has no precision {precision!r}: "
+                f"choose {', '.join(EQUIVARIANT_PRECISIONS)}"
+            )
+        return cls(model.cell, model.config.alignment, opset, PRECISIONS[precision].product)
+
+    def _shape(self, *sides: int | str) -> list[int | str]:
+        return [*sides]
+
+    _scalar_shape: ClassVar[list[int | str]] = []
+
+    def _declare_graph(self) -> None:
+        builder = self.builder
+        self._declare_tables("n")
+        self._share = builder.input("share", ["n", 1])
+        self._sample = builder.input("sample", ["s"], "int32")
+        self._known = builder.input(KNOWN, ["n", "c"])
+
+    def _declare_step(self) -> None:
+        self._step = self.builder.input("step_code", [self._d])
+        self._weight, self._previous_weight, self._lead = (self.builder.input(name, []) for name in STEP)
 
     def _scalars(self, alignment: str, velocity: str, after: dict[str, str]) -> dict[str, str]:
         """Emit the alignment of the next state and the motion of the nodes in this call."""
@@ -109,53 +133,50 @@ class EquivariantCellModel(CellParts):
         builder, share, known = self.builder, self._share, self._known
         h, c, *proxies = STATE
         one = self._number("one", 1.0)
-        is_known = builder.reduce("ReduceSum", known, 1, keepdims=True)  # [n, 1]
-        to_c = self._product("Gemm", h, c, transB=1)  # [n, c]
-        logits = self._mul(to_c, self._number("inverse_root_d", self._d**-0.5))
-        free = self._mul(self._sub(one, is_known), builder.op("Softmax", logits, axis=1))
+        is_known = self._row("ReduceSum", known)  # [n, 1]
+        to_c = self._products(h, c)  # [n, c]
+        logits = self._of_classes(self._mul(to_c, self._number("inverse_root_d", self._d**-0.5)))
+        free = self._mul(self._unknown(is_known), builder.op("Softmax", logits, axis=self.COLUMNS))
         psi = self._add(free, known)  # [n, c]
         around = self._sub(one, share)
         per_neighbour = self._div(share, self._plus_tiny(around))  # 1 / |N|
         h_n, psi_n, known_n = (self._mul(self._received(x), per_neighbour) for x in (h, psi, is_known))
-        ones = self._ones_like(is_known)  # [n, 1]
-        count = builder.op("Reshape", side(builder, h, 0), builder.weight("scalar", np.array([], np.int64)))
-        sizes = builder.op("Gemm", psi, ones, transA=1)  # [c, 1]
+        ones = self._ones(is_known)  # [n, 1]
+        count = self._node_count(h)
+        sizes = self._collected_from(psi, ones)  # [c, 1]
         sharp, shared = self._mul(psi, psi), self._mul(psi, psi_n)  # [n, c]
-        sharp_sizes = builder.op("Gemm", sharp, ones, transA=1)
+        sharp_sizes = self._collected_from(sharp, ones)
         gathered, confident = (
-            self._div(builder.op("Gemm", weights, h, transA=1), self._plus_tiny(total))  # [c, d]
+            self._div(self._collected_from(weights, h), self._plus_tiny(total))  # [c, d]
             for weights, total in ((psi, sizes), (sharp, sharp_sizes))
         )
 
-        agreement, purity = (
-            builder.reduce("ReduceSum", x, 1, keepdims=True) for x in (shared, sharp)
-        )  # [n, 1]
-        mean_agreement, mean_purity = (mean_row(builder, x) for x in (agreement, purity))  # [1]
+        agreement, purity = (self._row("ReduceSum", x) for x in (shared, sharp))  # [n, 1]
+        mean_agreement, mean_purity = (self._mean_node(x) for x in (agreement, purity))  # [1]
         shares = self._div(sizes, count)  # [c, 1]
-        chance = builder.op("ReduceSumSquare", shares, keepdims=0)
-        labels = builder.op("Gemm", known, ones, transA=1)  # [c, 1]
+        chance = self._sum_of_squares(shares)
+        labels = self._collected_from(known, ones)  # [c, 1]
         trust = self._div(labels, self._add(labels, self._number("enough_labels", float(ENOUGH_LABELS))))
-        found = builder.op("Gemm", self._dots(known, psi_n), ones, transA=1)  # [1, 1]
-        given = builder.op("Gemm", is_known, ones, transA=1)  # [1, 1], the number of known labels
+        found = self._collected_from(self._dots(known, psi_n), ones)  # [1, 1]
+        given = self._collected_from(is_known, ones)  # [1, 1], the number of known labels
         right = self._div(found, self._plus_tiny(given))
         clipped = builder.op("Clip", given, self._number("zero", 0.0), one)
-        scalar = builder.weight("scalar", np.array([], np.int64))
-        self._labelled = builder.op("Reshape", clipped, scalar)  # 1 if there are known labels, otherwise 0
+        self._labelled = self._number_of_graph(clipped)  # 1 if there are known labels, otherwise 0
         self._unlabelled = self._sub(one, self._labelled)
-        mean_trust, classes = mean_row(builder, trust), self._div(one, side(builder, c, 0))  # [1]
-        of_h, to_g = self._squares(h), self._product("Gemm", h, gathered, transB=1)
-        of_c, of_g = (builder.op("Gemm", x, x, transB=1) for x in (c, gathered))  # [c, c]
+        mean_trust, classes = self._mean_target(trust), self._div(one, self._class_count(c))  # [1]
+        of_h, to_g = self._squares(h), self._products(h, gathered)
+        of_c, of_g = (self._inner_products(x) for x in (c, gathered))  # [c, c]
         invariants = [
-            builder.reduce("ReduceMax", psi, 1, keepdims=True),
+            self._row("ReduceMax", psi),
             purity,
-            builder.reduce("ReduceMax", psi_n, 1, keepdims=True),
+            self._row("ReduceMax", psi_n),
             self._squares(psi_n),
             agreement,
             self._cosines(self._dots(h, h_n), of_h, self._squares(h_n)),
             self._cosines(self._dots(psi, to_c), of_h, self._mixed(psi, of_c)),
             self._cosines(self._dots(psi, to_g), of_h, self._mixed(psi, of_g)),
             self._cosines(self._dots(psi_n, to_c), of_h, self._mixed(psi_n, of_c)),
-            self._div(of_h, self._plus_tiny(mean_row(builder, of_h))),
+            self._div(of_h, self._plus_tiny(self._mean_node(of_h))),
             share,
             builder.op("Sqrt", share),
             is_known,
@@ -167,8 +188,8 @@ class EquivariantCellModel(CellParts):
         g1, g4 = self._mul(g1, around), self._mul(g4, around)
         mixture = self._add(self._mul(g2, psi), self._mul(g4, psi_n))
         rest = self._sub(self._sub(self._sub(self._sub(g5, g1), g2), g3), g4)
-        v_h = self._add(self._mul(g1, h_n), self._product("MatMul", mixture, c))
-        v_h = self._add(v_h, self._product("MatMul", self._mul(g3, psi), gathered))
+        v_h = self._add(self._mul(g1, h_n), self._low_product("MatMul", mixture, c))
+        v_h = self._add(v_h, self._low_product("MatMul", self._mul(g3, psi), gathered))
         v_h = self._add(v_h, self._mul(rest, h))
 
         invariants = [
@@ -176,14 +197,14 @@ class EquivariantCellModel(CellParts):
             self._div(shares, classes),
             self._cosines(self._dots(c, gathered), self._squares(c), self._squares(gathered)),
             self._div(sharp_sizes, self._plus_tiny(sizes)),
-            self._div(builder.op("Gemm", shared, ones, transA=1), self._plus_tiny(sizes)),
+            self._div(self._collected_from(shared, ones), self._plus_tiny(sizes)),
             trust,
             *(self._filled(shares, x) for x in (classes, mean_purity, mean_agreement, mean_trust, right)),
         ]
         gates = self._gates("target_gates", cell.target_gates, invariants)
         g6, g7, g8 = (self._column(gates, number) for number in range(TARGET_DIRECTIONS))
         v_c = self._add(self._mul(g6, self._sub(gathered, c)), self._mul(g7, self._sub(confident, c)))
-        v_c = self._add(v_c, self._mul(g8, mean_row(builder, h)))
+        v_c = self._of_targets(self._add(v_c, self._mul(g8, self._mean_node(h))))
         still = {name: self._sub(name, name) for name in proxies}
         return {h: v_h, c: v_c} | still
 
@@ -205,21 +226,75 @@ class EquivariantCellModel(CellParts):
             return chosen(f"{part}.T", without[f"{part}.weight"].T, with_labels[f"{part}.weight"].T)
 
         def bounded(x: str, part: str) -> str:
-            scaled = builder.op(
-                "LayerNormalization", x, weight(f"{part}.weight"), weight(f"{part}.bias"), axis=-1
-            )
+            scaled = self._normalised(x, weight(f"{part}.weight"), weight(f"{part}.bias"))
             return builder.op("LeakyRelu", scaled, alpha=LEAKY_SLOPE)
 
         step = self._add(builder.op("MatMul", self._step, kernel("step")), weight("step.bias"))
-        x = builder.op("Gemm", builder.op("Concat", *columns, axis=1), kernel("first"), step)
-        x = builder.op("Gemm", bounded(x, "norm"), kernel("second"), weight("second.bias"))
-        return builder.op("Gemm", bounded(x, "second_norm"), kernel("out"), weight("out.bias"))
+        x = self._layer(builder.op("Concat", *columns, axis=self.COLUMNS), kernel("first"), step)
+        x = self._layer(bounded(x, "norm"), kernel("second"), weight("second.bias"))
+        return self._layer(bounded(x, "second_norm"), kernel("out"), weight("out.bias"))
 
     def _column(self, gates: str, number: int) -> str:
         """Emit one column of the gates, [k, 1]."""
-        return self.builder.op(
-            "Gather", gates, self.builder.weight(f"gate_{number}", np.array([number])), axis=1
-        )
+        place = self.builder.weight(f"gate_{number}", np.array([number]))
+        return self.builder.op("Gather", gates, place, axis=self.COLUMNS)
+
+    def _unknown(self, is_known: str) -> str:
+        """Emit 1 for nodes whose class is not known, [n, 1]."""
+        return self._sub(self._number("one", 1.0), is_known)
+
+    def _of_classes(self, logits: str) -> str:
+        """The logits [n, c] of the classes. In a batch, other columns are padding."""
+        return logits
+
+    def _of_targets(self, velocity: str) -> str:
+        """The velocity [c, d] of the targets. In a batch, other rows are padding."""
+        return velocity
+
+    def _ones(self, column: str) -> str:
+        """Emit 1 for each node, [n, 1]."""
+        return self._add(self._sub(column, column), self._number("one", 1.0))
+
+    def _node_count(self, h: str) -> str:
+        return self._number_of_graph(side(self.builder, h, 0))
+
+    def _class_count(self, c: str) -> str:
+        return side(self.builder, c, 0)
+
+    def _mean_node(self, rows: str) -> str:
+        return mean_row(self.builder, rows)
+
+    def _mean_target(self, rows: str) -> str:
+        return mean_row(self.builder, rows)
+
+    def _sum_of_squares(self, column: str) -> str:
+        return self.builder.op("ReduceSumSquare", column, keepdims=0)
+
+    def _number_of_graph(self, value: str) -> str:
+        """Emit one number as a scalar."""
+        return self.builder.op("Reshape", value, self.builder.weight("scalar", np.array([], np.int64)))
+
+    def _products(self, a: str, b: str) -> str:
+        """Emit a @ bᵀ in the lower precision, [n, c]."""
+        return self._low_product("Gemm", a, b, transB=1)
+
+    def _inner_products(self, x: str) -> str:
+        """Emit x @ xᵀ, [c, c]."""
+        return self.builder.op("Gemm", x, x, transB=1)
+
+    def _collected_from(self, weights: str, rows: str) -> str:
+        """Emit weightsᵀ @ rows: the sum over the nodes."""
+        return self.builder.op("Gemm", weights, rows, transA=1)
+
+    def _layer(self, x: str, kernel: str, bias: str) -> str:
+        return self.builder.op("Gemm", x, kernel, bias)
+
+    def _normalised(self, x: str, weight: str, bias: str) -> str:
+        return self.builder.op("LayerNormalization", x, weight, bias, axis=-1)
+
+    def _row(self, kind: str, rows: str) -> str:
+        """Emit a reduction of each row, [k, 1]."""
+        return self.builder.reduce(kind, rows, self.COLUMNS, keepdims=True)
 
     def _received(self, sent: str) -> str:
         """Emit the sum of `sent` [n, k] over the neighbours of each node, for any number of columns k."""
@@ -237,7 +312,7 @@ class EquivariantCellModel(CellParts):
         gathered = self.builder.op("Gather", values, table, axis=0)
         return self.builder.reduce("ReduceSum", self.builder.cast(gathered, "float32"), 1)
 
-    def _product(self, kind: str, a: str, b: str, **options: Any) -> str:
+    def _low_product(self, kind: str, a: str, b: str, **options: Any) -> str:
         """Emit a product of [n, d] or [n, c] with a small matrix, in the lower precision."""
         low = (self.builder.cast(x, self._low) for x in (a, b))
         return self.builder.cast(self.builder.op(kind, *low, **options), "float32")
@@ -254,13 +329,10 @@ class EquivariantCellModel(CellParts):
         return self._dots(self.builder.op("MatMul", psi, products), psi)
 
     def _dots(self, a: str, b: str) -> str:
-        return self.builder.reduce("ReduceSum", self._mul(a, b), 1, keepdims=True)
+        return self._row("ReduceSum", self._mul(a, b))
 
     def _squares(self, rows: str) -> str:
-        return self.builder.reduce("ReduceSumSquare", rows, 1, keepdims=True)
-
-    def _ones_like(self, column: str) -> str:
-        return self._add(self._sub(column, column), self._number("one", 1.0))
+        return self._row("ReduceSumSquare", rows)
 
     def _filled(self, column: str, number: str) -> str:
         """Emit a column of this length with one number in every row."""

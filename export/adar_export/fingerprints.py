@@ -14,6 +14,7 @@ from itertools import product
 
 import onnx
 
+from adar_export.batched_equivariant_cell import build_batched_equivariant_cell
 from adar_export.equivariant_cell import EQUIVARIANT_PRECISIONS, build_equivariant_models
 from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import OLDEST
@@ -70,7 +71,9 @@ def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]
                 suffix = "" if name in ("encoder", "head") else f", {precision}"
                 yield name, title + suffix, topology_of(proto)
     for precision in EQUIVARIANT_PRECISIONS:
-        protos = build_equivariant_models(EquivariantAdaR(SIZES["d"]), opset, precision)
+        equivariant = EquivariantAdaR(SIZES["d"])
+        protos = build_equivariant_models(equivariant, opset, precision)
+        protos[BATCHED_CELL] = build_batched_equivariant_cell(equivariant, opset, precision)
         for name, proto in protos.items():
             yield name, f"equivariant, pretrained, {precision}", topology_of(proto)
 

@@ -1,4 +1,4 @@
-"""Pretrain the equivariant model and write it as the bundle inside the package: `make pretrain`."""
+"""Pretrain the equivariant model and write it as the bundle inside the package: see `make pretrain`."""
 
 import argparse
 import hashlib
@@ -17,6 +17,8 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from adar_export import convergence, validate
+from adar_export.batch_proof import compare_batch
+from adar_export.batched_equivariant_cell import build_batched_equivariant_cell
 from adar_export.bf16_emulation import opened
 from adar_export.equivariant_cell import EQUIVARIANT_PRECISIONS, build_equivariant_models
 from adar_export.model_card import model_card
@@ -26,8 +28,8 @@ from adar_export.solver_proof import prove_in_context
 from adar_export.writer import OPSET, THREADS, versions
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata
-from adar_runtime.bundle.manifest import TABLES, Manifest
-from adar_runtime.bundle.reading import MARKER, read_bundle
+from adar_runtime.bundle.manifest import BATCHED_CELL, TABLES, Manifest
+from adar_runtime.bundle.reading import MARKER, read_bundle, read_manifest
 from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.evaluation import training_data
 from adar_runtime.files import new_folder
@@ -92,15 +94,51 @@ def export_pretrained(
         "licences": LICENCES,
         **(tuned or {}),
     }
+    return _export(model, out, training, precision, check=check)
+
+
+def rewrite(bundle: Path, out: Path) -> Manifest:
+    """Write a pretrained bundle again with the models of this exporter. The weights stay the same.
+
+    Args:
+        bundle: Folder of the bundle.
+        out: Folder of the new bundle, which may be the same.
+
+    Returns:
+        The manifest of the new bundle.
+
+    Raises:
+        UsageError: The bundle is not a pretrained model.
+        ExportError: If the new bundle and PyTorch disagree.
+    """
+    weights, before = weights_in_bundle(bundle), read_manifest(bundle)
+    model = EquivariantAdaR(before.hidden)
+    model.load_state_dict(weights)
+    return _export(model.eval(), out, before.training, before.precision, before.created_at)
+
+
+def _export(
+    model: EquivariantAdaR,
+    out: Path,
+    training: Mapping[str, object],
+    precision: str,
+    created_at: str | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Write and compare a bundle. `created_at` is now, unless the weights are older.
+
+    `check` is called just before the bundle gets its name; it may raise an exception.
+    """
     with new_folder(out, MARKER, check) as folder:
-        manifest = _write(folder, model, training, precision)
+        manifest = _write(folder, model, training, precision, created_at)
         samples = sample_graphs()
         with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, samples, as_tensors=PlacedGraph.of)
             validate.refuse(report)
+            parity = report.to_dict() | {"batched": compare_batch(bundle, small_samples())}
             name, graph = "a generated graph with labels", samples["generated, labels"]
             found = convergence.measure(bundle, name, graph).to_dict()
-            manifest = replace(manifest, parity=report.to_dict(), convergence=found)
+            manifest = replace(manifest, parity=parity, convergence=found)
             if manifest.behaves_like_ode:
                 proof = prove_in_context(bundle, proof_graphs(), "generated graphs")
                 manifest.convergence.update({"proof": proof} if proof else {})
@@ -211,6 +249,20 @@ def sample_graphs(seed: int = 0, nodes: int = 1200) -> dict[str, Graph]:
     }
 
 
+def small_samples() -> list[Graph]:
+    """Generated graphs for the comparison of batches with single runs.
+
+    They have different numbers of nodes and of classes, and each task; one has no edges, and one is a node.
+    """
+    found: list[Graph] = []
+    for seed, nodes in enumerate((30, 90, 200, 41)):
+        found += sample_graphs(seed, nodes).values()
+    first = found[0]
+    nothing = np.zeros((2, 0), np.int64)
+    lone = Graph(first.rows(0, 1), nothing, target_features=first.target_features)
+    return [*found, replace(first, edge_index=nothing), lone]
+
+
 def proof_graphs() -> list[Graph]:
     """Generated graphs of all tasks, with 12,000 nodes together: one prediction is less than 0.01 %."""
     drawn = [sample_graphs(seed, PROOF_NODES) for seed in range(PROOF_SEEDS)]
@@ -218,10 +270,15 @@ def proof_graphs() -> list[Graph]:
 
 
 def _write(
-    folder: Path, model: EquivariantAdaR, training: dict[str, object], precision: str = "fp32"
+    folder: Path,
+    model: EquivariantAdaR,
+    training: Mapping[str, object],
+    precision: str = "fp32",
+    created_at: str | None = None,
 ) -> Manifest:
     protos = build_equivariant_models(model, OPSET, precision)
-    for proto in protos.values():
+    batched = build_batched_equivariant_cell(model, OPSET, precision)
+    for proto in (*protos.values(), batched):
         check_exact(proto, OPSET)
     config = model.config
     manifest = Manifest(
@@ -238,11 +295,12 @@ def _write(
         alignment=config.alignment,
         exit=EXIT,
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
-        training=training,
+        batched_cell=write_onnx_model(folder, BATCHED_CELL, batched),
+        training=dict(training),
         versions=versions(),
         name="adar-pretrained",
         version="1.0.0",
-        created_at=metadata.creation_date(datetime.now(UTC).timestamp()),
+        created_at=created_at or metadata.creation_date(datetime.now(UTC).timestamp()),
         description=DESCRIPTION,
         in_context=True,
     )
@@ -251,12 +309,14 @@ def _write(
 
 
 def main() -> None:
-    """Read the command line of `make pretrain`."""
+    """Read the command line of `make pretrain` and `make pretrained-bundle`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "graphs", nargs="*", type=Path, help="graph files; one that is given twice counts twice"
     )
-    parser.add_argument("--checkpoints", type=Path, required=True, help="folder to continue from")
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--checkpoints", type=Path, help="folder to continue from")
+    task.add_argument("--rewrite", action="store_true", help="write the bundle again, with its own weights")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
@@ -264,6 +324,12 @@ def main() -> None:
     parser.add_argument("--without", choices=ABLATIONS, help="an ablation: what the gates do not read")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    manifest = rewrite(given.out, given.out) if given.rewrite else _pretrain(given)
+    sys.stdout.write(f"{given.out}: agrees with PyTorch to {manifest.parity['needed']:.1e}\n")
+
+
+def _pretrain(given: argparse.Namespace) -> Manifest:
+    """Train, and write the bundle."""
     training = Pretraining(given.checkpoints, given.updates, given.seed, given.without)
     gains: list[float] = []
 
@@ -274,7 +340,7 @@ def main() -> None:
 
     training.run(given.graphs, show)
     names = [*dict.fromkeys(path.stem for path in given.graphs), "generated block models"]
-    manifest = export_pretrained(
+    return export_pretrained(
         given.checkpoints / CHECKPOINT,
         given.out,
         names,
@@ -282,7 +348,6 @@ def main() -> None:
         updates=given.updates,
         precision=given.precision,
     )
-    sys.stdout.write(f"{given.out}: agrees with PyTorch to {manifest.parity['needed']:.1e}\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 
 from adar_export import convergence, validate
-from adar_export.batch_proof import compare_batch
+from adar_export.batch_proof import batch_samples, compare_batch
 from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
 from adar_export.model_card import describe_model, model_card
@@ -121,7 +121,7 @@ def export_bundle(
         with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
-            batched = compare_batch(bundle, model.config)
+            batched = compare_batch(bundle, batch_samples(model.config))
             phases = compare_phases(bundle, model.config)
             manifest = replace(manifest, parity=report.to_dict() | {"batched": batched, "phases": phases})
             if (

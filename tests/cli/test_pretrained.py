@@ -12,6 +12,7 @@ import adar_deploy
 from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_export import pretrained
 from adar_runtime import write_graph
+from adar_runtime.backends.onnxruntime.backend import OnnxCpuBackend
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.training_data import identity
@@ -97,6 +98,29 @@ def test_run_says_what_hidden_labels_chose(adar, graph: str) -> None:
     told = json.loads(adar("run", graph, "--bundle", "pretrained", "--threads", "1", "--json")[1])
     assert told["check"]["labels"] == 12
     assert told["check"]["strength"] in (0, 1)
+
+
+@pytest.mark.usefixtures("graph")
+def test_small_graphs_of_several_files_share_calls(adar, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = {f"{classes}.npz": block_graph(40 + classes, classes, seed=classes) for classes in (2, 3, 5)}
+    for name, each in graphs.items():
+        write_graph(Path(name), each)
+    sizes, start_batch = [], OnnxCpuBackend.start_batch
+
+    def counted(self: OnnxCpuBackend, prepared):
+        sizes.append(len(prepared.graphs))
+        return start_batch(self, prepared)
+
+    monkeypatch.setattr(OnnxCpuBackend, "start_batch", counted)
+    words = ("--bundle", "pretrained", "--threads", "1", "--json")
+    code, out, err = adar("run", *graphs, *words)
+    assert code == 0, err
+    assert sizes == [9, 3]  # the label check with three parts of each graph, and the graphs
+    alone = [json.loads(adar("run", name, *words)[1]) for name in graphs]
+    for together, single in zip(json.loads(out), alone, strict=True):
+        assert together["check"] == single["check"]
+        assert together["metrics"] == single["metrics"]
+        np.testing.assert_allclose(together["alignment"], single["alignment"], atol=1e-5)
 
 
 def test_bench_takes_the_pretrained_model(adar, graph: str) -> None:

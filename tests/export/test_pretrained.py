@@ -15,7 +15,7 @@ from adar_export.pretrained import weights_in_bundle
 from adar_export.validate import compare
 from adar_runtime import Bundle, Graph, load, read_graph, write_graph
 from adar_runtime.bundle import metadata
-from adar_runtime.bundle.reading import read_bundle
+from adar_runtime.bundle.reading import read_bundle, read_manifest
 from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.in_context.start import start
 from adar_train import pretraining
@@ -31,17 +31,9 @@ from adar_train.equivariant import (
     PlacedGraph,
 )
 from adar_train.pretraining import Pretraining, Task, episode_loss
-from tests.in_context_graphs import block_graph, half_labelled
+from tests.in_context_graphs import block_graph, half_labelled, with_random_gates
 
 PACKAGED = Path(adar_deploy.__file__).parent / "pretrained"
-
-
-def with_random_gates(seed: int = 0, columns: int = 16) -> EquivariantAdaR:
-    torch.manual_seed(seed)
-    model = EquivariantAdaR(columns)
-    for gates in (*model.cell.node_gates, *model.cell.target_gates):
-        torch.nn.init.normal_(gates.out.weight, std=0.3)
-    return model
 
 
 @torch.no_grad()
@@ -151,6 +143,25 @@ def test_weights_are_read_from_the_bundle(bundle: tuple[EquivariantAdaR, Bundle]
     torch.testing.assert_close(dict(model.state_dict()), weights_in_bundle(exported.path))
 
 
+def test_the_packaged_bundle_is_what_the_exporter_writes_from_its_weights(tmp_path: Path) -> None:
+    """`make pretrained-bundle` reads the weights from the cell and changes none of their bits."""
+    model, manifest = EquivariantAdaR(), read_manifest(PACKAGED)
+    model.load_state_dict(weights_in_bundle(PACKAGED))
+    written = pretrained._write(tmp_path, model, manifest.training, created_at=manifest.created_at)
+    for file in written.file_names():
+        assert (tmp_path / file).read_bytes() == (PACKAGED / file).read_bytes(), file
+
+
+def test_a_bundle_is_written_again_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "sample_graphs", lambda *_: {"generated, labels": block_graph()})
+    monkeypatch.setattr(pretrained, "PROOF_SEEDS", 1)
+    before = read_manifest(PACKAGED)
+    after = pretrained.rewrite(PACKAGED, tmp_path / "again")
+    assert (after.training, after.created_at) == (before.training, before.created_at)
+    assert (tmp_path / "again" / "cell.onnx").read_bytes() == (PACKAGED / "cell.onnx").read_bytes()
+    assert after.parity["batched"] < 1e-5
+
+
 def neighbours_only(gate: float) -> EquivariantAdaR:
     """A model that moves every node towards the mean of its neighbours, or away from it."""
     model = EquivariantAdaR(16)
@@ -246,6 +257,8 @@ def test_the_packaged_bundle_is_known_and_small() -> None:
     assert manifest.in_context
     assert sum(file.stat().st_size for file in PACKAGED.iterdir()) < 1_000_000
     assert set(models) == {"encoder", "cell", "head"}
+    assert manifest.batched_cell is not None
+    assert manifest.parity["batched"] < 1e-5
     assert "MIT" in (PACKAGED / metadata.CARD).read_text(encoding="utf-8")
 
 

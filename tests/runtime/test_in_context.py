@@ -290,3 +290,12 @@ def test_a_split_is_a_whole_number(split: object) -> None:
     subject = adar_deploy.pretrained(threads=1).subject()
     with pytest.raises(UsageError, match="split is"):
         evaluate("graph", [block_graph()], subject, [2], split)  # type: ignore[arg-type]
+
+
+def test_the_start_of_one_node_is_not_its_rounding_errors() -> None:
+    """The scores of a single node are equal, and nothing divides by the spread of their rounding errors."""
+    graph = block_graph()
+    lone = Graph(graph.rows(0, 1), np.zeros((2, 0), np.int64), target_features=graph.target_features)
+    first = start(lone, 16)
+    assert max(np.abs(first.nodes).max(), np.abs(first.targets).max()) < 100
+    assert np.ptp(first.scores) < 1e-3

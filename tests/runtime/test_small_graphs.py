@@ -197,6 +197,13 @@ def test_batches_are_bounded_and_have_graphs_of_similar_sizes() -> None:
     assert padded < 1.2 * sizes.sum()
 
 
+def test_graphs_with_many_targets_are_in_small_batches() -> None:
+    """The products of every two targets of each graph are in memory together."""
+    graphs = [small_graph(seed, 4, GRAPH) for seed in range(20)]
+    assert [len(batch) for batch in batches(graphs, 1_000)] == [8, 8, 4]
+    assert [len(batch) for batch in batches(graphs, 10_000)] == [1] * 20
+
+
 def test_a_large_graph_is_alone_and_in_its_place() -> None:
     small, large = small_graph(0, 3, GRAPH), small_graph(0, LARGEST + 1, GRAPH)
     assert [len(group) for group in groups([small, small, large, small])] == [2, 1, 1]

@@ -3,13 +3,16 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_runtime import Graph, load
 from adar_serve import Limits
 from adar_serve.threads import Threads
+from tests.in_context_graphs import block_graph
 from tests.serve.servers import Settings, eventually, occupied, outputs, running, tensor, tensors
 
 ENDLESS = {"max_steps": 10_000_000, "exit": "final", "solver": "euler"}
@@ -80,3 +83,26 @@ def test_a_group_goes_first_when_its_time_is_over() -> None:
     assert eventually(lambda: len(seen) == 2)
     assert seen == [[1], "other"]
     threads.close()
+
+
+def test_graphs_of_the_pretrained_model_share_calls() -> None:
+    """Their numbers of nodes, of classes and of columns differ."""
+    folder = named_bundle(PRETRAINED)
+    sizes = ((40, 3, 24), (90, 5, 70), (60, 2, 8))
+    graphs = [replace(block_graph(*size), train_mask=None) for size in sizes]
+    limits = Limits(concurrent=1, batch_wait=10_000)
+    with running(
+        [f"pretrained={folder}"], Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0)
+    ) as found:
+        with ThreadPoolExecutor(3) as clients, occupied(found, 3):
+            answers = [
+                clients.submit(found.infer, tensors(graph), "pretrained", parameters=SHORT)
+                for graph in graphs
+            ]
+        results = [outputs(answer.result()) for answer in answers]
+        (statistics,) = found.http.get("/v2/models/stats").json()["model_stats"]
+    assert [each["batch_size"] for each in statistics["batch_stats"]] == [3]
+    bundle = load(folder, "onnxruntime-cpu", 1)
+    for graph, result in zip(graphs, results, strict=True):
+        expected = bundle.run(graph, 5, "final", "euler")
+        np.testing.assert_allclose(result["probability"], expected.probabilities, atol=1e-5)

@@ -14,6 +14,7 @@ SCALARS = ("alignment", "speed", "turn")  # a cell's outputs about the next stat
 COLLECTING = ("targets", "node_proxies")  # the states that collect from all nodes, in the phase absorb
 KNOWN = "known"  # the input of an in-context cell for the known classes of the nodes
 BATCH = ("absent", "present")  # a batched cell's inputs that distinguish nodes from padding
+IN_CONTEXT_BATCH = ("is_node", "is_target")  # the same of an in-context cell, whose classes are padded too
 Side = int | str
 
 
@@ -51,7 +52,7 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
         BATCHED_CELL: Ports(
             (
                 *map(_batched, (*states, *before)),
-                *_BATCHED_STRUCTURE,
+                *(_IN_CONTEXT_BATCHED_STRUCTURE if manifest.in_context else _BATCHED_STRUCTURE),
                 *(WEIGHTS[TABLES] if manifest.edge_weights else ()),
                 *_BATCHED_STEP,
                 _floats("step_code", "b", 1, d),
@@ -156,12 +157,17 @@ _TABLES = (
     *(_table("leaf", index) for index in range(LEAVES)),
     *(_table("join", index) for index in range(JOINS)),
 )
+_BATCHED_EDGES = (*_TABLES, Port("place", "int32", ("rows",)), _floats("share", "b", "n", 1))
 _BATCHED_STRUCTURE = (
-    *_TABLES,
-    Port("place", "int32", ("rows",)),
-    _floats("share", "b", "n", 1),
+    *_BATCHED_EDGES,
     _floats(BATCH[0], "b", 1, "n"),
     _floats(BATCH[1], "b", "n", 1),
+)
+_IN_CONTEXT_BATCHED_STRUCTURE = (
+    *_BATCHED_EDGES,
+    _floats(KNOWN, "b", "n", "c"),
+    _floats(IN_CONTEXT_BATCH[0], "b", "n", 1),
+    _floats(IN_CONTEXT_BATCH[1], "b", 1, "c"),
 )
 _BATCHED_STEP = tuple(_floats(name, "b", 1, 1) for name in STEP)
 STRUCTURES: dict[str, tuple[Port, ...]] = {

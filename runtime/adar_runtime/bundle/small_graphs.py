@@ -2,24 +2,28 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from adar_runtime.backends.prepared_batch import AT_ONCE, LARGEST, PreparedBatch, batches
+from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle import known_models, onnx_guard, signature
 from adar_runtime.bundle.fit import check_fits
+from adar_runtime.bundle.label_checks import Scores, prepare_many
 from adar_runtime.bundle.manifest import BATCHED_CELL
 from adar_runtime.bundle.signature import Ports
 from adar_runtime.errors import AdarError
 from adar_runtime.graph import Graph
+from adar_runtime.in_context.label_check import STEPS
 from adar_runtime.loop.checks import check_budget, check_kind
-from adar_runtime.loop.solvers import Solver
-from adar_runtime.loop.stopping import StopRule
+from adar_runtime.loop.solvers import Euler, Solver
+from adar_runtime.loop.stopping import Final, StopRule
 from adar_runtime.loop.together import Batch, Outcome, Problem, Settings, run_together
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
+
+PADDED_TARGETS = 8  # graphs with at most this many classes share a batch of a pretrained model
 
 
 @runtime_checkable
@@ -81,24 +85,84 @@ class SmallGraphs:
         check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
         settings = Settings(self._manifest, budget, stop, solver)
         found: dict[int, Outcome] = {}
+        run = self._run_placed if self._manifest.in_context else self._run_batch
         for batch in self._batches(graphs):
-            chosen = [graphs[index] for index in batch]
-            started = time.perf_counter()
-            prepared = PreparedBatch.of(chosen, self._manifest, by_row=self._by_row)
-            together, seconds = self._backend.start_batch(prepared), time.perf_counter() - started
-            asking = None if problem is None else partial(_problem_at, problem, batch)
-            found |= zip(batch, run_together(together, chosen, settings, seconds, asking), strict=True)
+            asking = _at(problem, batch)
+            found |= zip(batch, run([graphs[index] for index in batch], settings, asking), strict=True)
         return [found[index] for index in range(len(graphs))]
 
+    def _run_batch(
+        self, graphs: Sequence[Graph], settings: Settings, problem: Problem | None
+    ) -> list[Outcome]:
+        started = time.perf_counter()
+        prepared = PreparedBatch.of(graphs, self._manifest, by_row=self._by_row)
+        together = self._backend.start_batch(prepared)
+        return run_together(together, graphs, settings, time.perf_counter() - started, problem)
+
+    def _run_placed(
+        self, graphs: Sequence[Graph], settings: Settings, problem: Problem | None
+    ) -> list[Outcome]:
+        """Run graphs of a pretrained model, which places each graph by itself."""
+        started = time.perf_counter()
+        prepared = prepare_many(graphs, self._manifest, self.scores_of_parts, problem, by_row=self._by_row)
+        ready = [i for i, each in enumerate(prepared) if isinstance(each, PreparedGraph)]
+        found: dict[int, Outcome] = {
+            i: each for i, each in enumerate(prepared) if isinstance(each, AdarError)
+        }
+        if ready:
+            placed = [each for each in prepared if isinstance(each, PreparedGraph)]
+            together = self._backend.start_batch(PreparedBatch.of_placed(placed, self._manifest))
+            seconds, checks = time.perf_counter() - started, [each.check for each in placed]
+            chosen, asking = [graphs[index] for index in ready], _at(problem, ready)
+            results = run_together(together, chosen, settings, seconds, asking, checks)
+            found |= zip(ready, results, strict=True)
+        return [found[index] for index in range(len(graphs))]
+
+    def scores_of_parts(
+        self, parts: Sequence[PreparedGraph], problem: Problem | None
+    ) -> list[Scores | AdarError]:
+        """Run small graphs with hidden labels, for the label check of a pretrained model.
+
+        Args:
+            parts: The graphs.
+            problem: Called before each step with the index of a part: why to stop it, or None.
+
+        Returns:
+            For each part its scores with each strength, or the error that stopped it.
+        """
+        self._open()
+        settings = Settings(self._manifest, STEPS, Final(), Euler())
+        found: dict[int, Scores | AdarError] = {}
+        largest = max((part.targets for part in parts), default=1)
+        for batch in batches([part.graph for part in parts], largest):
+            chosen = [parts[index] for index in batch]
+            together = self._backend.start_batch(PreparedBatch.of_placed(chosen, self._manifest))
+            first = [together.scores(position, kept=False) for position in range(len(batch))]
+            graphs = [part.graph for part in chosen]
+            moved = run_together(together, graphs, settings, 0.0, _at(problem, batch))
+            for index, outcome, still in zip(batch, moved, first, strict=True):
+                if isinstance(outcome, AdarError):
+                    found[index] = outcome
+                else:
+                    found[index] = {1.0: outcome.scores, 0.0: still}
+        return [found[index] for index in range(len(parts))]
+
     def _batches(self, graphs: Sequence[Graph]) -> list[list[int]]:
-        """The indices of the graphs of each batch. All graphs of a batch describe equally many targets."""
-        kinds: dict[int, list[int]] = {}
+        """The indices of the graphs of each batch.
+
+        All graphs of a batch describe equally many targets. A pretrained model pads them: there, the largest
+        number is at most twice the smallest, or eight.
+        """
+        kinds: dict[int, list[int]] = {}  # by the number of targets, or by a power of two
         for index, graph in enumerate(graphs):
-            kinds.setdefault(self._manifest.targets or graph.targets, []).append(index)
+            kind = self._manifest.targets or graph.targets
+            if self._manifest.in_context:
+                kind = 1 << (max(kind, PADDED_TARGETS) - 1).bit_length()
+            kinds.setdefault(kind, []).append(index)
         return [
             [members[position] for position in batch]
-            for members in kinds.values()
-            for batch in batches([graphs[index] for index in members])
+            for kind, members in kinds.items()
+            for batch in batches([graphs[index] for index in members], kind)
         ]
 
     def open(self) -> None:
@@ -119,8 +183,20 @@ class SmallGraphs:
             self._is_open = True
 
 
-def _problem_at(problem: Problem, batch: Sequence[int], position: int) -> AdarError | None:
-    return problem(batch[position])
+def _at(problem: Problem | None, batch: Sequence[int]) -> Problem | None:
+    """The same question about the graphs of a batch, by their position in it."""
+    return None if problem is None else lambda position: problem(batch[position])
+
+
+def check(bundle: "Bundle", graph: Graph) -> None:
+    """Raise an AdarError if a small graph does not fit the bundle.
+
+    A pretrained model takes features of any width, so placing a small graph may need much memory.
+    """
+    if bundle.manifest.in_context:
+        bundle.check(graph)
+    else:
+        check_fits(graph, bundle.manifest)
 
 
 def outcomes(
@@ -152,7 +228,7 @@ def _problem(bundle: "Bundle", graph: Graph | AdarError) -> AdarError | None:
     if isinstance(graph, AdarError):
         return graph
     try:
-        check_fits(graph, bundle.manifest)
+        check(bundle, graph)
     except AdarError as error:
         return error
     return None

@@ -36,6 +36,7 @@ LEAST_WEIGHT = 1e-4  # of all candidates with the same smoothing; below it, thei
 SPREAD = 2.0  # mean over nodes of the standard deviation of a node's logits
 ESTIMATES = 3  # how often the classes are estimated again
 ESTIMATED = 0.5  # weight of the estimated means of the classes against the first guess
+ROUNDING = 1e-6  # a smaller spread of scores is rounding, as in a graph with one node
 LEAST_SHARE = 0.05  # added to the size of a class, relative to the mean size, before its logarithm
 
 
@@ -442,7 +443,8 @@ def _ridges(
 def _spread(scores: Floats) -> float:
     """The mean over nodes of the standard deviation of a node's scores [n, c]; 1 if all are equal."""
     interruption_point()
-    return float(scores.std(axis=1).mean()) or 1.0
+    spread = float(scores.std(axis=1).mean())
+    return spread if spread > ROUNDING else 1.0
 
 
 def _prior(psi: Floats) -> Floats:

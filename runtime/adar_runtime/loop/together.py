@@ -17,6 +17,7 @@ from adar_runtime.bundle.proven_solver import solver_facts
 from adar_runtime.errors import AdarError, DivergedError, UsageError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.graph.labels import fill_names
+from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.loop.loop import first_move, no_end, overflow_advice, step_size, total_time
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.schedule import shared_step_code
@@ -69,6 +70,10 @@ class Settings:
     solver: Solver
 
 
+Checks = Sequence[LabelCheck | None]
+"""How strongly a pretrained model moves each graph; None for full moves."""
+
+
 class Moves:
     """The next move of every graph. A solver that does not read the motion moves all graphs alike."""
 
@@ -110,8 +115,9 @@ class LoopTogether:
         reasons: Why each graph has stopped, or the error that stopped it.
     """
 
-    def __init__(self, batch: Batch, settings: Settings) -> None:
+    def __init__(self, batch: Batch, settings: Settings, checks: Checks) -> None:
         count = batch.count
+        self._strengths = np.array([1.0 if check is None else check.strength for check in checks])
         self._batch, self._settings = batch, settings
         self._whole = total_time(settings.manifest, settings.budget)
         self._moves = Moves(settings, count)
@@ -202,7 +208,8 @@ class LoopTogether:
         if returning.any():
             moves = np.where(returning, self._back(), moves)
         at, size, *weights = moves
-        self._batch.step(self._codes(at), np.where(running, np.stack(weights), 0.0), returning)
+        weighted = np.where(running, np.stack(weights) * self._strengths, 0.0)
+        self._batch.step(self._codes(at), weighted, returning)
         self._now = np.where(running, at + size, self._now)
         for index, error in self._moves.advance(self._batch.scalars[1:], running & ~returning).items():
             self._fail(index, error)
@@ -221,7 +228,12 @@ class LoopTogether:
 
 
 def run_together(
-    batch: Batch, graphs: Sequence[Graph], settings: Settings, prepared: float, problem: Problem | None = None
+    batch: Batch,
+    graphs: Sequence[Graph],
+    settings: Settings,
+    prepared: float,
+    problem: Problem | None = None,
+    checks: Checks | None = None,
 ) -> list[Outcome]:
     """Run every graph of a batch to its end. A graph that fails gets its error; the others go on.
 
@@ -231,17 +243,20 @@ def run_together(
         settings: The settings of the loop.
         prepared: Seconds spent on preparing the batch. The time of a graph is its share of the time of all.
         problem: Called before each step with the index of a graph: why to stop it, or None.
+        checks: How strongly a pretrained model moves each graph.
 
     Returns:
         The result of each graph, as if it had run alone.
     """
     started = time.perf_counter()
-    loop = LoopTogether(batch, settings)
+    checks = checks or [None] * len(graphs)
+    loop = LoopTogether(batch, settings, checks)
     loop.run(problem)
     shares = {"prepare": prepared / len(graphs), "loop": (time.perf_counter() - started) / len(graphs)}
     facts = solver_facts(settings.manifest, settings.solver, settings.budget)
     return [
-        _outcome(loop, batch, index, graph, settings, shares, facts) for index, graph in enumerate(graphs)
+        _outcome(loop, batch, index, graph, settings, shares, facts | {"check": check})
+        for index, (graph, check) in enumerate(zip(graphs, checks, strict=True))
     ]
 
 

@@ -61,7 +61,7 @@ class OnnxBatch:
         """The scores of a graph: of its kept state, or of the current one."""
         arrays = self._kept if kept and not self._to_keep[index] else self._states[self._current]
         nodes = arrays[0][index, : self._prepared.graphs[index].nodes]
-        feeds = {"nodes": nodes, "targets": arrays[1][index]}
+        feeds = {"nodes": nodes, "targets": arrays[1][index, : self._prepared.targets(index)]}
         blocks = [{"pairs": block} for block in self._prepared.pair_blocks(index)]
         with backend_errors():
             found = [self._head.run(["scores"], feeds | pairs)[0] for pairs in blocks or [{}]]
@@ -105,8 +105,9 @@ def _encode(encoder: ort.InferenceSession, prepared: PreparedBatch) -> list[Floa
         nodes, *others = encoder.run(list(STATE), {"features": prepared.features()})
         return [prepared.padded(nodes), *(np.repeat(each[None], count, axis=0) for each in others)]
     each = [encode(encoder, prepared.alone(index)) for index in range(count)]
-    padded = prepared.padded(np.concatenate([found[0] for found in each]))
-    return [padded, *(np.stack([found[i] for found in each]) for i in range(1, len(STATE)))]
+    nodes, targets, *proxies = zip(*each, strict=True)
+    padded = prepared.padded(np.concatenate(nodes)), prepared.padded_targets(targets)
+    return [*padded, *map(np.stack, proxies)]
 
 
 def _shared(array: np.ndarray[Any, Any]) -> ort.OrtValue:
