@@ -31,9 +31,7 @@ def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
     found: dict[float, list[Floats]] = {strength: [] for strength in STRENGTHS}
     wanted = []
     for hidden in folds(labels):
-        part = prepared.with_start(
-            features.start(np.where(hidden, -1, labels), graph.targets, estimate=first.estimated)
-        )
+        part = prepared.with_start(features.start(np.where(hidden, -1, labels), graph.targets, first.weights))
         wanted.append(labels[hidden])
         for strength, scores in _scores(bundle, part):
             found[strength].append(scores[hidden])
