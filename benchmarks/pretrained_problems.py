@@ -50,22 +50,24 @@ class ProblemFolder:
     data: Path
     kept: Path
 
-    def all(self) -> Iterator[Problems]:
-        """All kinds of problems, of all three tasks."""
+    def described(self) -> Iterator[Problems]:
+        """Problems with descriptions and without labels."""
         for kind in self._kinds:
             yield Problems("descriptions", kind, self._described(kind))
-        yield from self._labelled()
+
+    def both(self) -> Iterator[Problems]:
+        """Problems with descriptions and a few labels of each class."""
         for kind in self._kinds:
             if kind != "arXiv whole":
                 draws = DRAWS if kind == "dblp whole" else 1
                 yield Problems("both", kind, _with_labels(self._described(kind)[:6], LABELS, draws))
 
-    def _labelled(self) -> Iterator[Problems]:
+    def labelled(self) -> Iterator[Problems]:
+        """Problems with a few labels of each class and without descriptions."""
         texts = {"dblp-text": "dblp whole", "arXiv natural": "arXiv natural", "arXiv sparse": "arXiv sparse"}
-        kinds = {name: self._files([name]) for name in LABEL_KINDS}
-        kinds |= {name: self._described(kind)[:4] for name, kind in texts.items()}
-        for kind, graphs in kinds.items():
-            yield Problems("labels", kind, _without_descriptions(_with_labels(graphs, LABELS, DRAWS)))
+        for name in (*LABEL_KINDS, *texts):
+            graphs = self._described(texts[name])[:4] if name in texts else self._files([name])
+            yield Problems("labels", name, _without_descriptions(_with_labels(graphs, LABELS, DRAWS)))
         blocks = _with_labels(self._described("block models"), LABELS, 1)
         yield Problems("labels", "block models", _without_descriptions(blocks))
         for count in (1, 20):

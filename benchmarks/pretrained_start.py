@@ -3,8 +3,8 @@
     python -m benchmarks.pretrained_start ../shared/data
 
 Prints accuracies in percent for each kind of problem: the best free baseline (chosen by the test labels), the
-start and, with --bundle, the model after 8 steps as hidden labels chose, and with full moves. The last rows
-have the mean of all kinds and the worst difference to the column before. The problems are drawn once and kept
+start and, with --bundle, the model after 8 steps as hidden labels chose, and with full moves. Each task ends
+with the mean of its kinds and the worst difference to the column before. The problems are drawn once and kept
 in --kept, so another revision of the start is measured on the same problems.
 """
 
@@ -54,13 +54,14 @@ def main() -> None:
     bundle = load(given.bundle, threads=1) if given.bundle else None
     names = ["free", "start"] + ([f"{STEPS} steps", "unchecked"] if bundle else [])
     sys.stdout.write(f"| task | problems | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}\n")
-    found: dict[str, list[np.ndarray]] = {task: [] for task in given.task or TASKS}
-    for problems in ProblemFolder(given.data, given.kept).all():
-        if problems.task in found:
+    folder = ProblemFolder(given.data, given.kept)
+    kinds = dict(zip(TASKS, (folder.described, folder.labelled, folder.both), strict=True))
+    for task in given.task or TASKS:
+        means = []
+        for problems in kinds[task]():
             rows = [accuracies(graph, bundle) for graph in problems.graphs]
-            found[problems.task].append(np.mean(rows, axis=0))
-            _print(problems.task, f"{problems.kind} ({len(rows)})", found[problems.task][-1])
-    for task, means in found.items():
+            means.append(np.mean(rows, axis=0))
+            _print(task, f"{problems.kind} ({len(rows)})", means[-1])
         _print(task, "mean", np.mean(means, axis=0))
         _print(task, "worst gain", np.diff(means, axis=1, prepend=np.nan).min(axis=0))
 
