@@ -23,7 +23,7 @@ from benchmarks.pretrained import BUNDLE
 
 STEPS = 8
 SMALLEST_CLASS = 90  # nodes of a class in a set
-LARGEST_SHARE, MOST_NODES = 0.75, 9000  # of the largest class of a set, and of all its classes
+LARGEST_SHARE, MOST_NODES = 0.75, 9_000  # of the largest class of a set, and of all its classes
 EPISODE_NODES = (600, 2000)
 
 
@@ -37,8 +37,8 @@ def accuracies(bundle: Bundle, graph: Graph) -> list[float]:
     return [accuracy(smoothed_cosine(graph, centred=True)), path[0], path[-1]]
 
 
-def class_sets(source: EpisodeSource, random: np.random.Generator) -> Iterator[Graph]:
-    """Sets of three to ten classes (of small graphs: two or more), with all nodes of these classes."""
+def class_sets(source: EpisodeSource, random: np.random.Generator, most: int = MOST_NODES) -> Iterator[Graph]:
+    """Sets of three to ten classes (of small graphs: two or more), with all of their at most `most` nodes."""
     labels, count = source.graph.labels, source.graph.targets
     assert labels is not None
     sizes = np.bincount(labels.astype(np.int64), minlength=count)
@@ -49,7 +49,7 @@ def class_sets(source: EpisodeSource, random: np.random.Generator) -> Iterator[G
     while True:
         drawn = random.choice(usable, int(random.integers(low, high + 1)), replace=False)
         total = sizes[drawn].sum()
-        if total <= MOST_NODES and sizes[drawn].max() <= LARGEST_SHARE * total:
+        if total <= most and sizes[drawn].max() <= LARGEST_SHARE * total:
             yield source.of_classes(np.sort(drawn))
 
 

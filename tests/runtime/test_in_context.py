@@ -13,17 +13,17 @@ from adar_runtime.evaluation.zero_shot_baselines import cosines
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
-from adar_runtime.in_context.discriminant import SHRINKAGE, Analysis
+from adar_runtime.in_context.candidates import SmoothedNodes, candidates, described
+from adar_runtime.in_context.discriminant import SHRINKAGE, Analysis, Joined
+from adar_runtime.in_context.experts import UNSMOOTHED, estimated, expert_weights, experts
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
+from adar_runtime.in_context.scores import LinearScores, spread
 from adar_runtime.in_context.start import (
     RESTARTS,
     ROUNDS,
     SmoothedFeatures,
-    _candidates,
-    _Guess,
-    _joined,
-    _of_smoothing,
     _reduced,
+    joined,
     known_labels,
     of_split,
     restarted,
@@ -86,24 +86,29 @@ def test_leave_one_out_is_what_leaving_out_gives(number: int) -> None:
     middle = unit.mean(axis=0)
 
     def candidate(known: np.ndarray) -> Any:
-        return list(_of_smoothing(1.0, unit - middle, middle, known, graph.targets, None))[number]
+        nodes = SmoothedNodes(1.0, unit - middle, middle)
+        return list(candidates(nodes, known, graph.targets, None))[number]
 
     for position, node in enumerate(np.flatnonzero(labels >= 0)[:5]):
         without = labels.copy()
         without[node] = -1
-        expected = candidate(without).scores(unit - middle)[node]
+        expected = candidate(without).scores.of(unit - middle)[node]
         np.testing.assert_allclose(candidate(labels).left_out[position], expected, atol=1e-4)
 
 
-def test_the_start_has_the_weighted_scores_of_its_candidates() -> None:
-    graph = replace(block_graph(), target_features=None)
+def test_the_start_has_the_weighted_scores_of_its_experts() -> None:
+    graph = block_graph()
     features = SmoothedFeatures.of(graph, graph.width)
-    nodes, candidates = features.nodes, _candidates(features, known_labels(graph), graph.targets)
-    weights = np.linspace(0.01, 0.1, len(candidates))
-    joined = _joined(nodes, candidates, weights, weights)
-    expected = sum(w * each.scores(nodes[each.restart]) for w, each in zip(weights, candidates, strict=True))
-    for placed, targets in (joined, _reduced(*joined, 16)):
-        np.testing.assert_allclose(placed @ targets.T, expected, atol=1e-4)
+    found = experts(features.smoothed, known_labels(graph), graph.targets, features.descriptions)
+    rows = {nodes.restart: nodes.rows for nodes in features.smoothed}
+    assert len(found) == 3 * len(RESTARTS)
+    assert all(spread(each.of(rows[each.restart])) == pytest.approx(1, abs=1e-3) for each in found)
+    weights = np.linspace(0.01, 0.1, len(found))
+    placed = joined(features.smoothed, found, weights)
+    expected = sum(w * each.of(rows[each.restart]) for w, each in zip(weights, found, strict=True))
+    np.testing.assert_allclose(placed.scores, expected, atol=1e-4)
+    nodes, targets = _reduced(placed.nodes, placed.targets, 16)
+    np.testing.assert_allclose(nodes @ targets.T, expected, atol=1e-4)
 
 
 def test_smoothing_restarts_at_the_features_in_every_round() -> None:
@@ -119,35 +124,46 @@ def test_smoothing_restarts_at_the_features_in_every_round() -> None:
 
 
 def two_clusters(sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Centred nodes near two points, a constant last column, and the cluster of each node."""
+    """Centred nodes near two points, and the cluster of each node."""
     random, labels = np.random.default_rng(0), np.repeat([0, 1], sizes)
     points = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])[labels]
     points = points + 0.3 * random.standard_normal(points.shape)
-    points -= points.mean(axis=0)
-    return np.concatenate([points, np.ones((len(points), 1))], axis=1).astype(np.float32), labels
+    return (points - points.mean(axis=0)).astype(np.float32), labels
 
 
-def estimated(nodes: np.ndarray, targets: np.ndarray, known: np.ndarray) -> np.ndarray:
-    return _Guess(nodes, targets, known, "").estimated()
+def linear(targets: list[list[float]]) -> LinearScores:
+    return LinearScores(1.0, np.array(targets, np.float32), np.zeros(len(targets), np.float32))
+
+
+UNKNOWN = np.full(200, -1)
 
 
 def test_estimated_targets_move_from_poor_descriptions_to_the_clusters() -> None:
     nodes, labels = two_clusters((100, 100))
-    poor = np.array([[1, -0.2, 2, 0], [0.4, 0.6, -2, 0]], np.float32)
-    found = estimated(nodes, poor, np.zeros((200, 2), np.float32))
-    accuracy = [float(((nodes @ targets.T).argmax(axis=1) == labels).mean()) for targets in (poor, found)]
-    assert accuracy[1] > accuracy[0] + 0.05
+    poor = linear([[1, -0.2, 2], [0.4, 0.6, -2]])
+    found = estimated(poor, nodes, UNKNOWN)
+    before, after = (float((each.of(nodes).argmax(axis=1) == labels).mean()) for each in (poor, found))
+    assert after > before + 0.05
 
 
 def test_a_large_class_becomes_more_likely() -> None:
     nodes, labels = two_clusters((180, 20))
-    good = np.array([[1, -1, 0, 0], [-1, 1, 0, 0]], np.float32)
-    none = np.zeros((200, 2), np.float32)
-    found = estimated(nodes, good, none)
-    assert found[0, -1] > found[1, -1]
-    known = np.eye(2, dtype=np.float32)[1 - labels]  # labels that say the opposite
-    reversed_ = estimated(nodes, good, known)
-    assert reversed_[0, -1] < reversed_[1, -1]
+    good = linear([[1, -1, 0], [-1, 1, 0]])
+    found = estimated(good, nodes, UNKNOWN)
+    assert found.bias[0] > found.bias[1]
+    opposite = estimated(good, nodes, 1 - labels)  # labels that say the opposite
+    assert opposite.bias[0] < opposite.bias[1]
+
+
+def test_descriptions_count_less_in_directions_of_much_variance() -> None:
+    features, labels = stretched_clusters()
+    nodes = SmoothedNodes(0.15, features, np.zeros(3, np.float32))
+    means = np.array([[1, 1, 0], [-1, -1, 0]], np.float32)
+    found = described(nodes, means).of(features)
+    before, after = (
+        float((scores.argmax(axis=1) == labels).mean()) for scores in (features @ means.T, found)
+    )
+    assert after > before + 0.03
 
 
 def crossed_clusters(seed: int, *, along: bool) -> Graph:
@@ -164,29 +180,50 @@ def crossed_clusters(seed: int, *, along: bool) -> Graph:
     return Graph(features.astype(np.float32), edges, labels=labels, train_mask=mask)
 
 
-def test_hidden_labels_decide_whether_classes_are_estimated_again() -> None:
+def test_hidden_labels_decide_how_much_estimated_classes_count() -> None:
     """Estimating classes again follows the clusters, which is wrong if the classes cut through them."""
-    chosen = {
-        along: [start(crossed_clusters(seed, along=along), 16).estimated for seed in range(6)]
-        for along in (True, False)
-    }
-    assert sum(chosen[True]) >= 4
-    assert sum(chosen[False]) <= 2
-    graph = crossed_clusters(0, along=False)
-    features, known = SmoothedFeatures.of(graph, 16), known_labels(graph)
-    never, always = (features.start(known, 2, estimate=each).scores for each in (False, True))
-    assert np.array_equal(start(graph, 16).scores, never)
-    assert not np.array_equal(never, always)
+    shares = {}
+    for along in (True, False):
+        found = []
+        for seed in range(6):
+            graph = crossed_clusters(seed, along=along)
+            weights = start(graph, 16).weights
+            guesses, estimates = weights[0::2].sum(), weights[1::2].sum()
+            found.append(estimates / (guesses + estimates))
+        shares[along] = float(np.mean(found))
+    assert shares[True] > 0.45
+    assert shares[False] < 0.35
+
+
+def test_the_features_that_predict_hidden_labels_count() -> None:
+    """Neighbours are random here, so experts that smooth them in predict hidden labels badly."""
+    graph = crossed_clusters(0, along=True)
+    edges = np.random.default_rng(0).integers(0, graph.nodes, (2, 20 * graph.nodes))
+    features = SmoothedFeatures.of(replace(graph, edge_index=edges), graph.width)
+    weights = expert_weights(features.smoothed, known_labels(graph), graph.targets, None)
+    unsmoothed = weights[:2].sum() / weights.sum()
+    assert RESTARTS[0] == UNSMOOTHED
+    assert unsmoothed > 0.6
+
+
+def test_without_labels_all_experts_are_smoothed_and_count_alike() -> None:
+    graph = replace(block_graph(), train_mask=None)
+    features = SmoothedFeatures.of(graph, graph.width)
+    found = experts(features.smoothed, known_labels(graph), graph.targets, features.descriptions)
+    assert [each.restart for each in found] == list(RESTARTS[1:])
+    assert len(features.start(known_labels(graph), graph.targets).weights) == 1
 
 
 def test_equal_targets_stay_finite() -> None:
     nodes, _ = two_clusters((30, 30))
-    equal, none = np.zeros((2, 4), np.float32), np.zeros((60, 2), np.float32)
-    assert np.isfinite(estimated(nodes, equal, none)).all()
-    for features in (nodes[:, :-1], np.zeros((60, 3), np.float32)):
-        found = _Guess(nodes, equal, none, "").analysed(equal, Analysis(features))
+    unknown, zero = np.full(60, -1), np.zeros((60, 3), np.float32)
+    equal = linear([[0, 0, 0], [0, 0, 0]])
+    for rows in (nodes, zero):
+        assert np.isfinite(estimated(equal, rows, unknown).targets).all()
+        assert np.isfinite(described(SmoothedNodes(0.15, rows, rows[0]), equal.targets).targets).all()
+        columns = np.concatenate([rows, np.ones((60, 1), np.float32)], axis=1)
+        found = Joined(columns, np.zeros((2, 4), np.float32)).analysed(Analysis(rows), unknown)
         assert np.isfinite(found.scores).all()
-        assert all(np.isfinite(part).all() for part in found.joined())
 
 
 def stretched_clusters() -> tuple[np.ndarray, np.ndarray]:
@@ -213,15 +250,10 @@ def test_the_analysis_improves_a_guess_that_follows_noise() -> None:
     """Half of the classes are known: they show that the first direction is mostly noise."""
     features, labels = stretched_clusters()
     nodes = np.concatenate([features, np.ones((400, 1), np.float32)], axis=1)
-    means = np.array([[1, 1, 0, 0], [-1, -1, 0, 0]], np.float32)
-    known = np.eye(2, dtype=np.float32)[labels] * (np.arange(400) < 200)[:, None]
-    found = _Guess(nodes, means, known, "").analysed(means, Analysis(features))
-    before, after = (
-        float((scores.argmax(axis=1) == labels)[200:].mean()) for scores in (nodes @ means.T, found.scores)
-    )
+    guess = Joined(nodes, np.array([[1, 1, 0, 0], [-1, -1, 0, 0]], np.float32))
+    found = guess.analysed(Analysis(features), np.where(np.arange(400) < 200, labels, -1))
+    before, after = (float((each.scores.argmax(axis=1) == labels)[200:].mean()) for each in (guess, found))
     assert after > before + 0.03
-    rows, targets = found.joined()
-    np.testing.assert_allclose(rows @ targets.T, found.scores, atol=1e-4)
 
 
 def test_leading_directions_keep_the_inner_products() -> None:

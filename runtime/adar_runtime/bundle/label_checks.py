@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adar_runtime.backends.prepared_batch import LARGEST
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
@@ -54,7 +55,7 @@ class PlacedGraph:
     prepared: PreparedGraph
     features: SmoothedFeatures
     labels: Integers  # the known labels [n], -1 elsewhere
-    estimated: bool  # as in `Start`
+    weights: NDArray[np.float64]  # of the experts, as in `Start`
 
     @classmethod
     def of(cls, graph: Graph, manifest: Manifest, *, by_row: bool) -> "PlacedGraph":
@@ -62,13 +63,13 @@ class PlacedGraph:
         labels = known_labels(graph)
         features = SmoothedFeatures.of(graph, manifest.features)
         first = features.start(labels, graph.targets)
-        return cls(prepare(graph, manifest, by_row=by_row, first=first), features, labels, first.estimated)
+        return cls(prepare(graph, manifest, by_row=by_row, first=first), features, labels, first.weights)
 
     def parts(self) -> Iterator[HiddenPart]:
         """Place the graph once for each hidden part of the labels. One part is in memory at a time."""
         for hidden in folds(self.labels):
             known = np.where(hidden, -1, self.labels)
-            start = self.features.start(known, self.prepared.targets, estimate=self.estimated)
+            start = self.features.start(known, self.prepared.targets, self.weights)
             yield HiddenPart(self.prepared.with_start(start), hidden, self.labels[hidden])
 
     def checked(self, predicted: Sequence[Predicted]) -> PreparedGraph:

@@ -78,7 +78,7 @@ def _placing(graph: Graph, manifest: Manifest) -> int:
     known = int((known_labels(graph) >= 0).sum())
     ways = 12 if graph.target_features is None else 15  # to score the known labels, and their temporaries
     scores = c * max(9 * n, 3 * n + ways * known)  # of all nodes: scores, softmax, known classes
-    rows = (22 if known else 17) * n * d + scores  # smoothed features, apart, joined and analysed
+    rows = (24 if known else 20) * n * d + scores  # smoothed features, apart, joined and analysed
     columns = f * (8 * d + (0 if graph.target_features is None else 2 * c))  # directions; descriptions
     return FLOAT * (rows + columns)
 

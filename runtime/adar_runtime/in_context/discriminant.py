@@ -2,7 +2,8 @@
 
 Class means alone treat all directions of the features alike, but features vary much in some directions and
 little in others. Linear discriminant analysis divides by the variance inside the classes. It needs the
-classes of all nodes; here, these are predictions. The scores are a linear function of the features.
+classes of all nodes; here, these are predictions. The scores are a linear function of the features. The
+analysis runs twice: the second time with the predictions of the first.
 """
 
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.graph import Floats
+from adar_runtime.graph import Floats, Integers
+from adar_runtime.in_context.scores import relation, size_bias, spread
 
+SHARES = (0.5, 0.75)  # of the scores of the analysis against those before it, in each turn
 SHRINKAGE = 1.0  # of the variance inside the classes: how much of its mean every direction gets
 
 
@@ -59,3 +62,40 @@ class Analysis:
     @cached_property
     def _variance(self) -> NDArray[np.float64]:
         return (self.features.T @ self.features).astype(np.float64) / len(self.features)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Scores that are products of nodes [n, w], whose last column is constant, with targets [c, w]."""
+
+    nodes: Floats
+    targets: Floats
+
+    @property
+    def scores(self) -> Floats:
+        scores: Floats = self.nodes @ self.targets.T
+        return scores
+
+    def analysed(self, analysis: Analysis, labels: Integers) -> "Joined":
+        """Mix the scores with those of a discriminant analysis of the predicted or known classes."""
+        before = self.scores
+        before *= np.float32(1 / spread(before))
+        now = before
+        for share in SHARES:
+            psi = relation(now, labels)
+            found = analysis.of(psi)
+            own = analysis.features @ found.weights + found.bias
+            factor, bias = np.float32(1 / spread(own)), size_bias(psi)
+            now = (1 - share) * before + np.float32(share) * (factor * own + bias)
+            now *= np.float32(1 / spread(now))
+        targets = np.float32((1 - share) / spread(self.scores)) * self.targets
+        targets[:, -1] += share * (factor * found.bias + bias) / self.nodes[0, -1]
+        rows = analysis.features @ found.root
+        # The new columns get the length of those before: the cell compares lengths.
+        lengths = [float(np.square(part).sum(axis=1).mean()) ** 0.5 for part in (self.nodes[:, :-1], rows)]
+        ratio = np.float32(lengths[0] / lengths[1] if min(lengths) > 0 else 1.0)
+        own_targets = np.float32(share) * factor / ratio * found.means
+        return Joined(
+            np.concatenate([ratio * rows, self.nodes], axis=1),
+            np.concatenate([own_targets, targets], axis=1),
+        )

@@ -82,7 +82,7 @@ def _drawn(
         source, is_described = sources[int(random.integers(len(sources)))]
         graph = source.draw(random, NODES, patches=True)
         if not is_described:
-            graph = replace(graph, target_features=_descriptions(graph, random))
+            graph = replace(graph, target_features=made_descriptions(graph, random))
     if random.random() < NOISY:
         graph = replace(graph, features=_noisy(graph.rows(0, graph.nodes), random))
     if random.random() < MERGED and graph.targets > 3:
@@ -94,7 +94,7 @@ def _drawn(
     return replace(graph, train_mask=_few(graph, random), target_features=described)
 
 
-def _descriptions(graph: Graph, random: np.random.Generator) -> Floats:
+def made_descriptions(graph: Graph, random: np.random.Generator) -> Floats:
     """Descriptions as texts could give them: near the mean of a class, near another class, and noisy."""
     rows = unit_rows(graph.rows(0, graph.nodes))
     assert graph.labels is not None
