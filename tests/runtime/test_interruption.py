@@ -6,7 +6,7 @@ import numpy as np
 
 from adar_runtime import Graph, load
 from adar_runtime.errors import AdarError
-from adar_runtime.in_context.start import _Analysed
+from adar_runtime.in_context.discriminant import Analysis, Joined
 from adar_runtime.interruption import interruptible
 
 
@@ -51,8 +51,8 @@ def test_the_preparation_for_a_trained_model_is_interrupted(board: Graph, bundle
     assert points(lambda: bundle.loop(board, 3)) >= 8
 
 
-def test_the_joined_nodes_of_a_pretrained_start_have_points() -> None:
+def test_the_analysis_of_a_pretrained_start_has_points() -> None:
     """Several passes over all nodes followed each other without one: 6 s for 400,000 nodes."""
-    rows = np.ones((4, 3), np.float32)
-    analysed = _Analysed(rows, rows, rows, np.eye(3, dtype=np.float32), rows)
-    assert points(analysed.joined) == 3
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3) % 5
+    joined, analysis = Joined(rows, rows[:2]), Analysis(rows - rows.mean(axis=0))
+    assert points(lambda: joined.analysed(analysis, np.full(4, -1))) >= 10

@@ -130,7 +130,7 @@ class SmallGraphs:
         Returns:
             For each part its scores with each strength, or the error that stopped it.
         """
-        self._open()
+        self.open()
         settings = Settings(self._manifest, STEPS, Final(), Euler())
         found: dict[int, Scores | AdarError] = {}
         largest = max((part.targets for part in parts), default=1)

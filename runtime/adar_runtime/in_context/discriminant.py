@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.in_context.scores import relation, size_bias, spread
+from adar_runtime.interruption import interruption_point
 
 SHARES = (0.5, 0.75)  # of the scores of the analysis against those before it, in each turn
 SHRINKAGE = 1.0  # of the variance inside the classes: how much of its mean every direction gets
@@ -90,10 +91,12 @@ class Joined:
             now *= np.float32(1 / spread(now))
         targets = np.float32((1 - share) / spread(self.scores)) * self.targets
         targets[:, -1] += share * (factor * found.bias + bias) / self.nodes[0, -1]
+        interruption_point()
         rows = analysis.features @ found.root
         # The new columns get the length of those before: the cell compares lengths.
         lengths = [float(np.square(part).sum(axis=1).mean()) ** 0.5 for part in (self.nodes[:, :-1], rows)]
         ratio = np.float32(lengths[0] / lengths[1] if min(lengths) > 0 else 1.0)
+        interruption_point()
         own_targets = np.float32(share) * factor / ratio * found.means
         return Joined(
             np.concatenate([ratio * rows, self.nodes], axis=1),
