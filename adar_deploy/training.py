@@ -180,14 +180,13 @@ def _train_config(
     options: TrainingOptions, recipe: Recipe, removed: set[Ablation], graphs: "Sequence[Graph]"
 ) -> "TrainConfig":
     from adar_train.config import preset
-    from adar_train.search import has_few_labels, is_wide
+    from adar_train.search import is_wide
 
     return preset(
         recipe.preset,
         described=recipe.zero_shot,
         wide=is_wide(graphs[0]),
         small=recipe.small,
-        few=has_few_labels(graphs, options.split),
         seed=options.seed,
         split=options.split,
         gradient_checkpoints=options.gradient_checkpoints,
@@ -223,13 +222,12 @@ def _search_plan(
     options: TrainingOptions, recipe: Recipe, job: "Job", note: Callable[[str], None]
 ) -> "SearchPlan":
     """What the default recipe tries. Other recipes, and the paper's grid (--search), have no plan."""
-    from adar_train.search import FEWEST_EPOCHS, NO_SEARCH, has_few_labels, plan_search
+    from adar_train.search import FEWEST_EPOCHS, NO_SEARCH, plan_search
 
     if recipe.preset or options.search:
         return NO_SEARCH
     given = without_none(**{name: getattr(options, name) for name in SEARCHED})
-    few = has_few_labels(job.graphs, job.training.split)
-    plan = plan_search(job.graphs[0], given, job.training.epochs, few)
+    plan = plan_search(job.graphs[0], given, job.training.epochs)
     if options.search is None and plan.epochs and job.training.epochs < FEWEST_EPOCHS:
         note(f"no search of the regularisation: it needs at least {FEWEST_EPOCHS} epochs (--epochs)")
         return plan.first_only()

@@ -94,20 +94,17 @@ def _learning(facts: Facts) -> str:
     drawn = figure("Loss by epoch", line_chart([loss], x, Axis("loss", log=True), title="Loss"))
     measured = [(row["epoch"], row["val"]) for row in history if row.get("val") is not None]
     if measured:
-        kept = facts["metrics"].get("best_epoch")
-        best = next((point for point in measured if point[0] == kept), max(measured, key=lambda one: one[1]))
+        best = max(measured, key=lambda point: point[1])
         name = metric_title(facts["metrics"].get("metric", "metric"))
         line = Line("validation", measured, dots=len(measured) < 40)
         chart = line_chart(
             [line],
             x,
             Axis(name, show=PERCENT.show),
-            [Mark(0, best, f"kept: {percent(best[1])} in epoch {best[0]}")],
+            [Mark(0, best, f"best: {percent(best[1])} in epoch {best[0]}")],
             title=f"Validation {name}",
         )
-        drawn += figure(
-            f"Validation {name}: the lowest over the selection budgets; ○ the epoch that was kept", chart
-        )
+        drawn += figure(f"Validation {name}: the lowest over the selection budgets; ○ the best epoch", chart)
     return f'<h3>Learning curve</h3><div class="pair">{drawn}</div>'
 
 

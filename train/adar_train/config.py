@@ -49,8 +49,6 @@ class TrainConfig:
         evaluate_every: Number of epochs between two validations. The last epoch is always validated.
         select_budgets: Budgets (numbers of steps) of a validation. The score of a model is its worst over
             these budgets; the weights with the best score are kept. 8 and 32 cover few and many steps.
-        select_window: Number of consecutive validations whose mean decides which weights are kept, and which
-            candidate of a search is better. A single validation is noisy if there are few labels.
         exit_budgets: Budgets on which the exit rule is calibrated after training, every step of each. The
             default is the paper's list.
         gradient_checkpoints: Whether to store one state per step and recompute the rest in the backward
@@ -93,7 +91,6 @@ class TrainConfig:
     split: int = 0
     evaluate_every: int = 10
     select_budgets: tuple[int, ...] = (8, 32)
-    select_window: int = 1
     exit_budgets: tuple[int, ...] = PAPER_BUDGETS
     gradient_checkpoints: bool = False
     mixed_precision: bool | None = None
@@ -101,7 +98,7 @@ class TrainConfig:
     calibration: str = FULL
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "train_steps", "evaluate_every", "select_window"):
+        for name in ("epochs", "train_steps", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise UsageError(
                     f"{name.replace('_', '-')} is {getattr(self, name)}, but it must be at least 1"
@@ -145,9 +142,6 @@ OURS_WIDE: dict[str, Any] = OURS | {"epochs": 400, "step_weight": 0.1, "full_wei
 
 OURS_SMALL: dict[str, Any] = OURS | {"epochs": 200}
 """The same for many small graphs: an epoch is a step on a few hundred of them."""
-
-FEW: dict[str, Any] = {"select_window": 3}
-"""What changes with few validation labels."""
 
 OURS_ZERO_SHOT: dict[str, Any] = {
     "epochs": 120,
@@ -196,7 +190,6 @@ def preset(
     described: bool = False,
     wide: bool = False,
     small: bool = False,
-    few: bool = False,
     **overrides: Any,
 ) -> TrainConfig:
     """The settings of a preset or, without a name, of our recipe.
@@ -207,8 +200,6 @@ def preset(
             recipe.
         wide: Whether the features have many columns (`search.is_wide`).
         small: Whether there are many small graphs (`graph_batch.are_small`).
-        few: Whether there are few validation labels (`search.has_few_labels`). Our recipe for learned targets
-            then chooses by the mean of three validations.
         **overrides: Fields of TrainConfig that replace those of the preset.
 
     Raises:
@@ -219,7 +210,7 @@ def preset(
     if name in (None, "quick") and described:
         chosen = OURS_ZERO_SHOT
     elif name is None:
-        chosen = (OURS_SMALL if small else OURS_WIDE if wide else OURS) | (FEW if few else {})
+        chosen = OURS_SMALL if small else OURS_WIDE if wide else OURS
     else:
         chosen = PRESETS[name]
     return replace(TrainConfig(), **{"calibration": QUICK} | chosen | overrides)

@@ -25,7 +25,6 @@ OnEpoch = Callable[[Settings, Epoch], None]
 OnDrop = Callable[[Settings, DivergedError], None]
 
 WIDE_FROM = 65  # columns from which features are words or embeddings, which tell more than the neighbours do
-FEW_LABELS = 1000  # validation labels below which a single validation is too noisy to choose by
 ROUND = 40  # epochs of a round; after 20, settings that learn fast are ahead of better ones
 LAST_ROUND = {True: 80, False: 160}  # epochs of winner and challenger, with wide features or not
 FINAL = 0.35  # share of all epochs after which two finalists are compared
@@ -46,7 +45,6 @@ WIDE: list[Settings] = [  # many columns and few labels
     {"feature_scaling": "common", "weight_decay": 1e-5, "dropout": 0.2},
     {"feature_scaling": "column", "weight_decay": 1e-6, "dropout": 0.2},
 ]
-STRONGEST = max(WIDE, key=lambda one: one["weight_decay"])
 NARROW: list[Settings] = [
     {"weight_decay": 1e-6, "dropout": 0.2},
     {"weight_decay": 1e-3, "dropout": 0.3},
@@ -62,7 +60,7 @@ SEARCHED = (*WIDE, *NARROW, SLOWER, STRONGER)
 class Tried:
     """A candidate: the epochs and seconds that it was trained for, and its best validation metric by then.
 
-    The metric is a mean of `select_window` validations. It is None if the candidate diverged before them.
+    The metric is None if there is none, because the candidate diverged.
     """
 
     settings: Settings
@@ -76,20 +74,9 @@ def is_wide(graph: Graph) -> bool:
     return graph.width >= WIDE_FROM
 
 
-def has_few_labels(graphs: Sequence[Graph], split: int) -> bool:
-    """Whether these graphs have few validation labels together."""
-    masks = (graph.labelled("val", split) for graph in graphs)
-    return sum(int(mask.sum()) for mask in masks if mask is not None) < FEW_LABELS
-
-
-def candidates(graph: Graph, given: Container[str] = (), few: bool = False) -> list[Settings]:
-    """The candidates for the features of this graph. Settings that the user has `given` are not searched.
-
-    With `few` labels and many columns, the first candidate is the one with the most weight decay.
-    """
+def candidates(graph: Graph, given: Container[str] = ()) -> list[Settings]:
+    """The candidates for the features of this graph. Settings that the user has `given` are not searched."""
     kind = WIDE if is_wide(graph) else NARROW
-    if few and kind is WIDE:
-        kind = sorted(kind, key=lambda one: one is not STRONGEST)
     free = [{name: value for name, value in one.items() if name not in given} for one in kind]
     return [one for index, one in enumerate(free) if one not in free[:index]]
 
@@ -146,12 +133,9 @@ class SearchPlan:
 NO_SEARCH = SearchPlan()
 
 
-def plan_search(graph: Graph, given: Container[str], epochs: int, few: bool = False) -> SearchPlan:
-    """The search of a training with `epochs` epochs. Settings that the user has `given` are not searched.
-
-    `few` says whether there are few validation labels (`has_few_labels`).
-    """
-    choices = candidates(graph, given, few)
+def plan_search(graph: Graph, given: Container[str], epochs: int) -> SearchPlan:
+    """The search of a training with `epochs` epochs. Settings that the user has `given` are not searched."""
+    choices = candidates(graph, given)
     if len(choices) < 2:
         return SearchPlan(choices)
     rival = challenger(graph, given)

@@ -28,7 +28,6 @@ from adar_train.initialisation import scale_labels
 from adar_train.model import Model
 from adar_train.objective import Episodes, Objective, WholeGraphs
 from adar_train.precision import prefers_bfloat16
-from adar_train.selection import kept_epoch, scored_epochs
 from adar_train.sharded_graph import ShardedGraph, sum_gradients, training_tensors
 from adar_train.tensors import GraphTensors
 from adar_train.time_grids import GRIDS
@@ -42,7 +41,7 @@ class Epoch:
     Attributes:
         number: Number of the epoch, from 1.
         loss: Training loss of this epoch, the mean over graphs.
-        val: Best validation metric so far, a mean of `select_window` validations; None before the first.
+        val: Best validation metric so far; None before the first validation.
 
     Example:
         >>> Epoch(number=1, loss=0.7, val=None).loss
@@ -207,9 +206,9 @@ class Trainer:
 
     @property
     def best_epoch(self) -> int | None:
-        """The first epoch with the best validations (`selection.py`); None before the first validation."""
-        kept = kept_epoch(self.history, self.config.select_window)
-        return None if kept is None else kept.epoch
+        """The first epoch with the best validation; None before the first validation."""
+        found = [row for row in self.history if "val" in row]
+        return max(found, key=lambda row: (row["val"], -row["epoch"]))["epoch"] if found else None
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint after the last complete epoch. Only the first process writes.
@@ -279,16 +278,10 @@ class Trainer:
         if (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.epochs:
             with self.average.applied() if self.average else nullcontext():
                 row["val"] = self._validate()
-                self._keep_if_better(row)
+                if self.best_val is None or row["val"] > self.best_val:
+                    self.best, self.best_val = deepcopy(self.model.state_dict()), row["val"]
         self.history.append(row)
         self.seconds += time.perf_counter() - started
-
-    def _keep_if_better(self, row: dict[str, Any]) -> None:
-        """Keep the weights of a validated epoch if the mean of its last validations is the best so far."""
-        scored = scored_epochs([*self.history, row], self.config.select_window)
-        filling = len(scored) == 1 and any("val" in one for one in self.history)  # the mean has more of them
-        if self.best_val is None or filling or scored[-1].score > self.best_val:
-            self.best, self.best_val = deepcopy(self.model.state_dict()), scored[-1].score
 
     def _update(self, factor: float) -> float:
         """One optimiser step on this process's share of the batches; returns the mean loss of all batches.
@@ -338,7 +331,6 @@ class Trainer:
         return found | {
             **self._search_metrics(),
             "epochs": len(self.history),
-            "best_epoch": self.best_epoch,
             "seconds": round(self.seconds, 2),
             "calibration_seconds": round(time.perf_counter() - started, 2),
             "seed": self.config.seed,
