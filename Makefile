@@ -125,9 +125,12 @@ triton: install build/triton/installed  ## test the model repository with NVIDIA
 	$(PYTEST) -n 0 tests/serve/test_triton_server.py
 
 # An environment of its own, like that of tritonclient.
-contract: install  ## send requests made from the OpenAPI document to a server, with schemathesis; needs a network
+build/contract/installed: Makefile
 	$(PYTHON) -m venv build/contract
 	build/contract/bin/python -m pip install --quiet --disable-pip-version-check 'schemathesis==4.32.5'
+	@touch $@
+
+contract: install build/contract/installed  ## send requests made from the OpenAPI document to a server, with schemathesis; needs a network
 	OMP_NUM_THREADS=1 ADAR_EXAMPLES=50 $(BIN)/pytest -n 0 tests/serve/test_openapi.py
 
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
