@@ -123,6 +123,11 @@ def test_list_names_what_is_left(tmp_path: Path, monkeypatch, capsys) -> None:
     assert "more: acm 2, gcn, shallow  about" in printed
     assert "failed: no memory" in printed
     assert not (tmp_path.parent / "paper.md").exists()
+    monkeypatch.setattr(sys, "argv", [*arguments, "--settings", "shallow"])
+    command.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("more: ")]
+    assert len(rows) == 3
+    assert all("gcn, shallow" in line for line in rows)
 
 
 def test_a_finished_run_becomes_a_row(tmp_path: Path) -> None:
