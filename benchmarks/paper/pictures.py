@@ -94,12 +94,7 @@ def draw_compute(table: Table, path: Path) -> bool:
     figure = _figure(7.2, 4.6)
     axes = figure.subplots()
     for index, method in enumerate(("adar", *compute.METHODS)):
-        mine = [row for row in rows if row["method"] == method]
-        points = [
-            (int(steps), one["cpu_seconds"], 100 * one["test"], row["cpu_seconds_per_epoch"])
-            for row in mine
-            for steps, one in row["inference"].items()
-        ]
+        points = _compute_points(table, rows[0]["set"], method)
         points.sort()
         if not points:
             continue
@@ -128,6 +123,25 @@ def draw_compute(table: Table, path: Path) -> bool:
     axes.legend(fontsize=9)
     _save(figure, path)
     return True
+
+
+def _compute_points(table: Table, name: str, method: str) -> list[tuple[int, float, float, float]]:
+    """Steps, CPU seconds of an inference, test metric in percent, CPU seconds of an epoch."""
+    depths = [compute.ADAR_SETTING] if method == "adar" else [f"{depth} layers" for depth in compute.DEPTHS]
+    found = []
+    for rows in (compute.searched(table, name, method, depth) for depth in depths):
+        if rows:
+            cost = compute.cost_row(rows)
+            found += [
+                (
+                    int(steps),
+                    cost["inference"][steps]["cpu_seconds"],
+                    100 * one["test"],
+                    cost["cpu_seconds_per_epoch"],
+                )
+                for steps, one in rows[0]["inference"].items()
+            ]
+    return found
 
 
 def draw_theory(table: Table, path: Path) -> bool:
