@@ -80,7 +80,7 @@ def measure(work: Work) -> Row:
     budgets = PAPER_BUDGETS if layers is None else (layers,)
     model = _model(work.key.method, layers, str(work.file()), work.key.seed)
     config = (
-        preset("quick", epochs=epochs, lr=rate, seed=work.key.seed)
+        preset("quick", epochs=epochs, lr=rate, seed=work.key.seed, mixed_precision=False)
         if layers is None
         else TrainConfig(**BASELINE_TRAINING | {"lr": rate}, epochs=epochs, seed=work.key.seed)
     )

@@ -40,6 +40,7 @@ BASELINE_TRAINING: dict[str, Any] = {
     "label_smoothing": 0.0,
     "middle_weight": 0.0,
     "episodes": False,
+    "mixed_precision": False,
     "step_weight": 0.0,
     "full_weight": 0.0,
     "evaluate_every": 5,
