@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_runtime.graph.formats import write_graph
+from adar_train import TrainConfig
 from benchmarks.paper import __main__ as command
 from benchmarks.paper import ablations, compute, theory, transductive, zero_shot
 from benchmarks.paper.cells import UNFINISHED, mean_cell, transductive_rows
@@ -21,6 +22,7 @@ from benchmarks.paper.parts import PARTS
 from benchmarks.paper.runner import Selection, estimate, run_all
 from benchmarks.paper.table import Key, Table, make_row
 from benchmarks.paper.tasks import CHOSEN, Task, Work
+from benchmarks.paper.training import BASELINE_TRAINING
 from tests.helpers import random_graph
 
 KEY = Key("transductive", "minesweeper", 0, "gcn", "shallow")
@@ -297,6 +299,12 @@ def test_models_are_compared_after_the_same_search_of_the_learning_rate(tmp_path
             val = 0.6 if key.method == "n2" else 0.4
             table.add({**first, "setting": key.setting, "val": val, "inference": {steps: better}})
     assert claim()[3:5] == (FAILS, "best of AdaR 90.00, best of the others N² 95.00; 8 layers")
+
+
+def test_no_default_of_the_product_changes_the_training_of_a_baseline() -> None:
+    """A new setting of trainings gets a value here, else later rows are not comparable with earlier ones."""
+    settings = {field.name for field in fields(TrainConfig)}
+    assert settings - set(BASELINE_TRAINING) == {"epochs", "seed", "split"}
 
 
 def test_the_pretrained_model_of_the_package_is_a_row(
