@@ -27,7 +27,7 @@ def draw_ablations(table: Table, path: Path) -> bool:
     for column, name in zip(panels.T, ablations.SETS, strict=True):
         rows = {one: table.find(Key(ablations.PART_NAME, name, 0, "adar", one)) for one in ablations.WITHOUT}
         _draw_budgets(column, {variant: row for variant, row in rows.items() if row is not None})
-        column[0].set_title(name if any(rows.values()) else f"{name}: {UNFINISHED}", fontsize=10)
+        column[0].set_title(f"{name}{_form(list(rows.values()))}", fontsize=10)
         column[1].set_xlabel("budget: steps at inference (trained with 8)")
     lines = {
         label: line
@@ -38,6 +38,14 @@ def draw_ablations(table: Table, path: Path) -> bool:
         figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4, fontsize=8)
         _save(figure, path)
     return bool(lines)
+
+
+def _form(rows: list[Row | None]) -> str:
+    """What a title says about rows that are quick or not there."""
+    if not any(rows):
+        return f": {UNFINISHED}"
+    quick = [row["quick"] for row in rows if row]
+    return " (quick)" if all(quick) else " (some rows are quick)" if any(quick) else ""
 
 
 def _draw_budgets(column: Any, rows: dict[str, Row]) -> None:
@@ -81,7 +89,9 @@ def draw_exit(rows: Sequence[tuple[str, Row]], path: Path) -> bool:
         right = axes.twinx()
         right.plot(times, inner, color="tab:gray", ls="--")
         right.set_ylabel("mean inner product", color="tab:gray")
-        axes.set_title(f"{title}\npeak of the inner product at t = {times[peak]:.2f}", fontsize=9)
+        axes.set_title(
+            f"{title}{_form([row])}\npeak of the inner product at t = {times[peak]:.2f}", fontsize=9
+        )
     _save(figure, path)
     return True
 

@@ -54,6 +54,7 @@ the validation labels of split 0 is used on all splits. A baseline trains for at
 patience {patience} (quick form: {quick_epochs} and {quick_patience}). GraphGPS has linear attention and no
 positional encodings. H2GCN is impossible on tolokers: it needs all two-hop neighbours, and there are too
 many. "paper" is the paper's figure for the model on the left.
+Some rows of baselines have products in bfloat16 ([results/README.md](results/README.md)).
 AdaR's preset trains for 100 epochs at a learning rate of 0.003 in its quick form. AdaR's default has no quick
 form: beside a quick baseline, it trained for longer. Its products are in bfloat16, as graphs of this size
 have by default.
