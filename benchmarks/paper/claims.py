@@ -116,16 +116,14 @@ def _ablations(table: Table, noise: float) -> Iterator[Claim]:
     }
     topic = "Fig. step"
     for name in ablations.SETS:
-        rows = {one: table.find(Key(ablations.PART_NAME, name, 0, "adar", one)) for one in ablations.WITHOUT}
-        full = rows["full"]
-        alike = {one: row for one, row in rows.items() if full and row and row["quick"] == full["quick"]}
-        drops = {one: _end(full) - _end(row) for one, row in alike.items() if full}
+        keys = {one: Key(ablations.PART_NAME, name, 0, "adar", one) for one in ablations.WITHOUT}
+        pairs = {one: pair for one, key in keys.items() if (pair := table.find_alike(keys["full"], key))}
+        drops = {one: _end(full) - _end(row) for one, (full, row) in pairs.items()}
         for variant, text in texts.items():
-            row = alike.get(variant)
-            if full is None or row is None:
+            if variant not in pairs:
                 yield Claim(topic, text, name, OPEN)
                 continue
-            drop = drops[variant]
+            (full, row), drop = pairs[variant], drops[variant]
             holds = {
                 "unit time step": _end(row, "8") - _end(row) > noise,
                 "without step information": drop > noise and drop == max(drops.values()),
@@ -133,17 +131,18 @@ def _ablations(table: Table, noise: float) -> Iterator[Claim]:
             }.get(variant, drop > noise)
             figures = f"test at the end of 8 / 300 steps: {_end(row, '8'):.2f} / {_end(row):.2f}, "
             figures += f"full model {_end(full, '8'):.2f} / {_end(full):.2f}"
-            yield Claim(topic, text, name, _verdict(holds), figures, _any_quick([full, row]))
-        yield _oscillation(topic, name, full, alike.get("without L_step"))
+            yield Claim(topic, text, name, _verdict(holds), figures, row["quick"])
+        yield _oscillation(topic, name, pairs.get("without L_step"))
 
 
-def _oscillation(topic: str, name: str, full: Row | None, row: Row | None) -> Claim:
+def _oscillation(topic: str, name: str, pair: tuple[Row, Row] | None) -> Claim:
     text = "without L_step, the metric has more local maxima along the trajectory"
-    if full is None or row is None:
+    if pair is None:
         return Claim(topic, text, name, OPEN)
+    full, row = pair
     counts = maxima(row), maxima(full)
     figures = f"{counts[0]}, full model {counts[1]}"
-    return Claim(topic, text, name, _verdict(counts[0] > counts[1]), figures, _any_quick([full, row]))
+    return Claim(topic, text, name, _verdict(counts[0] > counts[1]), figures, row["quick"])
 
 
 def maxima(row: Row) -> int:

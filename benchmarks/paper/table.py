@@ -37,6 +37,7 @@ class Table:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rows: dict[Key, Row] = {}
+        self._quick: dict[Key, Row] = {}
         for file in sorted(folder.glob("*.jsonl")):
             for row in _read(file):
                 self._take(row)
@@ -58,6 +59,15 @@ class Table:
         row = self._rows.get(key)
         return row if row is not None and "error" not in row else None
 
+    def find_alike(self, key: Key, other: Key) -> tuple[Row, Row] | None:
+        """The finished rows of two keys in the same form: both full, else both quick."""
+        one, two = self.find(key), self.find(other)
+        if one is None or two is None:
+            return None
+        if one["quick"] != two["quick"]:
+            one, two = self._quick.get(key), self._quick.get(other)
+        return None if one is None or two is None else (one, two)
+
     def failure(self, key: Key) -> str | None:
         """The message of a row that failed."""
         row = self._rows.get(key)
@@ -74,6 +84,8 @@ class Table:
 
     def _take(self, row: Row) -> None:
         key = Key.of(row)
+        if row["quick"] and "error" not in row:
+            self._quick[key] = row
         if key not in self._rows or _rank(row) >= _rank(self._rows[key]):
             self._rows[key] = row
 
