@@ -117,7 +117,11 @@ def _ablations(table: Table, noise: float) -> Iterator[Claim]:
     topic = "Fig. step"
     for name in ablations.SETS:
         keys = {one: Key(ablations.PART_NAME, name, 0, "adar", one) for one in ablations.WITHOUT}
-        pairs = {one: pair for one, key in keys.items() if (pair := table.find_alike(keys["full"], key))}
+        pairs = {}
+        for variant in texts:
+            found = table.find_alike([keys["full"], keys[variant]])
+            if len(found) == 2:
+                pairs[variant] = found[keys["full"]], found[keys[variant]]
         drops = {one: _end(full) - _end(row) for one, (full, row) in pairs.items()}
         for variant, text in texts.items():
             if variant not in pairs:

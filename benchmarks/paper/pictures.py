@@ -1,7 +1,7 @@
 """The pictures of the page, from the rows alone."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ def draw_ablations(table: Table, path: Path) -> bool:
     figure = _figure(5.2 * len(ablations.SETS), 7.2)
     panels = figure.subplots(2, len(ablations.SETS), sharex=True, squeeze=False)
     for column, name in zip(panels.T, ablations.SETS, strict=True):
-        rows = {one: table.find(Key(ablations.PART_NAME, name, 0, "adar", one)) for one in ablations.WITHOUT}
-        _draw_budgets(column, {variant: row for variant, row in rows.items() if row is not None})
-        column[0].set_title(f"{name}{_form(list(rows.values()))}", fontsize=10)
+        keys = [Key(ablations.PART_NAME, name, 0, "adar", one) for one in ablations.WITHOUT]
+        rows = {key.setting: row for key, row in table.find_alike(keys).items()}
+        _draw_budgets(column, rows)
+        column[0].set_title(f"{name}{_form(rows.values())}", fontsize=10)
         column[1].set_xlabel("budget: steps at inference (trained with 8)")
     lines = {
         label: line
@@ -40,12 +41,11 @@ def draw_ablations(table: Table, path: Path) -> bool:
     return bool(lines)
 
 
-def _form(rows: list[Row | None]) -> str:
+def _form(rows: Collection[Row]) -> str:
     """What a title says about rows that are quick or not there."""
-    if not any(rows):
+    if not rows:
         return f": {UNFINISHED}"
-    quick = [row["quick"] for row in rows if row]
-    return " (quick)" if all(quick) else " (some rows are quick)" if any(quick) else ""
+    return " (quick)" if any(row["quick"] for row in rows) else ""
 
 
 def _draw_budgets(column: Any, rows: dict[str, Row]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,12 @@ class Table:
         row = self._rows.get(key)
         return row if row is not None and "error" not in row else None
 
-    def find_alike(self, key: Key, other: Key) -> tuple[Row, Row] | None:
-        """The finished rows of two keys in the same form: both full, else both quick."""
-        one, two = self.find(key), self.find(other)
-        if one is None or two is None:
-            return None
-        if one["quick"] != two["quick"]:
-            one, two = self._quick.get(key), self._quick.get(other)
-        return None if one is None or two is None else (one, two)
+    def find_alike(self, keys: Iterable[Key]) -> dict[Key, Row]:
+        """The finished rows of these keys in one form: if not all are full, the quick ones."""
+        found = {key: row for key in keys if (row := self.find(key)) is not None}
+        if len({row["quick"] for row in found.values()}) > 1:
+            found = {key: self._quick[key] for key in found if key in self._quick}
+        return found
 
     def failure(self, key: Key) -> str | None:
         """The message of a row that failed."""

@@ -68,7 +68,8 @@ STEP = """\
 
 AdaR with the paper's settings (`--preset transductive`, trained with 8 steps), split 0; test metric at
 the end of each budget. The paper measures this on zero-shot transfer; here the graph has labels. Quick
-form: 100 epochs at a learning rate of 0.003 instead of 1,000 at 0.001.
+form: 100 epochs at a learning rate of 0.003 instead of 1,000 at 0.001. Compare rows of the same form: the
+picture of a set has quick rows alone until all of its rows are there in full.
 """
 
 EXIT = """\
