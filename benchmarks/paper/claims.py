@@ -229,6 +229,8 @@ def _best_of_all(topic: str, text: str, ours: list[Row], depths: dict[int, dict[
     theirs = max((100 * one["test"], row["method"]) for row in chosen for one in row["inference"].values())
     figures = f"best of AdaR {best:.2f}, best of the others {NAMES[theirs[1]]} {theirs[0]:.2f}; "
     figures += f"{', '.join(map(str, known))} layers"
+    left = [str(depth) for depth in depths if depth not in known]
+    figures += f"; {', '.join(left)} layers: not finished" if left else ""
     return Claim(topic, text, "", _verdict(best > theirs[0]), figures, _any_quick([ours[0], *chosen]))
 
 
