@@ -36,7 +36,7 @@ def main() -> None:
     """Run, list or write the page."""
     options = parse()
     table = Table(options.results)
-    selection = Selection(options.parts, options.sets, options.methods, options.quick)
+    selection = Selection(options.parts, options.sets, options.methods, options.quick, options.settings)
     if options.list:
         print_left(table, selection)
         return
@@ -60,6 +60,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all")
     parser.add_argument("--sets", nargs="+", choices=sets, help="data sets; default: all of each part")
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help="for example gcn; default: all")
+    parser.add_argument(
+        "--settings", nargs="+", metavar="SETTING", help='for example "without L_full"; default: all'
+    )
     parser.add_argument("--quick", action="store_true", help="fewer epochs and settings; rows say so")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no row after this time")
     parser.add_argument("--list", action="store_true", help="show what is left, with an estimate, and stop")

@@ -37,7 +37,8 @@ def measure(work: Work) -> Row:
     """AdaR with the paper's settings, without a part of it, at the end of every budget."""
     of_model, of_training = WITHOUT[work.key.setting]
     graph = load(str(work.file()))
-    config = preset("transductive", seed=work.key.seed, **(QUICK if work.quick else {}) | of_training)
+    chosen = (QUICK if work.quick else {}) | of_training
+    config = preset("transductive", seed=work.key.seed, mixed_precision=False, **chosen)
     sizes = model_config([graph], hidden=HIDDEN, alignment="mean-inner-product", **of_model)
     trainer = Trainer([graph], build([graph], sizes, config.seed), config)
     trainer.advance(config.epochs, show_epochs(work, config.epochs))

@@ -7,7 +7,7 @@ from benchmarks.paper import transductive
 from benchmarks.paper.table import Key, Row, Table
 from benchmarks.paper.tasks import CHOSEN, SEARCH_SPLIT, best_setting
 
-UNFINISHED = "not finished"
+UNFINISHED, IMPOSSIBLE = "not finished", "impossible"
 QUICK = "ᵠ"
 
 

@@ -1,56 +1,102 @@
 """The paper's claims, compared with the rows. Every verdict is computed; none is written by hand."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from statistics import fmean
+from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 
 from adar_train.baselines.self_supervised import SELF_SUPERVISED
 from benchmarks.paper import ablations, compute, theory, transductive
-from benchmarks.paper.cells import QUICK, exit_rows, transductive_rows
+from benchmarks.paper.cells import UNFINISHED, exit_rows, transductive_rows
 from benchmarks.paper.published import NAMES
 from benchmarks.paper.table import Key, Row, Table
-from benchmarks.paper.zero_shot import LAYERS, NO_TRAINING, PRETRAINED
+from benchmarks.paper.texts import BRIEF
+from benchmarks.paper.zero_shot import LAYERS, NO_TRAINING, OURS, PRETRAINED
 
 HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not measured"
 NOISE = 1.0  # points, about one standard error of a test part here; two trainings differ by chance
 PAIRED = 0.5  # points, for two steps of one model
 RIPPLE = 0.2  # points
-Claim = tuple[str, str, str]
-"""The claim, the verdict, and the figures behind it."""
 
 
-def claims(table: Table) -> list[Claim]:
-    """All claims."""
+class Claim(NamedTuple):
+    """A claim of the paper on one set, and what the rows say about it."""
+
+    topic: str  # the paper's table or figure
+    text: str
+    place: str  # the set; empty if the claim has only one
+    verdict: str
+    figures: str = UNFINISHED
+    quick: bool = False  # a row behind the figures is quick
+
+
+def claims(table: Table, noise: float = NOISE) -> list[Claim]:
+    """All claims. A part of the model "costs accuracy" if more than `noise` points are lost without it."""
     return [
         *_accuracy(table),
-        *_ablations(table),
-        _exit(table),
+        *_ablations(table, noise),
+        *_exit(table),
         *_compute(table),
         *_theory(table),
         *_zero(table),
     ]
 
 
+def summary(found: list[Claim]) -> list[str]:
+    """The verdicts in a few sentences: how many hold, then which ones, one line per table or figure."""
+    counts = Counter(one.verdict for one in found)
+    text = f"Of {len(found)} claims, {counts[HOLDS]} hold here and {counts[FAILS]} do not; "
+    quick = sum(one.quick for one in found)
+    text += f"not measured: {counts[OPEN]}. Quick rows make {quick} verdicts preliminary."
+    lines = [*wrap(text, 105), ""]
+    for topic in dict.fromkeys(one.topic for one in found):
+        about = [one for one in found if one.topic == topic]
+        said = [sentence for verdict in (HOLDS, FAILS, OPEN) if (sentence := _sentence(about, verdict))]
+        lines += wrap(f"- **{topic}.** {' '.join(said)}", 105, subsequent_indent="  ", break_on_hyphens=False)
+    return [*lines, ""]
+
+
+def _sentence(found: list[Claim], verdict: str) -> str:
+    """The claims with a verdict, each with its sets; empty if there are none."""
+    places: dict[str, list[str]] = {}
+    for one in found:
+        if one.verdict == verdict:
+            places.setdefault(BRIEF.get(one.text, one.text), []).append(one.place)
+    said = [text + (f" ({', '.join(some)})" if all(some) else "") for text, some in places.items()]
+    return f"{verdict.capitalize()}: {'; '.join(said)}." if said else ""
+
+
+def changed_by(table: Table, noise: float) -> list[Claim]:
+    """The claims whose verdict would be another one with another limit."""
+    return [new for new, old in zip(claims(table, noise), claims(table), strict=True) if new[:4] != old[:4]]
+
+
+def _verdict(holds: bool) -> str:
+    return HOLDS if holds else FAILS
+
+
 def _accuracy(table: Table) -> Iterator[Claim]:
     """Tab. main-trans: AdaR is better than every baseline, on the splits that both have."""
-    text = "AdaR has the best result of all models on {} (Tab. transductive)"
+    about = "Tab. transductive", "AdaR has the best result of all models"
     for name in transductive.SETS:
         found = [transductive_rows(table, "adar", name, setting) for setting in transductive.ADAR]
-        ours = max(found, key=_mean)
+        ours = next((rows for rows in found if rows), [])  # the default counts before the preset
         splits = {row["split"] for row in ours}
         others = {one: _on(splits, transductive_rows(table, one, name)) for one in transductive.DEPTHS}
         known = {one: _mean(rows) for one, rows in others.items() if rows}
         if not known:
-            yield text.format(name), OPEN, "AdaR and the baselines are not finished on the same splits"
+            yield Claim(*about, name, OPEN, "AdaR and the baselines are not finished on the same splits")
             continue
         best = max(known, key=lambda one: known[one])
-        verdict = HOLDS if _mean(ours) > known[best] else FAILS
         missing = [NAMES[one] for one in others if one not in known]
         figures = f"AdaR {_mean(ours):.2f}, best baseline {NAMES[best]} {known[best]:.2f}"
-        figures += f"; without {', '.join(missing)}" if missing else ""
-        figures += _note([*ours, *others[best]])
-        yield text.format(name), verdict, f"{figures}; splits {', '.join(map(str, sorted(splits)))}"
+        figures += f", without {', '.join(missing)}" if missing else ""
+        figures += f"; splits {', '.join(map(str, sorted(splits)))}"
+        verdict = _verdict(_mean(ours) > known[best])
+        yield Claim(*about, name, verdict, figures, _any_quick([*ours, *others[best]]))
 
 
 def _on(splits: set[int], rows: list[Row]) -> list[Row]:
@@ -59,7 +105,7 @@ def _on(splits: set[int], rows: list[Row]) -> list[Row]:
     return found if len(found) == len(splits) else []
 
 
-def _ablations(table: Table) -> Iterator[Claim]:
+def _ablations(table: Table, noise: float) -> Iterator[Claim]:
     """Fig. step: what each part of the model and of the loss is worth at the end of 8 and of 300 steps."""
     texts = {
         "without step information": "removing the step information costs accuracy, more than any other part",
@@ -68,40 +114,39 @@ def _ablations(table: Table) -> Iterator[Claim]:
         "without L_full": "removing L_full costs accuracy, more than removing L_step",
         "without L_step": "removing L_step costs accuracy",
     }
+    topic = "Fig. step"
     for name in ablations.SETS:
-        rows = {one: table.find(Key(ablations.PART_NAME, name, 0, "adar", one)) for one in ablations.WITHOUT}
-        full = rows["full"]
+        keys = {one: Key(ablations.PART_NAME, name, 0, "adar", one) for one in ablations.WITHOUT}
+        pairs = {}
+        for variant in texts:
+            found = table.find_alike([keys["full"], keys[variant]])
+            if len(found) == 2:
+                pairs[variant] = found[keys["full"]], found[keys[variant]]
+        drops = {one: _end(full) - _end(row) for one, (full, row) in pairs.items()}
         for variant, text in texts.items():
-            row = rows[variant]
-            claim = f"{text} ({name})"
-            if full is None or row is None:
-                yield claim, OPEN, "not finished"
+            if variant not in pairs:
+                yield Claim(topic, text, name, OPEN)
                 continue
-            drops = {one: _end(full) - _end(other) for one, other in rows.items() if other is not None}
-            if variant == "unit time step":
-                holds = _end(row, "8") - _end(row) > NOISE
-            elif variant == "without step information":
-                holds = drops[variant] > NOISE and drops[variant] == max(drops.values())
-            elif variant == "without L_full":
-                holds = drops[variant] > max(NOISE, drops.get("without L_step", 0.0))
-            else:
-                holds = drops[variant] > NOISE
+            (full, row), drop = pairs[variant], drops[variant]
+            holds = {
+                "unit time step": _end(row, "8") - _end(row) > noise,
+                "without step information": drop > noise and drop == max(drops.values()),
+                "without L_full": drop > max(noise, drops.get("without L_step", 0.0)),
+            }.get(variant, drop > noise)
             figures = f"test at the end of 8 / 300 steps: {_end(row, '8'):.2f} / {_end(row):.2f}, "
             figures += f"full model {_end(full, '8'):.2f} / {_end(full):.2f}"
-            yield claim, HOLDS if holds else FAILS, figures + _note([full, row])
-        yield _oscillation(name, full, rows["without L_step"])
+            yield Claim(topic, text, name, _verdict(holds), figures, row["quick"])
+        yield _oscillation(topic, name, pairs.get("without L_step"))
 
 
-def _oscillation(name: str, full: Row | None, row: Row | None) -> Claim:
-    text = f"without L_step, the metric has more local maxima along the trajectory ({name})"
-    if full is None or row is None:
-        return text, OPEN, "not finished"
+def _oscillation(topic: str, name: str, pair: tuple[Row, Row] | None) -> Claim:
+    text = "without L_step, the metric has more local maxima along the trajectory"
+    if pair is None:
+        return Claim(topic, text, name, OPEN)
+    full, row = pair
     counts = maxima(row), maxima(full)
-    return (
-        text,
-        HOLDS if counts[0] > counts[1] else FAILS,
-        f"{counts[0]}, full model {counts[1]}{_note([full, row])}",
-    )
+    figures = f"{counts[0]}, full model {counts[1]}"
+    return Claim(topic, text, name, _verdict(counts[0] > counts[1]), figures, row["quick"])
 
 
 def maxima(row: Row) -> int:
@@ -117,24 +162,21 @@ def maxima(row: Row) -> int:
     return found + rising
 
 
-def _exit(table: Table) -> Claim:
+def _exit(table: Table) -> Iterator[Claim]:
     """Fig. exit: the peak of the mean inner product is the peak of the metric."""
-    text = "the peak of the mean inner product is close to the best step (Fig. exit)"
+    about = "Fig. exit", "the peak of the mean inner product is close to the best step"
     rows = {title: row for title, row in exit_rows(table) if "alone" not in title}
-    found = {title: peak_regret(row) for title, row in rows.items()}
-    if not found:
-        return text, OPEN, "no trajectory"
-    figures = ", ".join(f"{title} {value:.2f}" for title, value in found.items())
-    return (
-        text,
-        HOLDS if max(found.values()) <= PAIRED else FAILS,
-        f"test points lost at the peak: {figures}{_note(rows.values())}",
-    )
+    if not rows:
+        yield Claim(*about, "", OPEN)
+    for title, row in rows.items():
+        lost = peak_regret(row)
+        name, setting = title.split(", ")
+        figures = f"{setting}; test points lost at the peak: {lost:.2f}"
+        yield Claim(*about, name, _verdict(lost <= PAIRED), figures, row["quick"])
 
 
-def _note(rows: Iterable[Row]) -> str:
-    """A remark for the figures if a row is quick."""
-    return f" {QUICK}" if any(row["quick"] for row in rows) else ""
+def _any_quick(rows: Iterable[Row]) -> bool:
+    return any(row["quick"] for row in rows)
 
 
 def peak_regret(row: Row) -> float:
@@ -144,37 +186,52 @@ def peak_regret(row: Row) -> float:
 
 
 def _compute(table: Table) -> Iterator[Claim]:
-    """Fig. acc-compute and Tab. cost, at the largest depth that both other models have."""
-    rows = {(row["method"], row["setting"]): row for row in table.rows(compute.PART_NAME)}
-    ours = rows.get(("adar", compute.ADAR_SETTING))
-    deep = [row for (method, _), row in rows.items() if method in compute.METHODS]
-    texts = (
-        "AdaR is more accurate than GCNII and N² of any depth (Fig. accuracy against compute)",
-        "AdaR trains in less time than deep GCNII and N²",
-        "AdaR trains in less memory than deep GCNII and N²",
-    )
-    names = [f"{depth} layers" for depth in compute.DEPTHS]
-    common = [name for name in names if all((method, name) in rows for method in compute.METHODS)]
-    if ours is None or not common:
-        yield from ((text, OPEN, "not finished") for text in texts)
-        return
-    deepest = [rows[method, common[-1]] for method in compute.METHODS]
-    note = f"; {common[-1]}{_note([ours, *deep])}"
-    best = max(100 * one["test"] for one in ours["inference"].values())
-    theirs = max(100 * one["test"] for row in deep for one in row["inference"].values())
-    figures = f"best of AdaR {best:.2f}, best of the others {theirs:.2f}{_note([ours, *deep])}"
-    rates = {row["settings"]["lr"] for row in (ours, *deep)}
-    if len(rates) > 1:  # accuracies after a few epochs then say more about the rates than about the models
-        yield texts[0], OPEN, f"{figures}, but the learning rates differ: no fair comparison"
-    else:
-        yield texts[0], HOLDS if best > theirs else FAILS, figures
-    for text, field, unit in zip(
-        texts[1:], ("cpu_seconds_per_epoch", "memory_mb"), ("CPU s per epoch", "MB"), strict=True
-    ):
-        others = {NAMES[row["method"]]: row[field] for row in deepest}
-        shown = ", ".join(f"{name} {value:.3g}" for name, value in others.items())
-        verdict = HOLDS if ours[field] < min(others.values()) else FAILS
-        yield text, verdict, f"{unit}: AdaR {ours[field]:.3g}, {shown}{note}"
+    """Fig. acc-compute and Tab. cost, on the depths that both other models have."""
+    topic = "Fig. accuracy against compute"
+    best_of_all = "AdaR is more accurate than GCNII and N² of any depth"
+    costs = {
+        "AdaR trains in less time than deep GCNII and N²": (
+            "cpu_seconds_per_epoch",
+            "CPU s per epoch",
+            ".3f",
+        ),
+        "AdaR trains in less memory than deep GCNII and N²": ("memory_mb", "MB", ",.0f"),
+    }
+    for name in compute.SETS:
+        ours = compute.searched(table, name, "adar", compute.ADAR_SETTING)
+        depths = {depth: _deep(table, name, depth) for depth in compute.DEPTHS}
+        both = [depth for depth, found in depths.items() if all(found.values())]
+        if not ours or not both:
+            yield from (Claim(topic, text, "", OPEN) for text in (best_of_all, *costs))
+            continue
+        yield _best_of_all(topic, best_of_all, ours, depths)
+        deepest = {method: compute.cost_row(rows) for method, rows in depths[both[-1]].items()}
+        rows = {"adar": compute.cost_row(ours), **deepest}
+        for text, (field, unit, form) in costs.items():
+            shown = ", ".join(f"{NAMES[method]} {row[field]:{form}}" for method, row in rows.items())
+            holds = rows["adar"][field] < min(row[field] for row in deepest.values())
+            figures = f"{unit}: {shown}; {both[-1]} layers"
+            yield Claim(topic, text, "", _verdict(holds), figures, _any_quick(rows.values()))
+
+
+def _deep(table: Table, name: str, depth: int) -> dict[str, list[Row]]:
+    return {method: compute.searched(table, name, method, f"{depth} layers") for method in compute.METHODS}
+
+
+def _best_of_all(topic: str, text: str, ours: list[Row], depths: dict[int, dict[str, list[Row]]]) -> Claim:
+    """The best accuracies, of the depths whose search of the learning rate is finished for all models."""
+    tried = len(compute.RATES)
+    known = [depth for depth, found in depths.items() if all(len(rows) == tried for rows in found.values())]
+    if len(ours) < tried or not known:
+        return Claim(topic, text, "", OPEN, "the search of the learning rate is not finished")
+    chosen = [rows[0] for depth in known for rows in depths[depth].values()]
+    best = max(100 * one["test"] for one in ours[0]["inference"].values())
+    theirs = max((100 * one["test"], row["method"]) for row in chosen for one in row["inference"].values())
+    figures = f"best of AdaR {best:.2f}, best of the others {NAMES[theirs[1]]} {theirs[0]:.2f}; "
+    figures += f"{', '.join(map(str, known))} layers"
+    left = [str(depth) for depth in depths if depth not in known]
+    figures += f"; {', '.join(left)} layers: not finished" if left else ""
+    return Claim(topic, text, "", _verdict(best > theirs[0]), figures, _any_quick([ours[0], *chosen]))
 
 
 def slopes(table: Table, setting: str) -> list[float]:
@@ -196,35 +253,35 @@ def _theory(table: Table) -> Iterator[Claim]:
     }
     for setting, text in texts.items():
         found = slopes(table, setting)
-        note = _note(row for row in table.rows(theory.PART_NAME) if row["setting"] == setting)
         if not found:
-            yield text, OPEN, "not finished"
+            yield Claim("Theory", text, "", OPEN)
             continue
-        holds = (
-            all(0.8 < one < 1.2 for one in found)
-            if setting == theory.WITH
-            else all(abs(one) < 0.1 for one in found)
-        )
-        yield (
-            text,
-            HOLDS if holds else FAILS,
-            f"order, per seed: {', '.join(f'{one:.2f}' for one in found)}{note}",
-        )
+        low, high = (0.8, 1.2) if setting == theory.WITH else (-0.1, 0.1)
+        holds = all(low < one < high for one in found)
+        figures = f"order, per seed: {', '.join(f'{one:.2f}' for one in found)}"
+        rows = [row for row in table.rows(theory.PART_NAME) if row["setting"] == setting]
+        yield Claim("Theory", text, "", _verdict(holds), figures, _any_quick(rows))
 
 
 def _zero(table: Table) -> Iterator[Claim]:
     """Tab. main-zero. The pretrained model takes no part, because it was trained on other graphs."""
-    text = "AdaR is better than all baselines without labels of the test graph (Tab. zero-shot)"
     rows = table.rows("zero-shot")
-    ours = [row["test"] for row in rows if row["method"] == "adar" and row["setting"] != PRETRAINED]
-    trained = {row["method"]: row["test"] for row in rows if row["method"] in {*LAYERS, *SELF_SUPERVISED}}
-    free = {row["method"]: row["test"] for row in rows if row["setting"] == NO_TRAINING}
-    if not ours or not trained:
-        yield text, OPEN, "not finished"
-        return
-    best = max(trained | free, key=lambda one: (trained | free)[one])
-    figures = f"AdaR {100 * max(ours):.2f}, best other: {NAMES[best]} {100 * (trained | free)[best]:.2f}"
-    yield text, HOLDS if max(ours) > (trained | free)[best] else FAILS, figures
+    ours = [row for row in rows if row["method"] == "adar" and row["setting"] != PRETRAINED]
+    trained = [row for row in rows if row["method"] in {*LAYERS, *SELF_SUPERVISED}]
+    free = [row for row in rows if row["setting"] == NO_TRAINING]
+    for text, others in (
+        ("AdaR is better than all trained baselines, which are the paper's", trained),
+        ("AdaR is better than all of them and than cosines without training", [*trained, *free]),
+    ):
+        if not ours or not trained:
+            yield Claim("Tab. zero-shot", text, "", OPEN)
+            continue
+        best = min(ours, key=lambda row: row["setting"] != OURS)  # the default counts before the preset
+        other = max(others, key=lambda row: row["test"])
+        figures = f"AdaR, `{best['setting']}`, {100 * best['test']:.2f}; "
+        figures += f"best other: {NAMES[other['method']]} {100 * other['test']:.2f}"
+        holds = best["test"] > other["test"]
+        yield Claim("Tab. zero-shot", text, "", _verdict(holds), figures, _any_quick([best, other]))
 
 
 def _mean(rows: list[Row]) -> float:

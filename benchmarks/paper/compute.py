@@ -33,31 +33,56 @@ SETS = ("minesweeper",)
 DEPTHS = (8, 20, 50, 100)
 METHODS = ("gcnii", "n2")
 ADAR_SETTING = "trained with 8 steps"
+RATES = (1e-2, 3e-3)  # learning rates, the same for all models; the best on validation counts
+FIRST_RATE = {"adar": 1e-2, "gcnii": 3e-3, "n2": 3e-3}  # of the rows whose setting names no rate
 EPOCHS, QUICK_EPOCHS = 100, 30
 REPEATS = 3  # of an inference; the median counts
 
 
 def tasks(table: Table, sets: tuple[str, ...], quick: bool) -> list[Task]:  # noqa: ARG001
-    """AdaR once, GCNII and N² at every depth."""
+    """AdaR once, GCNII and N² at every depth; each with its first learning rate, then with the other."""
     found = []
     for name in sets:
-        found.append(Task(Key(PART_NAME, name, 0, "adar", ADAR_SETTING), 150))
-        for depth in DEPTHS:
-            found += [Task(Key(PART_NAME, name, 0, one, f"{depth} layers"), 8 * depth) for one in METHODS]
+        for first in (True, False):
+            found.append(_task(name, "adar", ADAR_SETTING, 150, first=first))
+            for depth in DEPTHS:
+                found += [_task(name, one, f"{depth} layers", 8 * depth, first=first) for one in METHODS]
     return found
+
+
+def _task(name: str, method: str, depth: str, guess: float, *, first: bool) -> Task:
+    rate = next(one for one in RATES if (one == FIRST_RATE[method]) == first)
+    return Task(_key(name, method, depth, rate), guess, {"lr": rate})
+
+
+def _key(name: str, method: str, depth: str, rate: float) -> Key:
+    setting = depth if rate == FIRST_RATE[method] else f"{depth}, lr {rate:g}"
+    return Key(PART_NAME, name, 0, method, setting)
+
+
+def searched(table: Table, name: str, method: str, depth: str) -> list[Row]:
+    """The finished rows of a model, one per learning rate, the best on validation first."""
+    rows = [table.find(_key(name, method, depth, rate)) for rate in RATES]
+    return sorted((row for row in rows if row is not None), key=lambda row: -row["val"])
+
+
+def cost_row(rows: Sequence[Row]) -> Row:
+    """The row that says what a model costs: the newest, as the learning rate does not matter."""
+    return max(rows, key=lambda row: row["date"])
 
 
 def measure(work: Work) -> Row:
     """Train, then time inferences; the memory of an inference is that of a process that only infers."""
+    rate = work.options["lr"]
     graph = load(str(work.file()))
     epochs = QUICK_EPOCHS if work.quick else EPOCHS
     layers = None if work.key.method == "adar" else int(work.key.setting.split()[0])
     budgets = PAPER_BUDGETS if layers is None else (layers,)
     model = _model(work.key.method, layers, str(work.file()), work.key.seed)
     config = (
-        preset("quick", epochs=epochs, seed=work.key.seed)
+        preset("quick", epochs=epochs, lr=rate, seed=work.key.seed, mixed_precision=False)
         if layers is None
-        else TrainConfig(**BASELINE_TRAINING | {"lr": 3e-3}, epochs=epochs, seed=work.key.seed)
+        else TrainConfig(**BASELINE_TRAINING | {"lr": rate}, epochs=epochs, seed=work.key.seed)
     )
     trainer = Trainer([graph], model, config)
     before, started = reset_peak(), time.process_time()
@@ -80,7 +105,7 @@ def measure(work: Work) -> Row:
         "memory_mb": round(memory, 1),
         "inference": inference,
         "val": trainer.best_val,
-        "settings": {"layers": layers, "hidden": HIDDEN, "lr": config.lr, "train_steps": config.train_steps},
+        "settings": {"layers": layers, "hidden": HIDDEN, "lr": rate, "train_steps": config.train_steps},
     }
 
 

@@ -6,6 +6,7 @@ from adar_runtime.evaluation.curves import PAPER_BUDGETS
 from adar_runtime.files import write_file
 from benchmarks.paper import ablations, compute, more, pictures, texts, theory, transductive, zero_shot
 from benchmarks.paper.cells import (
+    IMPOSSIBLE,
     QUICK,
     UNFINISHED,
     exit_rows,
@@ -15,12 +16,11 @@ from benchmarks.paper.cells import (
     percent,
     transductive_rows,
 )
-from benchmarks.paper.claims import claims, peak_regret, slopes
+from benchmarks.paper.claims import changed_by, claims, peak_regret, slopes, summary
 from benchmarks.paper.parts import PARTS
 from benchmarks.paper.published import NAMES, TRANSDUCTIVE, ZERO_SHOT_CORA
 from benchmarks.paper.runner import Selection
 from benchmarks.paper.table import Key, Table
-from benchmarks.paper.tasks import Task
 
 ADAR_NAMES = {
     "default": "AdaR, default",
@@ -43,16 +43,26 @@ def introduction(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
         quick=QUICK,
         unfinished=UNFINISHED,
         rows=len(rows),
-        revisions=", ".join(sorted({row["revision"] for row in rows})),
-        machines="; ".join(sorted({row["machine"] for row in rows})),
+        machines="; ".join(sorted({row["machine"] for row in rows if not row.get("added")})),
     )
     return text.split("\n")
 
 
 def claim_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
     """Which claims of the paper hold here."""
-    rows = [(claim, f"**{verdict}**", figures) for claim, verdict, figures in claims(table)]
-    return [*texts.CLAIMS.split("\n"), *markdown(("claim of the paper", "verdict", "figures"), rows)]
+    found = claims(table)
+    rows = [
+        (one.topic, one.text, one.place, f"**{one.verdict}**" + (QUICK if one.quick else ""), one.figures)
+        for one in found
+    ]
+    others = [f'"{one.text}" ({one.place}) {one.verdict}' for one in changed_by(table, texts.EARLIER_LIMIT)]
+    changed = f"these verdicts would change: {'; '.join(others)}" if others else "no verdict would change"
+    return [
+        *texts.CLAIMS.split("\n"),
+        *summary(found),
+        *texts.LIMITS.format(quick=QUICK, changed=changed).split("\n"),
+        *markdown(("where", "claim of the paper", "set", "verdict", "figures"), rows),
+    ]
 
 
 def transductive_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
@@ -69,7 +79,9 @@ def transductive_table(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
         cells = []
         for one in transductive.SETS:
             published = TRANSDUCTIVE.get(method, {}).get(one)
-            cells += [mean_cell(transductive_rows(table, method, one), expected)]
+            rows = transductive_rows(table, method, one)
+            impossible = (method, one) in transductive.IMPOSSIBLE
+            cells += [IMPOSSIBLE if impossible else mean_cell(rows, expected)]
             cells += ["–" if published is None else f"{published:.2f}"]
         lines.append((NAMES[method], *cells))
     head = ["", *(text for name in transductive.SETS for text in (name, "paper"))]
@@ -153,49 +165,43 @@ def _exit_rules(table: Table) -> list[str]:
 def compute_figure(table: Table, folder: Path) -> list[str]:
     """Fig. accuracy against compute, and Tab. cost."""
     drawn = pictures.draw_compute(table, folder / "paper-compute.png")
-    lines = []
-    keys = [Key(compute.PART_NAME, name, 0, "adar", compute.ADAR_SETTING) for name in compute.SETS]
-    keys += [
-        Key(compute.PART_NAME, name, 0, one, f"{depth} layers")
-        for name in compute.SETS
-        for one in compute.METHODS
-        for depth in compute.DEPTHS
-    ]
-    for key in keys:
-        row = table.find(key)
-        if row is None:
-            lines.append((NAMES[key.method], key.setting, *[UNFINISHED] * 6))
-            continue
-        for steps, one in sorted(row["inference"].items(), key=lambda item: int(item[0])):
-            setting = f"{steps} steps" if key.method == "adar" else key.setting
-            training = (f"{row['cpu_seconds']:.0f}", f"{row['memory_mb']:.0f}")
-            inference = (f"{one['cpu_seconds']:.3f}", f"{one['memory_mb']:.0f}")
-            name = NAMES[key.method] + (QUICK if row["quick"] else "")
-            lines.append(
-                (
-                    name,
-                    setting,
-                    percent(one["test"]),
-                    *training,
-                    f"{row['cpu_seconds_per_epoch']:.3f}",
-                    *inference,
-                )
-            )
-    head = (
-        "model",
-        "depth",
-        "test",
-        "training, CPU s",
-        "training, MB",
-        "CPU s per epoch",
-        "inference, CPU s",
-        "inference, MB",
-    )
+    models = [("adar", compute.ADAR_SETTING)]
+    models += [(one, f"{depth} layers") for one in compute.METHODS for depth in compute.DEPTHS]
+    lines = [line for name in compute.SETS for one in models for line in _cost_lines(table, name, *one)]
+    head = ("model", "depth", "test", "learning rate", "training, CPU s", "training, MB", "CPU s per epoch")
     return [
         *texts.COMPUTE.format(epochs=compute.EPOCHS, quick_epochs=compute.QUICK_EPOCHS).split("\n"),
         *_picture(drawn, "Test metric against the time of an inference", folder, "paper-compute.png"),
-        *markdown(head, lines),
+        *markdown((*head, "inference, CPU s", "inference, MB"), lines),
     ]
+
+
+def _cost_lines(table: Table, name: str, method: str, depth: str) -> list[tuple[str, ...]]:
+    """A line per budget: the metric of the chosen learning rate, and the costs of the newest row."""
+    rows = compute.searched(table, name, method, depth)
+    if not rows:
+        return [(NAMES[method], depth, *[UNFINISHED] * 7)]
+    best, cost = rows[0], compute.cost_row(rows)
+    rate = f"{best['settings']['lr']:g}" + ("" if len(rows) == len(compute.RATES) else " (alone)")
+    training = (
+        f"{cost['cpu_seconds']:.0f}",
+        f"{cost['memory_mb']:.0f}",
+        f"{cost['cpu_seconds_per_epoch']:.3f}",
+    )
+    lines: list[tuple[str, ...]] = []
+    for steps, one in sorted(cost["inference"].items(), key=lambda item: int(item[0])):
+        lines.append(
+            (
+                NAMES[method] + (QUICK if best["quick"] or cost["quick"] else ""),
+                f"{steps} steps" if method == "adar" else depth,
+                percent(best["inference"][steps]["test"]),
+                rate,
+                *training,
+                f"{one['cpu_seconds']:.3f}",
+                f"{one['memory_mb']:.0f}",
+            )
+        )
+    return lines
 
 
 def theory_figure(table: Table, folder: Path) -> list[str]:
@@ -269,20 +275,19 @@ def unfinished(table: Table, folder: Path) -> list[str]:  # noqa: ARG001
     """How many rows are missing, and why some failed."""
     lines, failures = [], []
     for name in PARTS:
-        every = _planned(table, name)
+        every = Selection([name], None, None, quick=False).planned(table)
+        in_quick_form = {task.key for task in Selection([name], None, None, quick=True).planned(table)}
         done = [row for task in every if (row := table.find(task.key)) is not None]
-        quick = sum(row["quick"] for row in done)
-        lines.append((name, str(len(done) - quick), str(quick), str(len(every) - len(done))))
-        failures += [f"- {task.key}: {reason}" for task in every if (reason := table.failure(task.key))]
+        left = [task for task in every if table.find(task.key) is None]
+        quick, missing = sum(row["quick"] for row in done), sum(task.key in in_quick_form for task in left)
+        counts = (len(done) - quick, quick, len(left) - missing, missing)
+        lines.append((name, *map(str, counts)))
+        failures += [f"- {task.key}: {reason}" for task in left if (reason := table.failure(task.key))]
     return [
         *texts.UNFINISHED.split("\n"),
-        *markdown(("part", "rows in full", "quick rows", UNFINISHED), lines),
+        *markdown(("part", "rows in full", "quick rows", "rows of the full form alone", UNFINISHED), lines),
         *(["Rows that failed:", "", *failures, ""] if failures else []),
     ]
-
-
-def _planned(table: Table, part: str) -> list[Task]:
-    return Selection([part], None, None, quick=False).planned(table)
 
 
 def _picture(drawn: bool, text: str, folder: Path, name: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The pictures of the page, from the rows alone."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ def draw_ablations(table: Table, path: Path) -> bool:
     figure = _figure(5.2 * len(ablations.SETS), 7.2)
     panels = figure.subplots(2, len(ablations.SETS), sharex=True, squeeze=False)
     for column, name in zip(panels.T, ablations.SETS, strict=True):
-        rows = {one: table.find(Key(ablations.PART_NAME, name, 0, "adar", one)) for one in ablations.WITHOUT}
-        _draw_budgets(column, {variant: row for variant, row in rows.items() if row is not None})
-        column[0].set_title(name if any(rows.values()) else f"{name}: {UNFINISHED}", fontsize=10)
+        keys = [Key(ablations.PART_NAME, name, 0, "adar", one) for one in ablations.WITHOUT]
+        rows = {key.setting: row for key, row in table.find_alike(keys).items()}
+        _draw_budgets(column, rows)
+        column[0].set_title(f"{name}{_form(rows.values())}", fontsize=10)
         column[1].set_xlabel("budget: steps at inference (trained with 8)")
     lines = {
         label: line
@@ -38,6 +39,13 @@ def draw_ablations(table: Table, path: Path) -> bool:
         figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4, fontsize=8)
         _save(figure, path)
     return bool(lines)
+
+
+def _form(rows: Collection[Row]) -> str:
+    """What a title says about rows that are quick or not there."""
+    if not rows:
+        return f": {UNFINISHED}"
+    return " (quick)" if any(row["quick"] for row in rows) else ""
 
 
 def _draw_budgets(column: Any, rows: dict[str, Row]) -> None:
@@ -81,7 +89,9 @@ def draw_exit(rows: Sequence[tuple[str, Row]], path: Path) -> bool:
         right = axes.twinx()
         right.plot(times, inner, color="tab:gray", ls="--")
         right.set_ylabel("mean inner product", color="tab:gray")
-        axes.set_title(f"{title}\npeak of the inner product at t = {times[peak]:.2f}", fontsize=9)
+        axes.set_title(
+            f"{title}{_form([row])}\npeak of the inner product at t = {times[peak]:.2f}", fontsize=9
+        )
     _save(figure, path)
     return True
 
@@ -94,12 +104,7 @@ def draw_compute(table: Table, path: Path) -> bool:
     figure = _figure(7.2, 4.6)
     axes = figure.subplots()
     for index, method in enumerate(("adar", *compute.METHODS)):
-        mine = [row for row in rows if row["method"] == method]
-        points = [
-            (int(steps), one["cpu_seconds"], 100 * one["test"], row["cpu_seconds_per_epoch"])
-            for row in mine
-            for steps, one in row["inference"].items()
-        ]
+        points = _compute_points(table, rows[0]["set"], method)
         points.sort()
         if not points:
             continue
@@ -128,6 +133,25 @@ def draw_compute(table: Table, path: Path) -> bool:
     axes.legend(fontsize=9)
     _save(figure, path)
     return True
+
+
+def _compute_points(table: Table, name: str, method: str) -> list[tuple[int, float, float, float]]:
+    """Steps, CPU seconds of an inference, test metric in percent, CPU seconds of an epoch."""
+    depths = [compute.ADAR_SETTING] if method == "adar" else [f"{depth} layers" for depth in compute.DEPTHS]
+    found = []
+    for rows in (compute.searched(table, name, method, depth) for depth in depths):
+        if rows:
+            cost = compute.cost_row(rows)
+            found += [
+                (
+                    int(steps),
+                    cost["inference"][steps]["cpu_seconds"],
+                    100 * one["test"],
+                    cost["cpu_seconds_per_epoch"],
+                )
+                for steps, one in rows[0]["inference"].items()
+            ]
+    return found
 
 
 def draw_theory(table: Table, path: Path) -> bool:

@@ -43,6 +43,6 @@ NAMES = {
     "gin": "GIN",
     "cosine": "cosine",
     "smoothed-cosine": "cosine, features averaged twice over neighbours",
-    "centred-smoothed-cosine": "the same, both sides centred",
+    "centred-smoothed-cosine": "cosine, averaged twice and both sides centred",
 }
 """The methods as the page calls them."""

@@ -31,12 +31,13 @@ Show = Callable[[Task, float, str], None]
 
 @dataclass(frozen=True)
 class Selection:
-    """What the user asked for. `sets` and `methods` of None are all of a part."""
+    """What the user asked for. `sets`, `methods` and `settings` of None are all of a part."""
 
     parts: Sequence[str]
     sets: Sequence[str] | None
     methods: Sequence[str] | None
     quick: bool
+    settings: Sequence[str] | None = None
 
     def planned(self, table: Table) -> list[Task]:
         """All tasks, whether or not they are done."""
@@ -45,7 +46,12 @@ class Selection:
             part = PARTS[name]
             sets = tuple(one for one in part.sets if self.sets is None or one in self.sets)
             found += part.tasks(table, sets, self.quick)
-        return [task for task in found if self.methods is None or task.key.method in self.methods]
+        return [task for task in found if self._selects(task.key)]
+
+    def _selects(self, key: Key) -> bool:
+        return (self.methods is None or key.method in self.methods) and (
+            self.settings is None or key.setting in self.settings
+        )
 
     def left(self, table: Table) -> list[Task]:
         """The tasks that are not done."""

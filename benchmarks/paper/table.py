@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Table:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rows: dict[Key, Row] = {}
+        self._quick: dict[Key, Row] = {}
         for file in sorted(folder.glob("*.jsonl")):
             for row in _read(file):
                 self._take(row)
@@ -58,6 +59,13 @@ class Table:
         row = self._rows.get(key)
         return row if row is not None and "error" not in row else None
 
+    def find_alike(self, keys: Iterable[Key]) -> dict[Key, Row]:
+        """The finished rows of these keys in one form: if not all are full, the quick ones."""
+        found = {key: row for key in keys if (row := self.find(key)) is not None}
+        if len({row["quick"] for row in found.values()}) > 1:
+            found = {key: self._quick[key] for key in found if key in self._quick}
+        return found
+
     def failure(self, key: Key) -> str | None:
         """The message of a row that failed."""
         row = self._rows.get(key)
@@ -74,6 +82,8 @@ class Table:
 
     def _take(self, row: Row) -> None:
         key = Key.of(row)
+        if row["quick"] and "error" not in row:
+            self._quick[key] = row
         if key not in self._rows or _rank(row) >= _rank(self._rows[key]):
             self._rows[key] = row
 

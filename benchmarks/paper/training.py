@@ -40,6 +40,11 @@ BASELINE_TRAINING: dict[str, Any] = {
     "label_smoothing": 0.0,
     "middle_weight": 0.0,
     "episodes": False,
+    "mixed_precision": False,
+    "gradient_checkpoints": False,
+    "class_weights": "none",
+    "fading_losses": False,
+    "calibration": "full",
     "step_weight": 0.0,
     "full_weight": 0.0,
     "evaluate_every": 5,
@@ -70,7 +75,9 @@ def train_baseline(
         "epochs": len(trainer.history),
         "best_epoch": trainer.best_epoch,
         "seconds": metrics["seconds"],
-        "settings": {"layers": layers, "hidden": hidden, "dropout": dropout} | plain(training),
+        "settings": {"layers": layers, "hidden": hidden, "dropout": dropout}
+        | {"mixed_precision": config.mixed_precision}
+        | plain(training),
     }
 
 

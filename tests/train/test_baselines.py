@@ -12,6 +12,7 @@ from adar_runtime.errors import UsageError
 from adar_runtime.loop.schedule import times
 from adar_train import GraphTensors, ModelConfig, State
 from adar_train.baselines import BASELINES, Baseline, heterophily
+from adar_train.baselines.edge_weights import BLOCK, FAConvolution, GATConvolution
 from adar_train.baselines.heterophily import two_hops
 from adar_train.baselines.propagation import GCN2Convolution, GCNConvolution, SAGEConvolution
 from adar_train.losses import task_loss
@@ -131,6 +132,32 @@ def test_fast_convolutions_equal_pygs_layers(edges: int) -> None:
     slow = pyg.APPNP(K=3, alpha=0.1)(appnp.predict(x.relu()), edge_index)
     for ours, theirs in [*pairs, (appnp.propagate(x, graph), slow)]:
         assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("edges", [0, 3, 40, 6000])
+def test_learned_weights_of_edges_equal_pygs_layers(edges: int) -> None:
+    """Results and gradients, with isolated nodes, loops and more edges than one block has."""
+    torch.manual_seed(0)
+    graph = GraphTensors.of(random_graph(90 if edges > 1000 else 11, edges))
+    assert edges < 1000 or graph.edge_index.shape[1] > BLOCK
+    x, first = torch.randn(2, len(graph.share), 8)
+    gat, fagcn = GATConvolution(8, 4, heads=2).eval(), FAConvolution(8, 0.3).eval()
+    torch.nn.init.normal_(gat.bias)
+    results = {
+        gat: (lambda x: gat(x, graph), lambda x: pyg.GATConv.forward(gat, x, graph.edge_index)),
+        fagcn: (
+            lambda x: fagcn(x, first, graph),
+            lambda x: pyg.FAConv.forward(fagcn, x, first, graph.edge_index),
+        ),
+    }
+    for layer, both in results.items():
+        found = []
+        for forward in both:
+            inputs = [x.clone().requires_grad_(), *layer.parameters()]
+            y = forward(inputs[0])
+            found.append([y, *torch.autograd.grad((y * first).square().sum(), inputs)])
+        for ours, theirs in zip(*found, strict=True):
+            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_gprgnn_starts_as_appnp() -> None:

@@ -47,11 +47,11 @@ class SparseMatrix:
 
     def times(self, x: Tensor) -> Tensor:
         """A x without autograd, for code that computes the gradient itself."""
-        return _bag(x, *self._forward)
+        return bag(x, *self._forward)
 
     def transposed_times(self, x: Tensor) -> Tensor:
         """Aᵀ x without autograd: the gradient of `times`."""
-        return _bag(x, *self._backward)
+        return bag(x, *self._backward)
 
     def dropped(self, p: float) -> "SparseMatrix":
         """The matrix after dropout of its values with probability p."""
@@ -71,14 +71,15 @@ class _Product(torch.autograd.Function):
         ctx: Any, x: Tensor, columns: Tensor, starts: Tensor, values: Tensor | None, *transposed: Tensor
     ) -> Tensor:
         ctx.transposed = transposed
-        return _bag(x, columns, starts, values)
+        return bag(x, columns, starts, values)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _bag(grad, *ctx.transposed), *[None] * 6
+        return bag(grad, *ctx.transposed), *[None] * 6
 
 
-def _bag(x: Tensor, columns: Tensor, starts: Tensor, values: Tensor | None) -> Tensor:
+def bag(x: Tensor, columns: Tensor, starts: Tensor, values: Tensor | None = None) -> Tensor:
+    """The sum of the rows of x in each list of `columns`, without autograd; a list begins at each start."""
     if values is not None:
         values = values.to(x.dtype)
     # Detached: otherwise embedding_bag prepares its own backward pass, which takes longer than the sum.

@@ -5,11 +5,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric import nn as pyg
 
 from adar_runtime.errors import UsageError
 from adar_runtime.graph.neighbours import Neighbours
 from adar_train.baselines.base import OnePass
+from adar_train.baselines.edge_weights import FAConvolution
 from adar_train.baselines.propagation import normalised
 from adar_train.cell import ModelConfig
 from adar_train.sparse import SparseMatrix
@@ -27,14 +27,14 @@ class FAGCN(OnePass):
     def __init__(self, config: ModelConfig, layers: int = 4) -> None:
         super().__init__(config, layers)
         self.convolutions = nn.ModuleList(
-            pyg.FAConv(config.hidden, FAGCN_EPS, config.dropout) for _ in range(layers)
+            FAConvolution(config.hidden, FAGCN_EPS, config.dropout) for _ in range(layers)
         )
         self.predict = nn.Linear(config.hidden, config.hidden)
 
     def propagate(self, nodes: Tensor, graph: GraphTensors) -> Tensor:
         first = nodes = self.dropout(nodes.relu())
         for convolution in self.convolutions:
-            nodes = convolution(nodes, first, graph.edge_index)
+            nodes = convolution(nodes, first, graph)
         return self.predict(nodes)
 
 

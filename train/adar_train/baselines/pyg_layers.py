@@ -9,6 +9,7 @@ from torch_geometric import nn as pyg
 
 from adar_runtime.errors import UsageError
 from adar_train.baselines.base import OnePass
+from adar_train.baselines.edge_weights import GATConvolution
 from adar_train.baselines.propagation import (
     GCN2Convolution,
     GCNConvolution,
@@ -54,13 +55,6 @@ class GCN(ResidualBaseline):
 
     def convolution(self) -> nn.Module:
         return GCNConvolution(self.config.hidden, self.config.hidden)
-
-
-class GATConvolution(pyg.GATConv):  # type: ignore[misc]
-    """PyG's GATConv on the edges of a graph."""
-
-    def forward(self, x: Tensor, graph: GraphTensors) -> Tensor:
-        return super().forward(x, graph.edge_index)
 
 
 class GAT(ResidualBaseline):
