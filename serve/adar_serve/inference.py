@@ -56,6 +56,10 @@ def answer(model: Model, request: InferRequest, result: Result) -> Answer:
         nodes = request.inputs["nodes"]
         if nodes.dtype.kind not in "iu":
             raise RefusedError(400, "nodes holds numbers that are not integers: send INT64")
+        if len(nodes) > len(result.scores):  # an answer is no larger than that for all nodes
+            raise RefusedError(
+                400, f"nodes has {len(nodes):,} row numbers, but x has {len(result.scores):,}: send each once"
+            )
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(result.scores):
             raise RefusedError(400, f"nodes must be row numbers of x, 0 to {len(result.scores) - 1}")
         result = result.select(nodes)

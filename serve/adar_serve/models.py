@@ -191,7 +191,7 @@ def _check_labels(labels: NDArray[Any], limits: Limits) -> None:
     """Refuse labels that are not classes, or more classes than the server takes."""
     if labels.dtype.kind not in "iu":
         raise RefusedError(400, "y holds numbers that are not integers: send INT64, -1 where unknown")
-    classes = int(labels.max(initial=-1)) + 1
+    classes = int(labels.max()) + 1 if labels.size else 0
     if classes > limits.classes:
         raise RefusedError(413, f"y has {classes:,} classes: this server takes at most {limits.classes:,}")
 

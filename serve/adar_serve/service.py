@@ -37,6 +37,7 @@ PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
 QUICK = 2**21  # nodes × hidden² of a graph that may run in the event loop
+QUICK_ANSWER = 2**14  # scores that are written in some milliseconds
 ZIP = b"PK"  # how a .npz file begins
 
 T = TypeVar("T")
@@ -154,6 +155,7 @@ class Service:
                 return Joined(self._batches.join(model, graph, options, control), finish)
             else:
                 result = yield from control.steps(model.bundle.loop(graph, **options))
+                yield result.scores.size > QUICK_ANSWER
             return finish(result, alone=True)
 
         here = here and on_step is None and self._isolation is None

@@ -51,7 +51,7 @@ def from_bytes(name: str, datatype: object, shape: object, content: memoryview) 
 def from_list(name: str, datatype: object, shape: object, data: object) -> NDArray[Any]:
     """An array from numbers in a list: flat, or nested like the shape."""
     kind, sizes = _kind(name, datatype), _sizes(name, shape)
-    numbers = list(_flat(name, data, MAX_DIMENSIONS)) if _is_nested(data) else data
+    numbers = list(_flat(name, data, sizes)) if _is_nested(data) else data
     if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes):
         raise RefusedError(400, f"{name}.data is not a list of numbers")
     if len(numbers) != math.prod(sizes):
@@ -73,15 +73,15 @@ def _is_nested(data: object) -> bool:
     return isinstance(data, list) and bool(data) and isinstance(data[0], list)
 
 
-def _flat(name: str, data: object, levels: int) -> Iterator[object]:
-    """The numbers of nested lists, in order."""
-    if not isinstance(data, list):
+def _flat(name: str, data: object, sizes: tuple[int, ...]) -> Iterator[object]:
+    """The numbers of lists that are nested like the shape, in order."""
+    if not sizes:
         yield data
         return
-    if not levels:
-        raise RefusedError(400, f"{name}.data is nested too deeply")
+    if not isinstance(data, list) or len(data) != sizes[0]:
+        raise RefusedError(400, f"{name}.data is nested, but not like its shape: send one list")
     for each in data:
-        yield from _flat(name, each, levels - 1)
+        yield from _flat(name, each, sizes[1:])
 
 
 def _kind(name: str, datatype: object) -> np.dtype[Any]:

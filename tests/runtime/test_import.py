@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import write_graph
-from adar_runtime.errors import AdarError, GraphError, UsageError
+from adar_runtime.errors import AdarError, AdarWarning, GraphError, UsageError
 from adar_runtime.graph.formats import import_graph, read_graph
 from adar_runtime.graph.formats.graphml import from_networkx
 from adar_runtime.graph.formats.texts import read_texts
@@ -245,7 +245,8 @@ def test_a_quoted_cell_may_span_several_lines(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("source,target\n1,2\n")
     (tmp_path / "n.csv").write_text('id,text,x\n1,"one\n# two\n\nthree; four",5\n2,"say ""yes""",6\n')
     assert import_graph(tmp_path / "e.csv", tmp_path / "n.csv").graph.features[:, -1].tolist() == [5, 6]
-    texts = read_texts(tmp_path / "n.csv", tmp_path / "e.csv").texts
+    with pytest.warns(AdarWarning, match="table of nodes that are not used: x$"):
+        texts = read_texts(tmp_path / "n.csv", tmp_path / "e.csv").texts
     assert texts == ("one\n# two\n\nthree; four", 'say "yes"')
     with (tmp_path / "n.csv").open("a") as file:
         file.write("2,again,7\n")
@@ -255,6 +256,26 @@ def test_a_quoted_cell_may_span_several_lines(tmp_path: Path) -> None:
     ):
         with pytest.raises(GraphError, match=r"n\.csv: line 7: node '2' is already defined in line 6"):
             read()
+
+
+def test_columns_that_a_graph_of_texts_does_not_use_are_said(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("text,Label\na,A\nb,B\n")
+    (tmp_path / "e.csv").write_text("source,target,edge_weight\n0,1,2\n")
+    (tmp_path / "c.csv").write_text("name,description\nA,first\nB,second\n")
+    with pytest.warns(AdarWarning) as said:
+        read_texts(tmp_path / "n.csv", tmp_path / "e.csv", tmp_path / "c.csv")
+    assert [str(each.message) for each in said] == [
+        f"columns of the table of {table} that are not used: {column}"
+        for table, column in (("classes", "description"), ("nodes", "Label"), ("edges", "edge_weight"))
+    ]
+
+
+def test_ids_that_only_some_nodes_have_are_refused(tmp_path: Path) -> None:
+    """Numbering the rows would connect other nodes than the edges name."""
+    (tmp_path / "n.jsonl").write_text('{"text": "a"}\n{"id": 0, "text": "b"}\n{"id": 1, "text": "c"}\n')
+    (tmp_path / "e.jsonl").write_text('{"source": 0, "target": 1}\n')
+    with pytest.raises(GraphError, match="line 1: column 'id' not found"):
+        read_texts(tmp_path / "n.jsonl", tmp_path / "e.jsonl")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

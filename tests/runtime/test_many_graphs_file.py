@@ -178,3 +178,22 @@ def test_graphs_can_be_written_and_read_again(tmp_path: Path) -> None:
     for one, other in zip(graphs, read_graphs(path), strict=True):
         assert one.rows(0, one.nodes).tolist() == other.rows(0, other.nodes).tolist()
         assert one.edge_index.tolist() == other.edge_index.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"labels": np.zeros(2)}, "not used: labels"),
+        ({"edge_attr": np.zeros(3)}, r"not used: edge_attr \(edge features"),
+        ({"y": np.eye(2)}, "2 columns of 0 and 1"),
+        ({"y": np.array([0, 100])}, "so 101 classes"),
+        ({"y": np.array([0.0, 1.0])}, r"whole numbers as floats.*shape \[2, 1\]"),
+    ],
+    ids=["other name of y", "edge features", "indicators", "gaps", "floats"],
+)
+def test_what_is_said_about_one_graph_is_said_once_about_many(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.warns(AdarWarning, match=said) as found:
+        read_graphs(saved(tmp_path, **changes))
+    assert len(found) == 1

@@ -57,6 +57,27 @@ def test_json_gives_the_answer_of_the_runtime(served: Running, board: Graph, exp
     assert content["parameters"]["stop_reason"] == expected.stop_reason.name.lower()
 
 
+def test_nested_numbers_are_nested_like_the_shape(served: Running, board: Graph, expected: Result) -> None:
+    x, edges = tensors(board)
+    x["data"] = board.features.tolist()
+    found = outputs(served.infer([x, edges], parameters={"max_steps": 20}))
+    assert found["probability"] == pytest.approx(expected.probabilities, abs=1e-6)
+    first, *rest = board.features.tolist()
+    ragged = [first[:-1], [first[-1], *rest[0]], *rest[1:]]
+    for nested in (board.features.T.tolist(), [board.features.ravel().tolist()], ragged, [first, 1.0]):
+        refused = served.infer([x | {"data": nested}, edges])
+        assert (refused.status_code, "not like its shape" in refused.text) == (400, True)
+
+
+def test_an_answer_for_nodes_is_no_larger_than_that_for_all(served: Running, board: Graph) -> None:
+    """Otherwise a small request would fill the memory: a byte for each row of a thousand classes."""
+    repeated = tensor("nodes", np.zeros(board.nodes, int))
+    assert len(outputs(served.infer([*tensors(board), repeated]))["prediction"]) == board.nodes
+    more = tensor("nodes", np.zeros(board.nodes + 1, int))
+    refused = served.infer([*tensors(board), more])
+    assert (refused.status_code, "145 row numbers, but x has 144" in refused.text) == (400, True)
+
+
 def binary_body(graph: Graph, **content: object) -> tuple[bytes, dict[str, str]]:
     arrays = {"x": ("FP32", graph.features), "edge_index": ("INT64", graph.edge_index)}
     inputs = [
@@ -204,6 +225,18 @@ def test_the_pretrained_model_takes_known_labels(isolate: bool) -> None:
             np.testing.assert_allclose(answer["probability"], bundle.run(given, 8).probabilities, atol=1e-5)
         ports = found.http.get("/v2/models/pretrained").json()["inputs"]
         assert {"name": "y", "datatype": "INT64", "shape": [-1]} in ports
+
+
+def test_known_labels_may_be_unsigned() -> None:
+    """Then all of them are known."""
+    graph = replace(block_graph(), target_features=None)
+    with running([f"pretrained={named_bundle(PRETRAINED)}"]) as found:
+        answers = [
+            outputs(found.infer([*tensors(graph), tensor("y", graph.labels, datatype)], "pretrained"))
+            for datatype in ("INT64", "UINT8", "UINT64")
+        ]
+    for answer in answers[1:]:
+        assert np.array_equal(answer["probability"], answers[0]["probability"])
 
 
 def test_known_labels_that_do_not_fit_are_refused() -> None:

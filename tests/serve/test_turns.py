@@ -7,17 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from adar_runtime import Graph, Loop, Step
-from adar_serve import Limits, runs
+from adar_runtime.graph import MASKS
+from adar_serve import Limits, messages, runs
+from tests.helpers import random_graph
 from tests.serve.servers import Running, Settings, eventually, occupied, running, tensors
 
 SHORT = {"max_steps": 6, "exit": "final", "solver": "euler"}
 ENDLESS = {"max_steps": 2_000_000, "exit": "final", "solver": "euler"}
+GONE = ("labels", *MASKS, "class_names")
 LOOP, THREAD = "event loop", "thread"
 
 
@@ -95,10 +100,29 @@ def test_other_requests_run_in_a_thread(alone: Running, board: Graph, steps: lis
     assert set(steps) == {THREAD}
 
 
+def test_a_large_answer_is_written_in_a_thread(
+    described_bundle: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, written, encode = random_graph(512, 2000), list[str](), messages.encode
+
+    def spy(*arguments: Any) -> tuple[bytes, int | None]:
+        written.append(threading.current_thread().name[:4])
+        return encode(*arguments)
+
+    monkeypatch.setattr(messages, "encode", spy)
+    with running([f"described={described_bundle}"]) as found:
+        for classes in (3, 60):  # the time to write 60 · 512 numbers would be that of all connections
+            many = replace(graph, target_features=np.ones((classes, graph.width)), **dict.fromkeys(GONE))
+            answer = found.infer(tensors(many), "described", parameters=SHORT)
+            assert answer.status_code == 200, answer.text
+    assert set(steps) == {LOOP}
+    assert (written[0] == "run-", written[1]) == (False, "run-")
+
+
 def test_a_thread_takes_over_when_another_request_comes(
     alone: Running, board: Graph, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = alone.infer(tensors(board), parameters={**SHORT, "max_steps": 40}).json()
+    expected = alone.infer(tensors(board), parameters={**SHORT, "max_steps": 400}).json()
     small = alone.infer(tensors(board), parameters=SHORT).json()
     with ThreadPoolExecutor(1) as client:
         second = []
@@ -109,12 +133,12 @@ def test_a_thread_takes_over_when_another_request_comes(
 
         on_step(monkeypatch, 3, ask)
         steps.clear()
-        first = alone.infer(tensors(board), parameters={**SHORT, "max_steps": 40})
+        first = alone.infer(tensors(board), parameters={**SHORT, "max_steps": 400})
         assert second[0].result().status_code == 200
     assert first.json() == expected
     assert second[0].result().json() == small
     assert steps[:4] == [LOOP] * 4
-    assert steps.count(LOOP) < 20  # of 40
+    assert steps.count(LOOP) < 200  # of 400
     assert eventually(lambda: alone.service.runs.admitted == 0)
 
 

@@ -85,8 +85,7 @@ def graph_from_arrays(
     """
     graph = graph_without_warnings(arrays, found, source)
     warn_unused(found, also_read, source)
-    _warn_gaps(graph)
-    _warn_indicators(graph)
+    warn_labels(graph)
     return graph
 
 
@@ -122,6 +121,12 @@ def _encoding(value: Any) -> FeatureEncoding | None:
         return FeatureEncoding.from_value(parse_json(text))
     except (TypeError, ValueError) as error:
         raise GraphError(f"feature_encoding cannot be read ({reason(error)})") from error
+
+
+def warn_labels(graph: Graph) -> None:
+    """Warn about labels that are read, but probably mean something else."""
+    _warn_gaps(graph)
+    _warn_indicators(graph)
 
 
 def _warn_gaps(graph: Graph) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from adar_runtime.errors import GraphError, warn
 from adar_runtime.graph import GRAPH, MASKS, NODE, Floats, Graph, Integers
 from adar_runtime.graph import _checks as checks
+from adar_runtime.graph.formats._graph_file import warn_labels
 from adar_runtime.graph.limits import GRAPH_BYTES, ByteBudget
 
 ONE_WANTED = "the file holds many graphs: train, evaluate and run take it; other commands take one graph"
@@ -96,7 +97,9 @@ def split_graphs(arrays: Mapping[str, Any], budget: ByteBudget) -> list[Graph]:
     names = arrays.get("class_names")
     names = None if names is None else checks.names("class_names", names)
     if labels is not None:  # a graph with a node in place of each graph has the same rules for labels
-        Graph(np.zeros((count, 1), np.float32), NO_EDGES, labels, **masks)
+        checked = Graph(np.zeros((count, 1), np.float32), NO_EDGES, labels, **masks, class_names=names)
+        warn_labels(checked)
+        labels = checked.labels
     unused = [key for key in OF_ONE_GRAPH if arrays.get(key) is not None]
     if unused:
         warn(f"keys that a file of many graphs may not have, and that are not used: {', '.join(unused)}")

@@ -13,7 +13,13 @@ from numpy.lib import format as npy
 from adar_runtime.errors import AdarError, GraphError, reason
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.formats._archive import Archive, check_members, open_archive
-from adar_runtime.graph.formats._graph_file import KEYS, graph_from_arrays, optional_arrays, require_key
+from adar_runtime.graph.formats._graph_file import (
+    KEYS,
+    graph_from_arrays,
+    optional_arrays,
+    require_key,
+    warn_unused,
+)
 from adar_runtime.graph.formats.many_graphs import ONE_WANTED, POINTERS, is_many, split_graphs
 from adar_runtime.graph.formats.npy import HEADER_READERS
 from adar_runtime.graph.limits import SPARSE_ENTRY_BYTES, SPARSE_ROW_BYTES, ByteBudget
@@ -38,7 +44,9 @@ def read_many(path: Path) -> list[Graph]:
     """Read all graphs of a file, which may hold one."""
     arrays, found, budget = _read_arrays(path)
     if is_many(arrays):
-        return split_graphs(arrays, budget)
+        graphs = split_graphs(arrays, budget)
+        warn_unused(found, (*SPARSE_KEYS, *POINTERS))
+        return graphs
     return [graph_from_arrays(arrays, found, SPARSE_KEYS)]
 
 

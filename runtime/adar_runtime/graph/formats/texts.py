@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from adar_runtime.errors import GraphError, short
+from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import Floats, Graph, Ids, Integers, Mask
 from adar_runtime.graph.directions import both_ways
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._rows import number_names, read_objects, read_table
 from adar_runtime.graph.formats._tables import ids_of, split_masks
+from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 
 UNKNOWN = -1  # label of a node without one
@@ -119,10 +120,12 @@ def read_texts(
         ids, masks = _ids(rows), _masks(rows)
         texts = tuple(" ".join(filter(None, (row.take(column) for column in columns))) for row in rows)
         labels, names = _labels(rows, names)
-        kept = ids_of(list(ids), ByteBudget(nodes.stat().st_size)) if "id" in rows[0] else None
+        kept = ids_of(list(ids), ByteBudget(nodes.stat().st_size)) if _has(rows, "id") else None
+        _warn_unused("nodes", rows, (*columns, "id", "label", "split"))
     with reading(edges):
         links = _table(edges)
         pairs, weights = _edges(links, ids), _weights(links)
+        _warn_unused("edges", links, ("source", "target", WEIGHT_COLUMN))
     if not directed:
         pairs, weights = both_ways(pairs, len(rows), weights)
     return TextGraph(
@@ -143,13 +146,27 @@ def _classes(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         rows = _table(path)
         names = tuple(_number_column(rows, "name", "class"))
         texts = [row.take("text") if "text" in row else "" for row in rows]
+        _warn_unused("classes", rows, ("name", "text"))
     described = tuple(f"{name}: {text}" if text else name for name, text in zip(names, texts, strict=True))
     return names, described
 
 
+def _has(rows: Sequence[_Row], column: str) -> bool:
+    """Whether a row has this column: rows of JSON may differ."""
+    return any(column in row for row in rows)
+
+
+def _warn_unused(table: str, rows: Sequence[_Row], used: Sequence[str]) -> None:
+    """Warn about columns that are not used: their names may be mistakes."""
+    unused = sorted({column for row in rows for column in row.cells}.difference(used))
+    if unused:
+        named = listed([short(column, 40) for column in unused])
+        warn(f"columns of the table of {table} that are not used: {named}")
+
+
 def _ids(rows: Sequence[_Row]) -> dict[str, int]:
     """Node id -> node number."""
-    if "id" not in rows[0]:
+    if not _has(rows, "id"):
         return {str(index): index for index in range(len(rows))}
     return _number_column(rows, "id", "node")
 
@@ -161,7 +178,7 @@ def _number_column(rows: Sequence[_Row], column: str, what: str) -> dict[str, in
 def _labels(
     rows: Sequence[_Row], names: tuple[str, ...] | None
 ) -> tuple[Integers | None, tuple[str, ...] | None]:
-    if not any("label" in row for row in rows):
+    if not _has(rows, "label"):
         return None, names
     words = [row.take("label") if "label" in row else "" for row in rows]
     names = names or tuple(sorted(set(words) - {""}))
@@ -175,7 +192,7 @@ def _labels(
 
 
 def _masks(rows: Sequence[_Row]) -> dict[str, Mask] | None:
-    if not any("split" in row for row in rows):
+    if not _has(rows, "split"):
         return None
     words = [row.take("split") if "split" in row else "" for row in rows]
     return split_masks(words, lambda node: f"line {rows[node].line}")
@@ -193,7 +210,7 @@ def _edges(rows: Sequence[_Row], ids: Mapping[str, int]) -> Integers:
 
 
 def _weights(rows: Sequence[_Row]) -> Floats | None:
-    if not any(WEIGHT_COLUMN in row for row in rows):
+    if not _has(rows, WEIGHT_COLUMN):
         return None
     words = [row.take(WEIGHT_COLUMN) for row in rows]
     return read_weights(words, lambda edge: f"line {rows[edge].line}")
