@@ -86,6 +86,33 @@ def test_a_refused_body_is_freed_at_once(small: Running, held: Any, method: str,
     assert held() == 0
 
 
+def test_a_body_whose_client_goes_away_is_freed_at_once(small: Running, board: Graph, held: Any) -> None:
+    edges = np.zeros((2, LARGE.nbytes // 16), np.int64)
+    given = {"x": ("FP32", np.zeros((2000, board.width), np.float32)), "edge_index": ("INT64", edges)}
+    described = [
+        {
+            "name": name,
+            "datatype": kind,
+            "shape": array.shape,
+            "parameters": {"binary_data_size": array.nbytes},
+        }
+        for name, (kind, array) in given.items()
+    ]
+    parameters = {"max_steps": 3000, "exit": "final", "solver": "euler"}
+    json_head = json.dumps({"inputs": described, "parameters": parameters}).encode()
+    content = json_head + b"".join(array.tobytes() for _, array in given.values())
+    host, port = small.addresses["http"].removeprefix("http://").split(":")
+    lines = ["POST /v2/models/board/infer HTTP/1.1", "host: x", f"content-length: {len(content)}"]
+    lines += [f"inference-header-content-length: {len(json_head)}", "", ""]
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall("\r\n".join(lines).encode() + content)
+        del content
+        assert eventually(lambda: small.service.runs.running == 1)
+    assert eventually(lambda: small.log()[-1]["status"] == 499)
+    assert eventually(lambda: small.service.runs.admitted == 0)
+    assert held() == 0
+
+
 def message() -> bytes:
     asked = protocol.ModelInferRequest(model_name="board")
     asked.inputs.add(name="x", datatype="FP32", shape=[NODES, 5])
