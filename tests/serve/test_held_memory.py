@@ -3,7 +3,9 @@
 import gc
 import json
 import socket
+import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from adar_serve import Limits, Settings
 from adar_serve.bodies import Bodies
 from adar_serve.limits import MIB
 from adar_serve.refusals import RefusedError
-from tests.serve.servers import Running, eventually, running, tensors
+from tests.serve.servers import Running, certificate, eventually, running, tensors
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -157,38 +159,49 @@ def test_a_message_beyond_the_bodies_is_refused(bundle_folder: Path) -> None:
         assert b"too much at once" in answer
 
 
-def unread(address: str, body: bytes) -> socket.socket:
+def unread(address: str, body: bytes, tls: ssl.SSLContext | None) -> socket.socket:
     """A client that asks and does not read."""
-    host, port = address.removeprefix("http://").split(":")
+    host, port = address.split("//")[1].split(":")
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect((host, int(port)))
+    if tls is not None:
+        connection = tls.wrap_socket(connection, server_hostname=host)
     head = f"POST /v2/models/board/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
 
 
-def test_answers_that_nobody_reads_are_limited_and_end(bundle_folder: Path, board: Graph) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_answers_that_nobody_reads_are_limited_and_end(
+    bundle_folder: Path, board: Graph, tmp_path: Path, encrypted: bool
+) -> None:
     """They count as bodies, and their connections are closed after the time limit."""
     limits = Limits(seconds=8, bodies=16, json=1024)
-    settings = Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0)
+    settings, tls = Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0), None
+    if encrypted:
+        cert, key = certificate(tmp_path, "server")
+        settings, tls = replace(settings, tls_cert=cert, tls_key=key), ssl.create_default_context(cafile=cert)
+        tls.check_hostname = False  # it is for localhost
     repeated = {"name": "nodes", "datatype": "INT64", "shape": [300_000], "data": [0] * 300_000}
-    with running([f"board={bundle_folder}"], settings) as found:
+    with running([f"board={bundle_folder}"], settings, verify=tls or True) as found:
         assert found.http.put("/graphs/g", json={"inputs": tensors(board)}).status_code == 201
         parameters = {"graph": "g", "max_steps": 1, "solver": "euler"}
         body = json.dumps({"inputs": [repeated], "parameters": parameters}).encode()
-        clients = []
+        clients, bodies = list[socket.socket](), found.service.bodies
         try:
-            bodies = found.service.bodies
-            for _ in range(6):  # about 13 MB each, of which the system takes some
-                before = len(found.log())
-                clients.append(unread(found.addresses["http"], body))
-                assert eventually(lambda before=before: len(found.log()) > before, 20)
-            assert bodies.unread
-            assert 429 in {each["status"] for each in found.log()}
-            assert sum(each.get_write_buffer_size() for each in bodies.unread) < 2 * limits.bodies * MIB
+            for number in range(1, 4):  # about 13 MB each
+                clients.append(unread(found.addresses["http"], body, tls))
+                assert eventually(lambda number=number: len(bodies.unread) + refused(found) == number, 20)
+            assert refused(found)
+            assert bodies.bytes < 2 * limits.bodies * MIB
             assert eventually(lambda: not bodies.unread, 40)
+            assert eventually(lambda: bodies.bytes == 0)
         finally:
             for each in clients:
                 each.close()
         assert found.infer(tensors(board), parameters={"max_steps": 1}).status_code == 200
+
+
+def refused(found: Running) -> int:
+    return sum(each["status"] == 429 for each in found.log())
