@@ -9,9 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from adar_serve.bodies import Bodies
 
 MOST_HEAD = 2**16  # bytes of the head or the trailer of a request, if it does not arrive at once
-MOST_UNSENT = (
-    2**16
-)  # bytes that wait in a connection before `pause_writing`; with TLS, it would be eight times as many
+MOST_UNSENT = 2**16  # bytes that wait in a connection before `pause_writing`; TLS alone has a larger limit
 
 
 class HttpProtocol(HttpToolsProtocol):
