@@ -37,6 +37,7 @@ PARAMETERS = (*OPTIONS, "graph", "binary_data_output")
 """The parameters of a request for inference."""
 
 QUICK = 2**21  # nodes × hidden² of a graph that may run in the event loop
+QUICK_ANSWER = 2**13  # numbers of an answer that the event loop may write
 ZIP = b"PK"  # how a .npz file begins
 
 T = TypeVar("T")
@@ -154,6 +155,8 @@ class Service:
                 return Joined(self._batches.join(model, graph, options, control), finish)
             else:
                 result = yield from control.steps(model.bundle.loop(graph, **options))
+                if _numbers(request, result) > QUICK_ANSWER:
+                    yield True
             return finish(result, alone=True)
 
         here = here and on_step is None and self._isolation is None
@@ -337,6 +340,14 @@ class Service:
 def _is_quick(model: Model, graph: Graph | PreparedGraph) -> bool:
     """Whether a cell call of the graph takes about a millisecond or less."""
     return is_small(graph, model) and graph.nodes * model.bundle.manifest.hidden**2 <= QUICK
+
+
+def _numbers(request: InferRequest, result: Result) -> int:
+    """About how many numbers an answer has. `nodes` may name a row many times."""
+    rows, *columns = result.scores.shape
+    if "nodes" in request.inputs:
+        rows = request.inputs["nodes"].size
+    return rows * sum(columns, 1)
 
 
 def _sizes(graph: Graph | PreparedGraph) -> Facts:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from adar_runtime import Graph, Loop, Step
-from adar_serve import Limits, runs
-from tests.serve.servers import Running, Settings, eventually, occupied, running, tensors
+from adar_serve import Limits, messages, runs
+from tests.serve.servers import Running, Settings, eventually, occupied, outputs, running, tensor, tensors
 
 SHORT = {"max_steps": 6, "exit": "final", "solver": "euler"}
 ENDLESS = {"max_steps": 2_000_000, "exit": "final", "solver": "euler"}
@@ -29,6 +30,10 @@ def alone(bundle_folder: Path) -> Iterator[Running]:
         yield found
 
 
+def place() -> str:
+    return THREAD if threading.current_thread().name.startswith("run-") else LOOP
+
+
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where each step was made. The steps are the real ones; a busy machine does not end the turns."""
@@ -36,7 +41,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made, move = list[str](), Loop.__next__
 
     def spy(loop: Loop) -> Step:
-        made.append(THREAD if threading.current_thread().name.startswith("run-") else LOOP)
+        made.append(place())
         return move(loop)
 
     monkeypatch.setattr(Loop, "__next__", spy)
@@ -116,6 +121,24 @@ def test_a_thread_takes_over_when_another_request_comes(
     assert steps[:4] == [LOOP] * 4
     assert steps.count(LOOP) < 200  # of 400: a new connection is read after two or three turns
     assert eventually(lambda: alone.service.runs.admitted == 0)
+
+
+def test_a_large_answer_is_written_in_a_thread(
+    alone: Running, board: Graph, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small request may name a row of the answer many times."""
+    places, encode = list[str](), messages.encode
+
+    def spy(*given: Any) -> tuple[bytes, int | None]:
+        places.append(place())
+        return encode(*given)
+
+    monkeypatch.setattr(messages, "encode", spy)
+    for rows in (10, 20_000):
+        asked = [*tensors(board), tensor("nodes", [0] * rows)]
+        assert len(outputs(alone.infer(asked, parameters=SHORT))["prediction"]) == rows
+    assert places == [LOOP, THREAD]
+    assert set(steps) == {LOOP}
 
 
 def test_a_long_run_goes_on_in_a_thread(
