@@ -4,6 +4,7 @@ import gc
 import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -205,3 +206,22 @@ def test_answers_that_nobody_reads_are_limited_and_end(
 
 def refused(found: Running) -> int:
     return sum(each["status"] == 429 for each in found.log())
+
+
+def test_a_client_that_reads_slowly_gets_its_whole_answer(bundle_folder: Path, board: Graph) -> None:
+    """Only a client that stops reading is left: the time begins again with each piece."""
+    settings = Settings(port=0, grpc_port=None, limits=Limits(seconds=3, json=1024), drain_seconds=0)
+    repeated = {"name": "nodes", "datatype": "INT64", "shape": [300_000], "data": [0] * 300_000}
+    with running([f"board={bundle_folder}"], settings) as found:
+        assert found.http.put("/graphs/g", json={"inputs": tensors(board)}).status_code == 201
+        parameters = {"graph": "g", "max_steps": 1, "solver": "euler"}
+        body = json.dumps({"inputs": [repeated], "parameters": parameters}).encode()
+        with unread(found.addresses["http"], body, None) as client, client.makefile("rb") as answer:
+            started = time.monotonic()
+            lines = list(iter(answer.readline, b"\r\n"))
+            size = int(next(line for line in lines if line.startswith(b"content-length")).split()[1])
+            while size and (part := answer.read(min(size, 2**20))):
+                size -= len(part)
+                time.sleep(0.5)
+        assert size == 0
+        assert time.monotonic() - started > 2 * settings.limits.seconds
