@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from starlette.types import Receive
+from starlette.types import Message, Receive, Send
 
 from adar_serve.limits import MIB, Limits
 from adar_serve.refusals import CLIENT_GONE, RefusedError
+
+PIECE = 2**18  # bytes of an answer that a connection gets at once
 
 
 class Bodies:
@@ -31,6 +33,26 @@ class Bodies:
     def receive(self, receive: Receive, headers: Mapping[str, str]) -> "Receiving":
         """The body of a request. Its bytes count until the block ends."""
         return Receiving(self, receive, headers)
+
+    async def send(self, send: Send, message: Message) -> None:
+        """Send a message of an answer. A large one is sent in pieces, and those that wait count.
+
+        With TLS, a connection takes all that it gets, and does not tell that its client reads nothing.
+        """
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if len(body) <= PIECE:
+            await send(message)
+            return
+        left = len(body)
+        self.bytes += left
+        try:
+            for start in range(0, len(body), PIECE):
+                piece = body[start : start + PIECE]
+                await send({**message, "body": piece, "more_body": more or len(piece) < left})
+                left -= len(piece)
+                self.bytes -= len(piece)
+        finally:
+            self.bytes -= left
 
     def check(self, size: int) -> None:
         """Refuse a body of this size, or the bodies of all requests together."""

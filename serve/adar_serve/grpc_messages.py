@@ -97,7 +97,7 @@ def _check_contents(one: Any, *, raw: bool) -> None:
     expected = () if raw else (CONTENTS.get(one.datatype, "bytes_contents"),)
     for field, _ in one.contents.ListFields():
         if field.name not in expected:
-            where = "raw_input_contents" if raw else f"{CONTENTS.get(one.datatype, 'another field')}"
+            where = "raw_input_contents" if raw else CONTENTS.get(one.datatype, "another field")
             raise RefusedError(
                 400, f"{short(one.name)} has numbers in {field.name}: send them in {where} only"
             )

@@ -53,7 +53,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", identity.encode())]
-            await send(message)
+            await self._service.bodies.send(send, message)
 
         async def respond(response: Response) -> None:
             if not status:  # otherwise a response has begun, and the server closes the connection

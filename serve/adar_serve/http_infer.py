@@ -78,4 +78,5 @@ class Infer:
                 model, content.read, content.write, scope[FACTS], here=content.is_quick
             )
             response = await unless_gone(receive, answering)
+        del body, content, answering  # the client may read the answer slowly
         await response(scope, receive, send)

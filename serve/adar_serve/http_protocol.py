@@ -9,6 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from adar_serve.bodies import Bodies
 
 MOST_HEAD = 2**16  # bytes of the head or the trailer of a request, if it does not arrive at once
+MOST_UNSENT = 2**16  # bytes that wait in a connection before `pause_writing`; TLS alone has a larger limit
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -28,6 +29,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._bodies, self._seconds = bodies, seconds
         self._giving_up: asyncio.TimerHandle | None = None
         self._unfinished = 0  # bytes since the last head, part of a body, or end of a request
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(MOST_UNSENT)
 
     def data_received(self, data: bytes) -> None:
         """Read what a client sent."""

@@ -19,7 +19,7 @@ class Limits:
         bodies: MiB of the bodies of all requests that are being received or processed.
         nodes: Nodes of a graph.
         edges: Edges of a graph, and pairs of nodes to score.
-        classes: Classes that a request describes with `target_x`.
+        classes: Classes that a request describes with `target_x`, and classes of the labels `y`.
         steps: Largest `max_steps` that a request may ask for.
         seconds: Seconds to receive a request, and again to answer it, with the wait in the queue.
         concurrent: Requests that run at the same time.
@@ -44,7 +44,7 @@ class Limits:
     bodies: int = setting(1024, "MiB of the bodies of all requests at one time", "limit-bodies")
     nodes: int = setting(1_000_000, "Nodes of a graph", "limit-nodes")
     edges: int = setting(10_000_000, "Edges of a graph, and pairs to score", "limit-edges")
-    classes: int = setting(1000, "Classes that a request describes", "limit-classes")
+    classes: int = setting(1000, "Classes that a request describes, and of known labels", "limit-classes")
     steps: int = setting(3000, "Largest max_steps of a request", "limit-steps")
     seconds: int = setting(60, "Seconds to receive a request, and again to answer it", "limit-seconds")
     concurrent: int = setting(2, "Requests that run at the same time", "limit-concurrent")

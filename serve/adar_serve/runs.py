@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 from adar_runtime import Loop, Result, Step
 from adar_runtime.interruption import interruptible
 from adar_serve.limits import Limits
-from adar_serve.refusals import CLIENT_GONE, RefusedError
+from adar_serve.refusals import CLIENT_GONE, RefusedError, release
 from adar_serve.threads import Threads
 
 TURN = 0.005  # seconds of a run in the event loop, before it looks at its connections
@@ -148,8 +148,9 @@ class Runs:
         def leave(found: T | None, error: BaseException | None) -> None:
             self._left(control)
             if answered.done():  # the caller is cancelled
-                return
-            if error is None:
+                if error is not None:
+                    release(error)
+            elif error is None:
                 answered.set_result(cast("T", found))
             else:
                 answered.set_exception(error)

@@ -3,7 +3,6 @@
 import gzip
 import socket
 import threading
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
@@ -16,7 +15,7 @@ from adar_runtime import Graph, write_graph
 from adar_runtime.errors import UsageError
 from adar_serve import Limits
 from tests.helpers import random_graph
-from tests.serve.servers import Running, Settings, Tokens, eventually, running, tensor, tensors
+from tests.serve.servers import Running, Settings, Tokens, certificate, eventually, running, tensor, tensors
 
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 TOKEN = "a-token-of-enough-characters"
@@ -128,35 +127,6 @@ def test_files_without_good_tokens_are_refused(tmp_path: Path, text: str) -> Non
 def test_messages_contain_no_paths(served: Running) -> None:
     response = served.http.put("/graphs/g?model=board", content=b"PK\x03\x04 not a zip file")
     assert (response.status_code, "/tmp" in response.text, "graph.npz" in response.text) == (400, False, True)
-
-
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate that signs itself, and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert, private = folder / f"{name}.pem", folder / f"{name}.key"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    pem, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, plain))
-    return cert, private
 
 
 def test_mutual_tls(bundle_folder: Path, tmp_path: Path) -> None:

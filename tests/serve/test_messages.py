@@ -1,6 +1,7 @@
 """The bodies of requests: JSON is read as the standard library reads it, and no key may be there twice."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,18 @@ def test_requests_with_the_same_head_have_their_own_tensors() -> None:
             parse(body(arrays[0])[0][:-1], body(arrays[0])[1], LIMITS)
         with pytest.raises(RefusedError, match="datatype"):
             parse(*body(arrays[0], datatype="TEXT"), LIMITS)
+
+
+def test_json_that_is_read_again_is_in_memory_once() -> None:
+    """Two readers read a text with a colon in a string."""
+    read_object(b"{}", LIMITS)  # imports the readers
+    numbers, peaks = b",".join([b"1.5"] * 300_000), list[int]()
+    for word in (b"word", b"a:b"):
+        text = b'{"word": "' + word + b'", "data": [' + numbers + b"]}"
+        tracemalloc.start()
+        try:
+            assert len(read_object(text, LIMITS)["data"]) == 300_000
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0], peaks
