@@ -119,6 +119,8 @@ def check_answer(arrays: Iterable[NDArray[Any]], limits: Limits) -> None:
 
 def encode(request: InferRequest, answer: Answer, limits: Limits) -> tuple[bytes, int | None]:
     """The body of the response, and the length of its JSON if tensors follow the JSON."""
+    import msgspec  # as in `_parsed`
+
     check_answer((array for name, array in answer.outputs.items() if not request.as_bytes(name)), limits)
     described, binary = [], list[bytes]()
     for name, array in answer.outputs.items():
@@ -139,7 +141,7 @@ def encode(request: InferRequest, answer: Answer, limits: Limits) -> tuple[bytes
         "outputs": described,
     }
     content |= {"parameters": dict(answer.parameters)} | ({"id": answer.id} if answer.id else {})
-    header = json.dumps(content).encode()
+    header = msgspec.json.encode(content)  # `json` would stop all threads ten times as long
     return b"".join([header, *binary]), len(header) if binary else None
 
 

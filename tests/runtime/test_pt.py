@@ -168,6 +168,14 @@ def test_graphs_with_labels_of_nodes_are_read_and_unused_keys_named_once(tmp_pat
     assert len(warned) == 1
 
 
+def test_the_labels_of_a_list_are_warned_of_once(tmp_path: Path) -> None:
+    """Labels with gaps were read as 101 classes without a word."""
+    torch.save([small(3, 0), small(1, 100), small(2, 0)], tmp_path / "g.pt")
+    with pytest.warns(AdarWarning, match="so 101 classes") as warned:
+        read_graphs(tmp_path / "g.pt")
+    assert len(warned) == 1
+
+
 def test_an_error_names_the_graph(tmp_path: Path) -> None:
     torch.save([small(3, 0), Data(x=torch.ones(2, 2))], tmp_path / "g.pt")
     with pytest.raises(GraphError, match="graph 2 of 2: key 'edge_index' not found"):

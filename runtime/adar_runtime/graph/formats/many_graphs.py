@@ -60,6 +60,16 @@ def same_level(graphs: list[Graph]) -> list[Graph]:
     ]
 
 
+def checked_together(labels: Any, names: tuple[str, ...] | None, **masks: Any) -> Floats | Integers | None:
+    """Check the labels of all graphs, and warn about them once.
+
+    A graph with a node in place of each label has the same rules.
+    """
+    together = Graph(np.zeros((len(labels), 1), np.float32), NO_EDGES, labels, **masks, class_names=names)
+    warn_labels(together)
+    return together.labels
+
+
 def split_graphs(arrays: Mapping[str, Any], budget: ByteBudget) -> list[Graph]:
     """Divide the arrays of a file into graphs.
 
@@ -96,10 +106,8 @@ def split_graphs(arrays: Mapping[str, Any], budget: ByteBudget) -> list[Graph]:
     masks = {name: _mask(name, arrays[name], count) for name in MASKS if arrays.get(name) is not None}
     names = arrays.get("class_names")
     names = None if names is None else checks.names("class_names", names)
-    if labels is not None:  # a graph with a node in place of each graph has the same rules for labels
-        checked = Graph(np.zeros((count, 1), np.float32), NO_EDGES, labels, **masks, class_names=names)
-        warn_labels(checked)
-        labels = checked.labels
+    if labels is not None:
+        labels = checked_together(labels, names, **masks)
     unused = [key for key in OF_ONE_GRAPH if arrays.get(key) is not None]
     if unused:
         warn(f"keys that a file of many graphs may not have, and that are not used: {', '.join(unused)}")

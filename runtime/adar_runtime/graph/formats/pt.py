@@ -23,7 +23,14 @@ from adar_runtime.graph.formats._graph_file import (
 from adar_runtime.graph.formats._pickles import MAX_BYTES, read_pickle
 from adar_runtime.graph.formats._tensor_arrays import TensorArrays
 from adar_runtime.graph.formats._tensors import DATA, STORE, Name, Object, SparseTensor, Tensor, storage_from
-from adar_runtime.graph.formats.many_graphs import ONE_WANTED, POINTERS, same_level, split_graphs, with_level
+from adar_runtime.graph.formats.many_graphs import (
+    ONE_WANTED,
+    POINTERS,
+    checked_together,
+    same_level,
+    split_graphs,
+    with_level,
+)
 from adar_runtime.graph.limits import CELL_BYTES, GRAPH_BYTES, ByteBudget
 
 TEXT_KEYS = ("class_names", "level", "feature_encoding")
@@ -172,7 +179,15 @@ def _listed(file: _File, items: list[Any]) -> list[Graph]:
             raise GraphError(f"graph {position:,} of {len(items):,}: {error}") from error
         found |= entries.keys()
     warn_unused(found)
+    _check_labels(graphs)
     return same_level(graphs)
+
+
+def _check_labels(graphs: list[Graph]) -> None:
+    """Warn once about the labels of all graphs, if they are of one kind."""
+    labels = [graph.labels for graph in graphs if graph.labels is not None]
+    if len({(each.dtype, each.shape[1:]) for each in labels}) == 1:
+        checked_together(np.concatenate(labels), graphs[0].class_names)
 
 
 def _is_data_set(value: Any) -> bool:
