@@ -104,7 +104,7 @@ def question(bundle: Bundle, nodes: int, steps: int, *, binary: bool = True) -> 
         for one, numbers in zip(inputs, (x.ravel().tolist(), edge_index.ravel().tolist()), strict=True):
             one |= {"parameters": {}, "data": numbers}
         body = json.dumps({"inputs": inputs, "parameters": parameters, "outputs": wanted}).encode()
-        return Question(graph, body, {}, json.dumps(found.tolist()).encode())
+        return Question(graph, body, {}, json.dumps(found.tolist(), separators=(",", ":")).encode())
     header = json.dumps({"inputs": inputs, "parameters": parameters, "outputs": wanted}).encode()
     prediction = found.tobytes()
     headers = {HEADER_LENGTH: str(len(header))}
@@ -310,7 +310,7 @@ def _ask(connection: socket.socket, request: bytes, prediction: bytes) -> None:
         head, end, body = content.partition(b"\r\n\r\n")
         if end:
             missing = int(head.partition(b"\r\ncontent-length: ")[2].split()[0]) - len(body)
-    assert prediction in content, content[:200]
+    assert prediction in content or prediction in content.replace(b" ", b""), content[:200]
 
 
 def soak(path: Path, bundle: Bundle, options: argparse.Namespace) -> None:

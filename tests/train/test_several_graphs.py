@@ -149,7 +149,7 @@ def test_links_are_not_drawn_in_a_graph_to_validate_on(tmp_path: Path) -> None:
         (replace(day(1), features=np.ones((90, 4))), r"b\.npz has 4 features and .*a\.npz has 5"),
         (replace(day(1), class_names=None), r"only one of .*b\.npz and .*a\.npz names its classes"),
         (replace(day(1), class_names=("x", "x", "y")), r"b\.npz has several classes with the name x"),
-        (replace(day(1), labels=np.ones((90, 2))), "different tasks"),
+        (replace(day(1), labels=np.full((90, 2), 0.5)), "different tasks"),
     ],
     ids=["feature widths", "names in one", "a name twice", "regression"],
 )
@@ -159,7 +159,7 @@ def test_graphs_that_cannot_share_a_model_are_refused(second: Graph, message: st
 
 
 def test_regression_targets_must_be_equal(tmp_path: Path) -> None:
-    numbers = [replace(day(0), labels=np.ones((90, columns)), class_names=None) for columns in (1, 2)]
+    numbers = [replace(day(0), labels=np.full((90, columns), 0.5), class_names=None) for columns in (1, 2)]
     with pytest.raises(GraphError, match="2 regression targets"):
         prepare(write(tmp_path, a=numbers[0], b=numbers[1]))
 
