@@ -11,7 +11,7 @@ import pytest
 from adar_runtime import Graph, load
 from adar_serve import Limits, Settings
 from tests.bundles import change_model, change_weight
-from tests.serve.servers import Running, outputs, running, tensor, tensors
+from tests.serve.servers import Running, eventually, occupied, outputs, running, tensor, tensors
 
 SHORT = {"max_steps": 4, "exit": "final", "solver": "euler"}
 
@@ -67,12 +67,16 @@ def test_batches_of_a_loaded_model_need_no_files(folder: Path, board: Graph) -> 
     settings = Settings(port=0, grpc_port=None, limits=Limits(concurrent=1), drain_seconds=0)
     with running([f"board={folder}"], settings) as found:
         shutil.rmtree(folder)
-        with ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(lambda _: ask(found, board), range(12)))
-        for each in answers:
-            assert np.allclose(outputs(each)["probability"], expected, atol=1e-5)
-        stats = found.http.get("/v2/models/board/stats").json()["model_stats"][0]["batch_stats"]
-        assert any(each["batch_size"] > 1 for each in stats)
+        with ThreadPoolExecutor(6) as pool, occupied(found, 6):
+            asked = [pool.submit(ask, found, board) for _ in range(6)]
+        for each in asked:
+            assert np.allclose(outputs(each.result())["probability"], expected, atol=1e-5)
+
+        def shared() -> bool:
+            stats = found.http.get("/v2/models/board/stats").json()["model_stats"][0]["batch_stats"]
+            return any(each["batch_size"] > 1 for each in stats)
+
+        assert eventually(shared)  # an answer is counted after it is sent
 
 
 def test_new_nodes_without_the_files_are_refused_with_the_reason(folder: Path, board: Graph) -> None:
