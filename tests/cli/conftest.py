@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,21 @@ import typer
 from adar_deploy import console
 from adar_deploy.cli import app, main
 
+BUILD = typer.main.get_command
 
-@pytest.fixture(scope="session")
-def build_command() -> Callable[[typer.Typer], Any]:
+
+@cache
+def command_of_app() -> Any:
+    return BUILD(app)
+
+
+def build_command(one: typer.Typer) -> Any:
     """`typer.main.get_command`, which builds the parsers of all commands. Those of the app are built once."""
-    build = typer.main.get_command
-    built = build(app)
-    return lambda one: built if one is app else build(one)
+    return command_of_app() if one is app else BUILD(one)
 
 
 @pytest.fixture
-def adar(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    build_command: Callable[[typer.Typer], Any],
-):
+def adar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Run `adar-deploy …` in an empty folder: exit code, stdout, stderr.
 
     Progress lines are switched off: on a slow machine they would appear on stderr.
