@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from adar_runtime import Bundle
 from adar_runtime.graph import Graph
 from adar_train.equivariant import EquivariantAdaR
 
@@ -30,6 +31,16 @@ def block_graph(nodes: int = 240, classes: int = 3, width: int = 24, seed: int =
 def half_labelled() -> Graph:
     """The graph with enough known labels to fine-tune a model."""
     return replace(block_graph(), train_mask=np.arange(240) < 120)
+
+
+def labelled_graph(bundle: Bundle, strength: float) -> Graph:
+    """A graph without descriptions whose hidden labels choose this strength."""
+    for seed in range(200):
+        graph = replace(block_graph(seed=seed), target_features=None)
+        check = bundle.prepare(graph).check
+        if check is not None and check.strength == strength:
+            return graph
+    raise AssertionError(f"no graph has the strength {strength}")
 
 
 def with_random_gates(seed: int = 0, columns: int = 16) -> EquivariantAdaR:

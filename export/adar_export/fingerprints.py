@@ -16,6 +16,7 @@ import onnx
 
 from adar_export.batched_equivariant_cell import build_batched_equivariant_cell
 from adar_export.equivariant_cell import EQUIVARIANT_PRECISIONS, build_equivariant_models
+from adar_export.equivariant_phases import build_equivariant_phases
 from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import OLDEST
 from adar_export.precision import FORMER, PRECISIONS
@@ -74,6 +75,7 @@ def fused_topologies(opset: int = OLDEST) -> Iterator[tuple[str, str, Topology]]
         equivariant = EquivariantAdaR(SIZES["d"])
         protos = build_equivariant_models(equivariant, opset, precision)
         protos[BATCHED_CELL] = build_batched_equivariant_cell(equivariant, opset, precision)
+        protos |= build_equivariant_phases(equivariant, opset, precision)
         for name, proto in protos.items():
             yield name, f"equivariant, pretrained, {precision}", topology_of(proto)
 

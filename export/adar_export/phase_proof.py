@@ -1,5 +1,7 @@
 """The proof that the phases of a step, over nodes in shards, give the states of the cell."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from adar_export.samples import random_graph
@@ -9,20 +11,26 @@ from adar_runtime.errors import ExportError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.schedule import shared_step_code
 from adar_runtime.loop.solvers import Euler
+from adar_runtime.phases.in_context_step import state_in_shards
 from adar_runtime.phases.models import PhaseModels
-from adar_runtime.phases.sharded_step import ShardedState, shards_of
+from adar_runtime.phases.sharded_step import shards_of
 from adar_train.cell import ModelConfig
 
 BUDGET, STEPS = 300, 6  # as in `batch_proof`
 GRAPHS, SHARDS = 2, 3
 
 
-def compare_phases(bundle: Bundle, config: ModelConfig) -> float | None:
+def phase_samples(config: ModelConfig) -> list[Graph]:
+    """Graphs for the comparison with a model of these settings."""
+    return [random_graph(config, seed) for seed in range(GRAPHS)]
+
+
+def compare_phases(bundle: Bundle, graphs: Sequence[Graph]) -> float | None:
     """Make a few steps with the cell and with the phases.
 
     Args:
         bundle: The bundle.
-        config: The settings of its model.
+        graphs: Graphs that fit the bundle.
 
     Returns:
         The largest difference of a movement, relative to the largest movement. None if the bundle has no
@@ -35,7 +43,7 @@ def compare_phases(bundle: Bundle, config: ModelConfig) -> float | None:
     if manifest.phases is None or manifest.precision == "bf16":
         return None
     models = PhaseModels(bundle.path, manifest, bundle.threads, known=True)
-    worst = max(_difference(bundle, models, random_graph(config, seed)) for seed in range(GRAPHS))
+    worst = max(_difference(bundle, models, graph) for graph in graphs)
     tolerance = TOLERANCES[manifest.precision]
     if not worst <= tolerance:  # true for NaN too
         raise ExportError(
@@ -51,7 +59,7 @@ def _difference(bundle: Bundle, models: PhaseModels, graph: Graph) -> float:
     cell = bundle.backend.start(prepared)
     shards = shards_of(prepared.neighbours, np.arange(graph.nodes) % SHARDS)
     first = cell.state()
-    phases = ShardedState(models, shards, cell.state())
+    phases = state_in_shards(models, shards, cell.state(), prepared.known)
     for move in Euler().moves(0.0, STEPS / BUDGET, 1 / BUDGET):
         code = shared_step_code(move.time, bundle.manifest.hidden)
         cell.step(code, move)

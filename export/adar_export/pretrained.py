@@ -21,9 +21,11 @@ from adar_export.batch_proof import compare_batch
 from adar_export.batched_equivariant_cell import build_batched_equivariant_cell
 from adar_export.bf16_emulation import opened
 from adar_export.equivariant_cell import EQUIVARIANT_PRECISIONS, build_equivariant_models
+from adar_export.equivariant_phases import build_equivariant_phases
 from adar_export.model_card import model_card
 from adar_export.onnx_files import write_onnx_model
 from adar_export.opsets import check_exact
+from adar_export.phase_proof import compare_phases
 from adar_export.solver_proof import prove_in_context
 from adar_export.writer import OPSET, THREADS, versions
 from adar_runtime.bundle import manifest as manifests
@@ -135,7 +137,9 @@ def _export(
         with opened(folder, threads=THREADS, made_here=True) as bundle:
             report = validate.compare(model, bundle, samples, as_tensors=PlacedGraph.of)
             validate.refuse(report)
-            parity = report.to_dict() | {"batched": compare_batch(bundle, small_samples())}
+            batched = compare_batch(bundle, small_samples())
+            phases = compare_phases(bundle, small_samples())
+            parity = report.to_dict() | {"batched": batched, "phases": phases}
             name, graph = "a generated graph with labels", samples["generated, labels"]
             found = convergence.measure(bundle, name, graph).to_dict()
             manifest = replace(manifest, parity=parity, convergence=found)
@@ -278,7 +282,8 @@ def _write(
 ) -> Manifest:
     protos = build_equivariant_models(model, OPSET, precision)
     batched = build_batched_equivariant_cell(model, OPSET, precision)
-    for proto in (*protos.values(), batched):
+    phases = build_equivariant_phases(model, OPSET, precision)
+    for proto in (*protos.values(), batched, *phases.values()):
         check_exact(proto, OPSET)
     config = model.config
     manifest = Manifest(
@@ -296,6 +301,7 @@ def _write(
         exit=EXIT,
         onnx_models={name: write_onnx_model(folder, name, proto) for name, proto in protos.items()},
         batched_cell=write_onnx_model(folder, BATCHED_CELL, batched),
+        phases={name: write_onnx_model(folder, f"phase_{name}", proto) for name, proto in phases.items()},
         training=dict(training),
         versions=versions(),
         name="adar-pretrained",

@@ -19,7 +19,7 @@ from adar_export.model_card import describe_model, model_card
 from adar_export.onnx_files import write_onnx_model
 from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import check_exact, check_opset
-from adar_export.phase_proof import compare_phases
+from adar_export.phase_proof import compare_phases, phase_samples
 from adar_export.plain_cell import export_plain_cell
 from adar_export.precision import precision_of
 from adar_export.samples import part_of, shapes_for, with_outputs
@@ -122,7 +122,7 @@ def export_bundle(
             report = validate.compare(model, bundle, graphs, steps, on_progress)
             validate.refuse(report)
             batched = compare_batch(bundle, batch_samples(model.config))
-            phases = compare_phases(bundle, model.config)
+            phases = compare_phases(bundle, phase_samples(model.config))
             manifest = replace(manifest, parity=report.to_dict() | {"batched": batched, "phases": phases})
             if (
                 not manifest.unit_step

@@ -63,14 +63,16 @@ class StoredGraph:
     model: Model
     prepared: PreparedGraph
     kept: KeptInference
+    sent: Graph | None = None  # as the client sent it, if a pretrained model has placed it since
 
     @classmethod
     def of(cls, name: str, model: Model, graph: Graph, kept: KeptInference) -> "StoredGraph":
         """Prepare a graph. A pretrained model places it now, so it must be complete and fit the memory."""
         bundle = model.bundle
-        if bundle.manifest.in_context:
-            bundle.check(graph)
-        return cls(name, model, bundle.prepare(graph), kept)
+        if not bundle.manifest.in_context:
+            return cls(name, model, bundle.prepare(graph), kept)
+        bundle.check(graph)
+        return cls(name, model, bundle.prepare(graph), kept, graph)
 
     def score(self, inputs: Arrays, options: dict[str, Any], limit: int, check: Callable[[], None]) -> Result:
         """Answer for new nodes, or for changed ones if `nodes` is one of the inputs.
@@ -92,7 +94,8 @@ class StoredGraph:
         def make() -> Context:
             budget, storage = options["budget"], Storage(max_bytes=max(0, limit - self._bytes))
             stop, solver = bundle.stop_rule(options["stop"]), bundle.solver(options["solver"], budget)
-            return remember(bundle, self.prepared.graph, budget, stop, solver, storage, lambda _: check())
+            graph = self.sent or self.prepared.graph
+            return remember(bundle, graph, budget, stop, solver, storage, lambda _: check())
 
         with self.kept.use(bundle, options, make) as context:
             if "nodes" not in inputs:
@@ -108,13 +111,10 @@ class StoredGraph:
     @cached_property
     def _bytes(self) -> int:
         graph = self.prepared.graph
-        features = graph.features
-        of_features = (
-            [features.starts, features.columns, features.values]
-            if isinstance(features, SparseRows)
-            else [features]
-        )
-        arrays = [*of_features, graph.edge_index, *self.prepared.structure.values()]
+        features = [graph.features] if self.sent is None else [graph.features, self.sent.features]
+        arrays = [graph.edge_index, *self.prepared.structure.values()]
+        for each in features:
+            arrays += [each.starts, each.columns, each.values] if isinstance(each, SparseRows) else [each]
         optional = (graph.target_features, graph.pairs, graph.labels, graph.train_mask)
         arrays += [each for each in optional if each is not None]
         neighbours = self.prepared.neighbours

@@ -162,6 +162,10 @@ class Server:
                 await self._uvicorn.serve(sockets=[listening])
                 self._ending.set()
                 await ending
+        except BaseException:
+            if calls is not None:  # an error before `_end_calls`: gRPC cannot stop after its event loop
+                await calls.stop(0)
+            raise
         finally:
             service.close()
             listening.close()

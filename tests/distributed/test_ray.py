@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,17 @@ import pytest
 
 from adar_deploy import ray_pool
 from adar_deploy.inference import Failure, Success
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_deploy.ray_pool import GraphActor, Item, PoolSettings, RayPool, Task
 from adar_runtime import Euler, Final, Graph, load, write_graph
 from adar_runtime.distributed.ray_shards import RayShards
 from adar_runtime.graph.store import open_store, sources, write_store
+from adar_runtime.graph.store.write import Classes
 from adar_runtime.graph.synthetic import minesweeper
+from adar_runtime.in_context.start import known_labels
 from adar_runtime.phases.run_store import Plan, loop_over_store
 from tests.cli.conftest import adar
+from tests.in_context_graphs import block_graph
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra scale)")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -162,6 +167,34 @@ def test_a_lost_actor_is_started_again_and_a_late_one_is_named(
     state = loop.recurrence.state()
     for name, array in expected.recurrence.state().items():
         np.testing.assert_allclose(state[name], array, atol=1e-5, err_msg=name)
+
+
+def test_shards_of_the_pretrained_model_have_the_predictions_of_one_process(tmp_path: Path) -> None:
+    """An actor is lost in the label check and another one in the inference: the steps are made again."""
+    bundle, graph = load(named_bundle(PRETRAINED), threads=1), replace(block_graph(), target_features=None)
+    classes = Classes.of(graph, known_labels(graph))
+    write_store(tmp_path / "store", sources.GraphRows(graph), sources.edge_blocks(graph), 2, classes)
+    made: list[RayShards] = []
+
+    def start(*given: object) -> RayShards:
+        made.append(RayShards(2, *given))  # type: ignore[arg-type]
+        return made[0]
+
+    def kill(done: int, _all: int, _late: str) -> None:
+        if (tmp_path / "work" / "check" / "state.json").exists() and done == 2 and not killed:
+            killed.append(0)
+            ray.kill(made[0].actors[0])
+
+    killed: list[int] = []
+    plan = Plan(tmp_path / "work", start=start, on_progress=kill)
+    loop = loop_over_store(bundle, open_store(tmp_path / "store"), 5, Final(), Euler(), plan)
+    for step in loop:
+        if step.index == 2:
+            ray.kill(made[0].actors[1])
+    assert killed
+    expected, found = bundle.run(graph, 5, Final(), Euler()), loop.result()
+    assert found.check == expected.check
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-3, atol=1e-4)
 
 
 def test_workers_do_not_load_torch(bundle_folder: Path, graphs: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 from adar_export.onnx_models import build_onnx_models, build_phase_models
-from adar_export.phase_proof import compare_phases
+from adar_export.phase_proof import compare_phases, phase_samples
 from adar_export.precision import EXACT, PRECISIONS, Precision
 from adar_export.writer import open_unmeasured
 from adar_runtime.bundle.signature import COLLECTING, STATE
@@ -140,7 +140,7 @@ def test_an_untrained_zero_shot_model_sends_what_it_keeps() -> None:
 
 def test_export_compares_the_phases_with_the_cell(bundle_folder: Path) -> None:
     found = json.loads((bundle_folder / "manifest.json").read_text())["parity"]["phases"]
-    assert 0 < found < 1e-4
+    assert 0 <= found < 1e-4  # some processors round both alike; the next test shows that they are compared
 
 
 def test_phases_that_differ_from_the_cell_are_not_exported(
@@ -155,4 +155,4 @@ def test_phases_that_differ_from_the_cell_are_not_exported(
     run = load_run(run_folder)
     bundle = open_unmeasured(run, tmp_path)
     with pytest.raises(ExportError, match="the phases of a step and the cell disagree"):
-        compare_phases(bundle, run.model.config)
+        compare_phases(bundle, phase_samples(run.model.config))

@@ -305,6 +305,8 @@ def test_bundles_that_cannot_answer_for_new_nodes(bundle: Bundle) -> None:
     for level in (EDGE, GRAPH):
         with pytest.raises(UsageError, match="answers for nodes only"):
             check_can_remember(replace(bundle.manifest, level=level), by_row=True)
+    with pytest.raises(UsageError, match="uses edge weights"):
+        check_can_remember(replace(bundle.manifest, edge_weights=True, phases=None), by_row=True)
 
 
 def test_a_bundle_without_phases_runs_and_says_what_is_missing(bundle: Bundle, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from adar_runtime.evaluation.zero_shot_baselines import cosines
 from adar_runtime.graph import Graph, SparseRows
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
-from adar_runtime.in_context.candidates import SmoothedNodes, candidates, described
+from adar_runtime.in_context.candidates import SmoothedNodes, candidates, described, plain_guess
 from adar_runtime.in_context.discriminant import SHRINKAGE, Analysis, Joined
-from adar_runtime.in_context.experts import UNSMOOTHED, estimated, expert_weights, experts
+from adar_runtime.in_context.ensemble import Choice, Columns, Ensemble
+from adar_runtime.in_context.experts import TWICE, UNSMOOTHED, estimated, experts
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.scores import LinearScores, spread
 from adar_runtime.in_context.start import (
@@ -23,7 +24,6 @@ from adar_runtime.in_context.start import (
     ROUNDS,
     SmoothedFeatures,
     _reduced,
-    joined,
     known_labels,
     of_split,
     restarted,
@@ -101,10 +101,11 @@ def test_the_start_has_the_weighted_scores_of_its_experts() -> None:
     features = SmoothedFeatures.of(graph, graph.width)
     found = experts(features.smoothed, known_labels(graph), graph.targets, features.descriptions)
     rows = {nodes.restart: nodes.rows for nodes in features.smoothed}
-    assert len(found) == 3 * len(RESTARTS)
+    assert len(found) == 3 * (len(RESTARTS) - 1)  # no expert uses the features that are smoothed twice
     assert all(spread(each.of(rows[each.restart])) == pytest.approx(1, abs=1e-3) for each in found)
     weights = np.linspace(0.01, 0.1, len(found))
-    placed = joined(features.smoothed, found, weights)
+    columns = Columns.of(features.smoothed, found, weights.tolist())
+    placed = Joined(columns.nodes, columns.targets(found, weights))
     expected = sum(w * each.of(rows[each.restart]) for w, each in zip(weights, found, strict=True))
     np.testing.assert_allclose(placed.scores, expected, atol=1e-4)
     nodes, targets = _reduced(placed.nodes, placed.targets, 16)
@@ -115,7 +116,9 @@ def test_smoothing_restarts_at_the_features_in_every_round() -> None:
     """The weighted sum of rounds against one round after the other: H = (1 - a) S H + a X."""
     graph = block_graph()
     neighbours, rows = Neighbours.in_graph(graph), graph.rows(0, graph.nodes)
-    for share, found in restarted(neighbours, rows).items():
+    smoothed = restarted(neighbours, rows)
+    np.testing.assert_allclose(smoothed.pop(TWICE), Smoothing(neighbours, 2)(rows), atol=1e-5)
+    for share, found in smoothed.items():
         expected = rows
         for _ in range(ROUNDS):
             expected = (1 - share) * Smoothing(neighbours, 1)(expected) + share * rows
@@ -187,7 +190,7 @@ def test_hidden_labels_decide_how_much_estimated_classes_count() -> None:
         found = []
         for seed in range(6):
             graph = crossed_clusters(seed, along=along)
-            weights = start(graph, 16).weights
+            weights = start(graph, 16).choice.weights
             guesses, estimates = weights[0::2].sum(), weights[1::2].sum()
             found.append(estimates / (guesses + estimates))
         shares[along] = float(np.mean(found))
@@ -200,7 +203,7 @@ def test_the_features_that_predict_hidden_labels_count() -> None:
     graph = crossed_clusters(0, along=True)
     edges = np.random.default_rng(0).integers(0, graph.nodes, (2, 20 * graph.nodes))
     features = SmoothedFeatures.of(replace(graph, edge_index=edges), graph.width)
-    weights = expert_weights(features.smoothed, known_labels(graph), graph.targets, None)
+    weights = Ensemble(features.smoothed, None).choice(known_labels(graph), graph.targets).weights
     unsmoothed = weights[:2].sum() / weights.sum()
     assert RESTARTS[0] == UNSMOOTHED
     assert unsmoothed > 0.6
@@ -210,8 +213,37 @@ def test_without_labels_all_experts_are_smoothed_and_count_alike() -> None:
     graph = replace(block_graph(), train_mask=None)
     features = SmoothedFeatures.of(graph, graph.width)
     found = experts(features.smoothed, known_labels(graph), graph.targets, features.descriptions)
-    assert [each.restart for each in found] == list(RESTARTS[1:])
-    assert len(features.start(known_labels(graph), graph.targets).weights) == 1
+    assert [each.restart for each in found] == list(RESTARTS[1:-1])
+    choice = features.start(known_labels(graph), graph.targets).choice
+    assert (len(choice.weights), choice.plain) == (1, 0)
+
+
+def test_the_plain_guess_counts_less_where_clusters_help() -> None:
+    """Five labels of each of two clusters in much noise: the other nodes show where the clusters are."""
+    shares = []
+    for seed in range(10):
+        random, labels = np.random.default_rng(seed), np.arange(400) % 2
+        features = random.standard_normal((400, 12)).astype(np.float32)
+        features[:, 0] += 1.5 * (2 * labels - 1)
+        known = np.arange(400)[None] < 10
+        graph = Graph(features, np.zeros((2, 0), np.int64), labels=labels, train_mask=known)
+        shares.append(start(graph, 16).choice.plain)
+    assert np.mean(shares) < 0.4
+
+
+def test_the_plain_guess_is_mixed_in_with_its_share() -> None:
+    """The scores are those of both sides at the same spread, weighted with the share."""
+    graph = replace(block_graph(), target_features=None)
+    features, labels = SmoothedFeatures.of(graph, graph.width), known_labels(graph)
+    ensemble = Ensemble(features.smoothed, None)
+    weights = ensemble.choice(labels, graph.targets).weights
+    rows = {nodes.restart: nodes.rows for nodes in features.smoothed}
+    plain = sum(each.of(rows[each.restart]) for each in plain_guess(features.smoothed, labels, graph.targets))
+    alone, both = (
+        ensemble.placed(labels, graph.targets, Choice(weights, share)).scores for share in (0, 0.3)
+    )
+    expected = 0.7 * alone / spread(alone) + 0.3 * plain / spread(plain)
+    np.testing.assert_allclose(both, expected, atol=1e-3)
 
 
 def test_equal_targets_stay_finite() -> None:

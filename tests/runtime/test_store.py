@@ -23,11 +23,12 @@ from adar_runtime import (
     SparseRows,
     StopRule,
 )
-from adar_runtime.errors import DivergedError, GraphError, UsageError
-from adar_runtime.graph import EDGE
+from adar_runtime.errors import AdarWarning, DivergedError, GraphError, UsageError
+from adar_runtime.graph import EDGE, EncodedColumn, FeatureEncoding
+from adar_runtime.graph.formats import read_tables
 from adar_runtime.graph.formats.npy import map_array
 from adar_runtime.graph.neighbours import Neighbours
-from adar_runtime.graph.store import GraphStore, open_store, sources, write_store
+from adar_runtime.graph.store import GraphStore, open_store, sources, table_blocks, write_store
 from adar_runtime.graph.store.store import checksum_of
 from adar_runtime.graph.store.write import Classes
 from adar_runtime.phases.run_store import PROCESS, Plan, check_can_shard, loop_over_store
@@ -212,7 +213,7 @@ def test_a_store_of_another_width_is_refused(bundle: Bundle, tmp_path: Path) -> 
 def test_bundles_that_cannot_run_by_parts_are_refused(bundle: Bundle) -> None:
     for change, by_row, words in (
         ({"level": EDGE}, True, "for nodes only"),
-        ({"edge_weights": True}, True, "edge weights"),
+        ({"edge_weights": True, "phases": None}, True, "edge weights"),
         ({}, False, "zero-shot"),
     ):
         with pytest.raises(UsageError, match=words):
@@ -317,6 +318,7 @@ def test_a_hostile_store_is_refused(attack: str, tmp_path: Path) -> None:
         (lambda m: m.update(features=float("inf")), "damaged"),
         (lambda m: m["parts"][0]["files"].update(x=5), "damaged"),
         (lambda m: m["parts"][0]["files"].pop("starts"), "other files"),
+        (lambda m: m.update(edges=0), "its parts do not have 0 edges"),
     ],
 )
 def test_a_damaged_manifest_is_refused(change, words: str, tmp_path: Path) -> None:
@@ -326,7 +328,7 @@ def test_a_damaged_manifest_is_refused(change, words: str, tmp_path: Path) -> No
     manifest["checksum"] = checksum_of(manifest)
     (tmp_path / "store/store.json").write_text(json.dumps(manifest))
     with pytest.raises(GraphError, match=words):
-        open_store(tmp_path / "store")
+        open_store(tmp_path / "store").check()
 
 
 def test_nodes_that_only_the_manifest_claims_take_no_memory(tmp_path: Path) -> None:
@@ -392,7 +394,7 @@ def test_tables_in_blocks_give_the_store_of_the_graph(
     kind: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr(sources, "ROWS", 50)
+    monkeypatch.setattr(table_blocks, "ROWS", 50)
     graph = some_graph(4)
     ids = {"counted": np.arange(N), "integers": np.arange(N)[::-1] * 7, "words": [f"n{i}" for i in range(N)]}
     names = np.array(ids[kind])
@@ -414,6 +416,100 @@ def test_tables_in_blocks_give_the_store_of_the_graph(
         for name in ("starts", "sources", "outside", "x", "nodes"):
             np.testing.assert_array_equal(got.part(number).array(name), expected.part(number).array(name))
     assert (got.part(0).ids is None) == (kind == "counted")
+
+
+TABLE_PAIRS = {
+    "ids with zeros": ("id,a\n007,1\n008,2\n", "source,target\n007,008\n"),
+    "ids that differ in zeros": ("id,a\nx,4\n007,1\n7,5\n8,6\n", "source,target\n007,8\n"),
+    "ids with blanks": ("id,a\n 7,1\n8 ,2\n", "source,target\n7, 8\n"),
+    "ids beyond 64 bits": ("id,a\n9223372036854775808,1\n2,2\n", "source,target\n2,9223372036854775808\n"),
+    "dates": ("id,a\n2020-01-01,1\n2020-01-02,2\n", "source,target\n2020-01-01,2020-01-02\n"),
+    "two columns of ids": ("a,node,id\n5,8,7\n3,7,8\n", "source,target\n7,8\n"),
+    "masks": ("id,a,train_mask\n0,1,1\n1,2,0\n", "source,target\n0,1\n"),
+    "two labels": ("id,a,label,y\n0,1,1,4\n1,2,0,5\n", "source,target\n0,1\n"),
+    "headings with blanks": ("id, a\n0,1\n1,2\n", "source, target\n0,1\n"),
+    "fractions in a later block": (
+        "id,a\n" + "".join(f"{i},{i}\n" for i in range(40)) + "40,0.5\n",
+        "source,target\n7,8\n",
+    ),
+    "ids with line breaks": (
+        "id,a\n" + "".join(f'"x\n{i}",{i}\n' for i in range(40)),
+        'source,target\n"x\n7","x\n8"\n',
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:'label' became a feature")
+@pytest.mark.parametrize("name", TABLE_PAIRS)
+def test_tables_in_blocks_are_read_as_other_tables(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_blocks, "TEXT_BYTES", 102)
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    nodes.write_text(TABLE_PAIRS[name][0])
+    edges.write_text(TABLE_PAIRS[name][1])
+    expected = read_tables(nodes, edges).graph
+    rows = sources.read_nodes(nodes, tmp_path / "spool", None, None)
+    found = np.concatenate(list(sources.read_edges(edges, rows.ids, None, None, both_ways=False)), axis=1)
+    assert expected.ids is not None
+    ids = np.arange(rows.nodes) if rows.ids is None else rows.ids
+    assert (ids.dtype.kind, ids.tolist()) == (expected.ids.dtype.kind, expected.ids.tolist())
+    np.testing.assert_array_equal(rows.take(np.arange(rows.nodes)), expected.features)
+    np.testing.assert_array_equal(found, expected.edge_index)
+    assert rows.encoding is not None
+    assert expected.feature_encoding is not None
+    assert rows.encoding.columns == expected.feature_encoding.columns
+
+
+@pytest.mark.parametrize("nodes", ["id,a\n0,1\n#1,2\n", "y,a,id\nc,1,0\n%d,1,1\n", "#id,a\n0,1\n"])
+def test_comments_in_blocks_are_refused(nodes: str, tmp_path: Path) -> None:
+    """Other tables skip these lines, and a store would have a node for each."""
+    (tmp_path / "nodes.csv").write_text(nodes)
+    with pytest.raises(GraphError, match="like a comment"):
+        sources.read_nodes(tmp_path / "nodes.csv", tmp_path / "spool", None, None)
+    (tmp_path / "edges.csv").write_text("source,target\n#1,2\n1,2\n")
+    with pytest.raises(GraphError, match="a line begins with #, like a comment"):
+        list(sources.read_edges(tmp_path / "edges.csv", np.array(["#1", "2"]), None, None, both_ways=False))
+
+
+@pytest.mark.parametrize("first", ["0,1", "u,v"])
+def test_edges_in_blocks_need_a_known_header(first: str, tmp_path: Path) -> None:
+    """Without one, the first edge would be lost."""
+    path = tmp_path / "edges.csv"
+    path.write_text(f"{first}\n1,2\n")
+    with pytest.raises(GraphError, match="is not a known header: a header is source,target"):
+        list(sources.read_edges(path, None, None, None, both_ways=False))
+    source, target = first.split(",")
+    [found] = sources.read_edges(path, None, source, target, both_ways=False)
+    assert found.tolist() == [[1], [2]]
+
+
+def test_a_word_among_numbers_is_an_unknown_node(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n1,02\n")
+    with pytest.raises(GraphError, match="node '02' is not in the table of nodes"):
+        list(sources.read_edges(tmp_path / "edges.csv", np.array([1, 2]), None, None, both_ways=False))
+
+
+def test_a_store_of_other_columns_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    """The columns of a table have an order, which a store of the same width may not have."""
+
+    def encoding(names: str, **fields: bool) -> FeatureEncoding:
+        return FeatureEncoding(tuple(EncodedColumn(name, "number") for name in names), **fields)
+
+    model = encoding("abcdef", both_ways=True)
+    store = sharded(tmp_path / "same", some_graph(feature_encoding=encoding("abcdef", both_ways=True)))
+    manifest, plan = bundle.manifest, Plan(tmp_path / "work")
+    bundle.manifest = replace(manifest, feature_encoding=model)
+    try:
+        loop_over_store(bundle, store, 5, Final(), Euler(), plan)
+        other = sharded(tmp_path / "other", some_graph(feature_encoding=encoding("bacdef")))
+        with pytest.raises(GraphError, match=r"encoded in another way .* data shard --features"):
+            loop_over_store(bundle, other, 5, Final(), Euler(), plan)
+        one_way = sharded(tmp_path / "one-way", some_graph(feature_encoding=encoding("abcdef")))
+        with pytest.warns(AdarWarning, match="trained with the reverse of every edge"):
+            loop_over_store(bundle, one_way, 5, Final(), Euler(), Plan(tmp_path / "other-work"))
+    finally:
+        bundle.manifest = manifest
 
 
 def test_an_edge_to_an_unknown_node_is_refused(tmp_path: Path) -> None:
@@ -455,10 +551,11 @@ def repeated(text: str, rows: int) -> object:
 
 NODE_TABLES = {
     "two equal names": ("n.csv", b"id,a,a\n1,2,3\n", "two columns have the name 'a'"),
-    "another encoding": ("n.csv", b"id,a\n\xe9,1\nb,2\n", "column 'id' holds binary, not numbers or text"),
+    "another encoding": ("n.csv", b"id,a\n\xe9,1\nb,2\n", "not a readable table .*invalid UTF8"),
     "a date": ("n.csv", b"id,a\n1,2020-01-01\n", "column 'a' holds date32"),
     "a long id": ("n.csv", b"id,a\n" + b"x" * 10**6 + b",1\n" + b"y,1\n" * 2000, "would unpack from"),
     "one long id, repeated": ("n.parquet", {"id": ("x" * 10**5, 10**5), "a": (0.0, 10**5)}, "ADAR_MAX_BYTES"),
+    "many columns": ("n.csv", b"id" + b",a" * 10**5 + b"\n", "at most 10,000 columns"),
     "lists": ("n.parquet", {"id": ([1], 2), "a": (0.0, 2)}, "column 'id' holds list"),
     "no columns": ("n.parquet", {}, "no columns"),
 }
@@ -484,11 +581,13 @@ def test_columns_that_are_not_needed_are_not_read(tmp_path: Path, monkeypatch: p
     rows = 1000
     columns = {"id": np.arange(rows), "a": np.arange(rows), "text": repeated("x" * 10**6, rows)}
     parquet.write_table(pyarrow.table(columns), tmp_path / "n.parquet")
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 64 * 8 * 2)
+    monkeypatch.setattr(table_blocks, "BLOCK_BYTES", 64 * 8 * 2)
     found = sources.read_nodes(tmp_path / "n.parquet", tmp_path / "spool", None, ["a"])
     assert found.features[:, 0].tolist() == list(range(rows))
-    blocks = list(sources._blocks(tmp_path / "n.parquet", lambda _: ["id", "a"]))
-    assert [len(one.values) for one, _ in blocks] == [64] * 15 + [40]
+    blocks = list(
+        table_blocks.read_blocks(tmp_path / "n.parquet", lambda _: table_blocks.Chosen(["id"], ["a"]))
+    )
+    assert [len(block.ids[0]) for block in blocks] == [64] * 15 + [40]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])

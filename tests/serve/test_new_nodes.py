@@ -1,19 +1,23 @@
 """POST /graphs/NAME/nodes: answers for new and changed nodes of a graph that stays."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_runtime import Graph, load
+from adar_runtime.in_context.start import known_labels
 from adar_runtime.phases.context import Context
 from adar_serve import Limits
 from adar_serve.graph_store import GraphStore
 from adar_serve.models import load_models
 from adar_serve.refusals import RefusedError
 from adar_serve.shared_graphs import SharedGraphs
+from tests.in_context_graphs import block_graph
 from tests.serve.servers import Running, Settings, outputs, running, tensor, tensors
 
 OPTIONS = {"max_steps": 6, "exit": "final", "solver": "euler"}
@@ -49,6 +53,25 @@ def test_new_nodes_get_the_answers_of_the_context(kept: Running, context: Contex
     assert stored["bytes"] > context.bytes
     alone = ask(kept, tensor("x", x), tensor("edge_index", np.zeros((2, 0), np.int64)), max_steps=3)
     assert outputs(alone)["prediction"].shape == (2,)
+
+
+def test_the_pretrained_model_answers_for_new_nodes() -> None:
+    graph, folder = replace(block_graph(), target_features=None), named_bundle(PRETRAINED)
+    expected = load(folder, "onnxruntime-cpu", 1).remember(graph, 6, "final", "euler")
+    x, edges = graph.rows(0, 2) + 1, np.array([[3, 8, 240], [240, 241, 241]])
+    with running([f"any={folder}"]) as found:
+        inputs = {"x": graph.features, "edge_index": graph.edge_index, "y": known_labels(graph)}
+        body = {"inputs": [tensor(name, array) for name, array in inputs.items()]}
+        response = found.http.put("/graphs/g?model=any", json=body)
+        assert response.status_code == 201, response.text
+        answer = outputs(ask(found, tensor("x", x), tensor("edge_index", edges)))
+        nodes = np.array([7])
+        changed = ask(found, tensor("nodes", nodes), tensor("x", -x[:1]), tensor("edge_index", edges[:, :0]))
+        (stored,) = found.http.get("/graphs").json()["graphs"]
+    np.testing.assert_allclose(answer["probability"], expected.predict(x, edges).probabilities, atol=1e-5)
+    updated = expected.update(nodes, -x[:1], edges[:, :0]).probabilities
+    np.testing.assert_allclose(outputs(changed)["probability"], updated, atol=1e-5)
+    assert stored["bytes"] > expected.bytes + graph.features.nbytes
 
 
 def test_changed_nodes_are_remembered(kept: Running, context: Context, board: Graph) -> None:

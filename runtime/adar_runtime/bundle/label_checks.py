@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adar_runtime.backends.prepared_batch import LARGEST
 from adar_runtime.backends.prepared_graph import PreparedGraph, prepare
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import AdarError
 from adar_runtime.graph import Floats, Graph, Integers, Mask
+from adar_runtime.in_context.ensemble import Choice
 from adar_runtime.in_context.label_check import STEPS, STRENGTHS, LabelCheck, chosen, folds
 from adar_runtime.in_context.start import SmoothedFeatures, known_labels
 from adar_runtime.interruption import interruptible, interruption_point
@@ -55,40 +55,49 @@ class PlacedGraph:
     prepared: PreparedGraph
     features: SmoothedFeatures
     labels: Integers  # the known labels [n], -1 elsewhere
-    weights: NDArray[np.float64]  # of the experts, as in `Start`
+    choice: Choice  # of the hidden labels, as in `Start`
 
     @classmethod
-    def of(cls, graph: Graph, manifest: Manifest, *, by_row: bool) -> "PlacedGraph":
+    def of(
+        cls, graph: Graph, manifest: Manifest, *, by_row: bool, features: SmoothedFeatures | None = None
+    ) -> "PlacedGraph":
         """Place a graph with all known labels."""
         labels = known_labels(graph)
-        features = SmoothedFeatures.of(graph, manifest.features)
+        features = features or SmoothedFeatures.of(graph, manifest.features)
         first = features.start(labels, graph.targets)
-        return cls(prepare(graph, manifest, by_row=by_row, first=first), features, labels, first.weights)
+        return cls(prepare(graph, manifest, by_row=by_row, first=first), features, labels, first.choice)
 
     def parts(self) -> Iterator[HiddenPart]:
         """Place the graph once for each hidden part of the labels. One part is in memory at a time."""
         for hidden in folds(self.labels):
             known = np.where(hidden, -1, self.labels)
-            start = self.features.start(known, self.prepared.targets, self.weights)
+            start = self.features.start(known, self.prepared.targets, self.choice)
             yield HiddenPart(self.prepared.with_start(start), hidden, self.labels[hidden])
 
     def checked(self, predicted: Sequence[Predicted]) -> PreparedGraph:
         """The graph with the strength that its hidden labels choose."""
-        if not predicted:
-            return self.prepared
-        scores = {
-            strength: np.concatenate([each.scores[strength] for each in predicted]) for strength in STRENGTHS
-        }
-        labels = np.concatenate([each.labels for each in predicted])
-        return replace(self.prepared, check=chosen(scores, labels))
+        return replace(self.prepared, check=choose(predicted)) if predicted else self.prepared
 
 
-def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
-    """Prepare a graph. A pretrained model checks its moves with parts of the known labels hidden."""
+def choose(predicted: Sequence[Predicted]) -> LabelCheck | None:
+    """What all hidden labels say; None if there are none."""
+    if not predicted:
+        return None
+    scores = {
+        strength: np.concatenate([each.scores[strength] for each in predicted]) for strength in STRENGTHS
+    }
+    return chosen(scores, np.concatenate([each.labels for each in predicted]))
+
+
+def prepare_for(bundle: "Bundle", graph: Graph, features: SmoothedFeatures | None = None) -> PreparedGraph:
+    """Prepare a graph. A pretrained model checks its moves with parts of the known labels hidden.
+
+    `features` are those of the graph, if they are smoothed already.
+    """
     manifest = bundle.manifest
     if not manifest.in_context:
         return prepare(graph, manifest, by_row=bundle.by_row)
-    placed = PlacedGraph.of(graph, manifest, by_row=bundle.by_row)
+    placed = PlacedGraph.of(graph, manifest, by_row=bundle.by_row, features=features)
     if bundle.small_graphs is None or graph.nodes > LARGEST:
         return placed.checked([part.predicted(_scores(bundle, part.prepared)) for part in placed.parts()])
     parts = list(placed.parts())

@@ -59,11 +59,17 @@ def _bytes(graph: Graph, manifest: Manifest, largest: float) -> int:
     gathered = FLOAT * d * largest  # the neighbours' rows of one table at a time
     if manifest.aggregation == EDGES:  # every edge has a row of 3d numbers, and an index for each number
         gathered = ((3 + weights) * FLOAT + 2 * INDEX) * m * 3 * d
-    between = FLOAT * 2 * max(c, p) ** 2  # attention between targets or proxies: logits and softmax
-    cell = left + messages + gathered + between + FLOAT * n * 4 * d  # and a few intermediate results [n, d]
+    cell = (
+        left + messages + gathered + between_bytes(c, p) + FLOAT * n * 4 * d
+    )  # and a few intermediate results [n, d]
     pairs = _pairs(graph, d, c) if manifest.level == EDGE else 0
     edges = INDEX * (m + n) if manifest.smoothing else 0  # kept with the prepared graph
     return int(SPARE * (tables + states + max(preparing, cell))) + pairs + edges
+
+
+def between_bytes(c: int, p: int) -> int:
+    """The memory of attention between c targets or p proxies: logits and softmax."""
+    return FLOAT * 2 * max(c, p) ** 2
 
 
 def _placing(graph: Graph, manifest: Manifest) -> int:
@@ -74,12 +80,18 @@ def _placing(graph: Graph, manifest: Manifest) -> int:
     """
     if not manifest.in_context:
         return 0
-    n, c, f, d = graph.nodes, graph.targets, graph.width, manifest.hidden
+    sizes = graph.nodes, graph.targets, graph.width, manifest.hidden
     known = int((known_labels(graph) >= 0).sum())
-    ways = 12 if graph.target_features is None else 15  # to score the known labels, and their temporaries
+    return placing_bytes(sizes, known, described=graph.target_features is not None)
+
+
+def placing_bytes(sizes: tuple[int, int, int, int], known: int, *, described: bool) -> int:
+    """The memory of a closed-form start: for n nodes, c classes, f features, d columns and known labels."""
+    n, c, f, d = sizes
+    ways = 15 if described else 12  # to score the known labels, and their temporaries
     scores = c * max(9 * n, 3 * n + ways * known)  # of all nodes: scores, softmax, known classes
-    rows = (24 if known else 20) * n * d + scores  # smoothed features, apart, joined and analysed
-    columns = f * (8 * d + (0 if graph.target_features is None else 2 * c))  # directions; descriptions
+    rows = (27 if known else 20) * n * d + scores  # smoothed features, apart, joined and analysed
+    columns = f * (8 * d + (2 * c if described else 0))  # directions; descriptions
     return FLOAT * (rows + columns)
 
 

@@ -46,7 +46,8 @@ def _manifest_text(path: Path) -> str:
     if not file.is_file():
         if (path / run_files.CONFIG).is_file() and (path / run_files.WEIGHTS).is_file():
             raise BundleError(f"this is a training run; export it: adar-deploy export {path} --out bundle")
-        raise BundleError(f"not a bundle ({manifests.FILE_NAME} not found): make one with adar-deploy export")
+        missing = manifests.FILE_NAME if path.exists() else "folder"
+        raise BundleError(f"not a bundle ({missing} not found): make one with adar-deploy export")
     return read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8")
 
 

@@ -13,6 +13,10 @@ STEP = ("weight", "previous_weight", "lead")  # the numbers of a Move that a cel
 SCALARS = ("alignment", "speed", "turn")  # a cell's outputs about the next state and the motion of the nodes
 COLLECTING = ("targets", "node_proxies")  # the states that collect from all nodes, in the phase absorb
 KNOWN = "known"  # the input of an in-context cell for the known classes of the nodes
+COUNTS = ("sizes", "sharp_sizes", "shared_sizes", "labels", "found")  # sums of each class, in absorb
+ABSORBED = ("gathered_sum", "confident_sum", "counts", "total", "squares")  # sums of an in-context absorb
+RECEIVED = ("received_nodes", "received_relation", "received_known")  # of an in-context cell's neighbours
+OF_GRAPH = 7  # numbers of the whole graph that the nodes of an in-context cell read
 BATCH = ("absent", "present")  # a batched cell's inputs that distinguish nodes from padding
 IN_CONTEXT_BATCH = ("is_node", "is_target")  # the same of an in-context cell, whose classes are padded too
 Side = int | str
@@ -59,7 +63,7 @@ def expected(manifest: Manifest) -> dict[str, Ports]:
             ),
             (*map(_batched, (*after, *velocities)), *(_floats(name, "b") for name in SCALARS)),
         ),
-        **_phases(d, dict(zip(STATE, rows, strict=True))),
+        **(_in_context_phases if manifest.in_context else _phases)(d, dict(zip(STATE, rows, strict=True))),
     }
 
 
@@ -101,6 +105,40 @@ def _phases(d: int, rows: Mapping[str, Side]) -> dict[str, Ports]:
     return {
         name: Ports(tuple(inputs), tuple(outputs))
         for name, (inputs, outputs) in zip(PHASES, ports, strict=True)
+    }
+
+
+def _in_context_phases(d: int, rows: Mapping[str, Side]) -> dict[str, Ports]:
+    """The same for an in-context cell. Rows have the node, its classes, and whether these are known."""
+
+    def state(form: str, *names: str) -> tuple[Port, ...]:
+        return tuple(_floats(form.format(name), rows[name], d) for name in names)
+
+    h, small = STATE[0], STATE[1:]
+    of_nodes = (*state("{}", h, small[0]), _floats(KNOWN, "n", "c"))
+    own, share = _floats("own", "n", "c"), _floats("share", "n", 1)
+    shapes: tuple[tuple[Side, ...], ...] = (("c", d), ("c", d), ("c", len(COUNTS)), (1, d), (1, 1))
+    sums = tuple(_floats(name, *shape) for name, shape in zip(ABSORBED, shapes, strict=True))
+    widths: tuple[Side, ...] = (d, "c", 1)
+    received = tuple(_floats(name, "n", width) for name, width in zip(RECEIVED, widths, strict=True))
+    step = (_floats("step_code", d), *map(_floats, STEP[:2]))
+    for_update = (_floats("gathered", "c", d), _floats("of_graph", 1, OF_GRAPH))
+    moved = (*state("next_{}", *small), *state("{}_velocity", *small))
+    return {
+        "absorb": Ports((*of_nodes, own, received[1], share), (*sums, _floats("alignment"))),
+        "small": Ports(
+            (*state("{}", *small), *state("previous_{}_velocity", *small), *sums, _floats("count"), *step),
+            (*moved, *for_update),
+        ),
+        "message": Ports(of_nodes, (own, _floats("sent", "n", "columns"))),
+        "receive": Ports(
+            (_floats("sent", "r", "columns"), *_TABLES, Port("place", "int32", ("n",))),
+            (_floats("received", "n", "columns"),),
+        ),
+        "update": Ports(
+            (*of_nodes, *state("previous_{}_velocity", h), own, *received, share, *for_update, *step),
+            (*state("next_{}", h), *state("{}_velocity", h)),
+        ),
     }
 
 

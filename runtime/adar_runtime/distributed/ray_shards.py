@@ -16,7 +16,7 @@ from adar_runtime.graph import Floats
 from adar_runtime.graph.store import GraphStore, open_store
 from adar_runtime.phases.models import PhaseModels
 from adar_runtime.phases.run_store import worker_of
-from adar_runtime.phases.sharded_recurrence import Message, Progress
+from adar_runtime.phases.workers import Message, Progress
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle

@@ -3,7 +3,7 @@
 Each one that uses labels also gives its leave-one-out scores of the labelled nodes, in closed form.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.in_context.features import unit_rows
-from adar_runtime.in_context.scores import LinearScores, spread
+from adar_runtime.in_context.label_check import losses_of
+from adar_runtime.in_context.scores import LinearScores, indicators, spread
 from adar_runtime.interruption import interruption_point
 
 PENALTIES = (0.1, 1.0)  # of ridge regression on unit rows
+PLAIN_PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of the plain guess, which no later stage corrects
 SHARPNESS = 3.0  # of the weights of the candidates: exp(-SHARPNESS · loss)
+PLAIN_SHARPNESS = 10.0  # the same for the plain guess
 LOSS_SPREAD = 2.0  # spread of the logits in the leave-one-out loss
 WHITENING, SHRINKAGE = 0.5, 1.0  # power of the covariance, and how much of its mean every direction gets
 
@@ -63,8 +66,27 @@ def guess(nodes: SmoothedNodes, labels: Integers, count: int, descriptions: Floa
     return first
 
 
+def plain_guess(smoothed: Sequence[SmoothedNodes], labels: Integers, count: int) -> list[LinearScores]:
+    """Class means and ridge regressions of all smoothings: their sum has a spread of nearly 1.
+
+    Nothing is estimated from nodes without labels. It is right where the classes are no clusters.
+    """
+    own, found, losses = labels[labels >= 0], [], []
+    for nodes in smoothed:
+        for each in candidates(nodes, labels, count, None, PLAIN_PENALTIES):
+            size = spread(each.scores.of(nodes.rows))
+            found.append(each.scores.scaled(1 / size))
+            losses.append(float(losses_of(each.left_out / np.float32(size), own).mean()))
+    weights = np.exp(-PLAIN_SHARPNESS * (np.array(losses) - min(losses)))
+    return [each.scaled(by) for each, by in zip(found, (weights / weights.sum()).tolist(), strict=True)]
+
+
 def candidates(
-    nodes: SmoothedNodes, labels: Integers, count: int, descriptions: Floats | None
+    nodes: SmoothedNodes,
+    labels: Integers,
+    count: int,
+    descriptions: Floats | None,
+    penalties: Sequence[float] = PENALTIES,
 ) -> Iterator[Candidate]:
     """Every classifier on the nodes, for the known labels [n] (-1 is unknown) of `count` classes."""
     labelled = np.flatnonzero(labels >= 0)
@@ -74,7 +96,7 @@ def candidates(
         yield Candidate(plain, rows @ descriptions.T)
     if len(labelled):
         yield _means(nodes.restart, rows, own, count, descriptions)
-        yield from _ridges(nodes, rows, own, count)
+        yield from _ridges(nodes, rows, own, count, penalties)
 
 
 def described(nodes: SmoothedNodes, descriptions: Floats) -> LinearScores:
@@ -95,7 +117,7 @@ def described(nodes: SmoothedNodes, descriptions: Floats) -> LinearScores:
 
 def _means(restart: float, rows: Floats, own: Integers, count: int, descriptions: Floats | None) -> Candidate:
     """Class means of unit length, plus the descriptions of unit length where there are any."""
-    members = np.eye(count, dtype=np.float32)[own]  # [l, c]
+    members = indicators(own, count)  # [l, c]
     sums, sizes = members.T @ rows, members.sum(axis=0)
     means = unit_rows(sums)
     without = unit_rows(sums[own] - rows)  # the mean of each labelled node's class without the node
@@ -108,11 +130,13 @@ def _means(restart: float, rows: Floats, own: Integers, count: int, descriptions
     return Candidate(LinearScores(restart, means, np.zeros(count, np.float32)), left_out)
 
 
-def _ridges(nodes: SmoothedNodes, centred: Floats, own: Integers, count: int) -> Iterator[Candidate]:
+def _ridges(
+    nodes: SmoothedNodes, centred: Floats, own: Integers, count: int, penalties: Sequence[float]
+) -> Iterator[Candidate]:
     """Ridge regression of the classes' indicators, with the leave-one-out predictions of the hat matrix."""
     rows: NDArray[np.float64] = (centred + nodes.middle).astype(np.float64)
-    wanted = np.eye(count)[own] - 1 / count
-    for penalty in PENALTIES:
+    wanted = indicators(own, count).astype(np.float64) - 1 / count
+    for penalty in penalties:
         interruption_point()
         inverse = np.linalg.inv(rows.T @ rows + penalty * np.eye(rows.shape[1]))
         targets = (inverse @ (rows.T @ wanted)).T  # [c, d]

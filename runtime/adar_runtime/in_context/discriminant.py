@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.graph import Floats, Integers
+from adar_runtime.graph import Floats, Integers, Mask
 from adar_runtime.in_context.scores import relation, size_bias, spread
 from adar_runtime.interruption import interruption_point
 
@@ -76,6 +76,18 @@ class Joined:
     def scores(self) -> Floats:
         scores: Floats = self.nodes @ self.targets.T
         return scores
+
+    def scores_of(self, chosen: Mask) -> Floats:
+        """The scores of some of the nodes, [l, c]."""
+        scores: Floats = self.nodes[chosen] @ self.targets.T
+        return scores
+
+    def mixed(self, targets: Floats, share: float) -> "Joined":
+        """Mix the scores with those of other targets [c, v] of the last v columns, at the same spread."""
+        factor = np.float32(share / spread(self.nodes[:, -targets.shape[1] :] @ targets.T))
+        mixed = np.float32((1 - share) / spread(self.scores)) * self.targets
+        mixed[:, -targets.shape[1] :] += factor * targets
+        return Joined(self.nodes, mixed)
 
     def analysed(self, analysis: Analysis, labels: Integers) -> "Joined":
         """Mix the scores with those of a discriminant analysis of the predicted or known classes."""

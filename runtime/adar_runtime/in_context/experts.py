@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.graph import Floats, Integers
+from adar_runtime.graph import Floats, Integers, Mask
 from adar_runtime.in_context.candidates import SmoothedNodes, described, guess
 from adar_runtime.in_context.features import unit_rows
-from adar_runtime.in_context.label_check import folds, losses_of
+from adar_runtime.in_context.label_check import losses_of
 from adar_runtime.in_context.scores import LinearScores, relation, size_bias
 from adar_runtime.interruption import interruption_point
 
@@ -22,6 +22,8 @@ ESTIMATES = 3  # how often the classes are estimated again
 ESTIMATED = 0.5  # weight of the estimated means of the classes against the first guess
 SHARPNESS = 10.0  # of the weights of the experts: exp(-SHARPNESS · loss on hidden labels)
 UNSMOOTHED = 1.0  # the restart of the features themselves; without labels, no expert uses them alone
+ANALYSED = (0.15, UNSMOOTHED)  # restarts of the features of the discriminant analysis
+TWICE = 0.0  # no restart: two rounds of smoothing, for the plain guess only
 
 
 def experts(
@@ -30,6 +32,8 @@ def experts(
     """All experts for the known labels [n] (-1 is unknown) of `count` classes. Scores have the spread 1."""
     found, has_labels = [], bool((labels >= 0).any())
     for nodes in smoothed:
+        if nodes.restart == TWICE:
+            continue
         if has_labels:
             first = guess(nodes, labels, count, descriptions).normalised(nodes.rows)
             found += [first, estimated(first, nodes.rows, labels)]
@@ -57,19 +61,20 @@ def estimated(first: LinearScores, nodes: Floats, labels: Integers) -> LinearSco
 
 
 def expert_weights(
-    smoothed: Sequence[SmoothedNodes], labels: Integers, count: int, descriptions: Floats | None
+    smoothed: Sequence[SmoothedNodes],
+    found: Sequence[Sequence[LinearScores]],
+    parts: Sequence[Mask],
+    labels: Integers,
 ) -> NDArray[np.float64]:
-    """The weight of each expert, by its loss on labels that are hidden in turn; without such labels, 1."""
+    """The weight of each expert, by its loss on the known labels [n] that are hidden in turn.
+
+    `found` are the experts without each of the hidden parts.
+    """
     rows = {nodes.restart: nodes.rows for nodes in smoothed}
-    parts: list[list[Floats]] = []
-    wanted: list[Integers] = []
-    for hidden in folds(labels):
-        found = experts(smoothed, np.where(hidden, -1, labels), count, descriptions)
-        parts.append([each.of(rows[each.restart][hidden]) for each in found])
-        wanted.append(labels[hidden])
-    if not parts:
-        return np.ones(1)
-    own = np.concatenate(wanted)
-    losses = [float(losses_of(np.concatenate(each), own).mean()) for each in zip(*parts, strict=True)]
+    own, losses = np.concatenate([labels[hidden] for hidden in parts]), []
+    for same in zip(*found, strict=True):
+        pairs = zip(same, parts, strict=True)
+        scores = np.concatenate([each.of(rows[each.restart][hidden]) for each, hidden in pairs])
+        losses.append(float(losses_of(scores, own).mean()))
     weights: NDArray[np.float64] = np.exp(-SHARPNESS * (np.array(losses) - min(losses)))
     return weights

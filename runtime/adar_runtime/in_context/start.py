@@ -1,33 +1,30 @@
 """The closed-form start of a pretrained model: where nodes and targets are before the first step.
 
 Targets come from class descriptions, from the known labels of the graph, or from both. Features are smoothed
-little, much and not at all. Each smoothing has experts (`experts.py`), and labels that are hidden in turn
-give the experts their weights. The weighted sum of their scores is mixed with a linear discriminant analysis
-(`discriminant.py`). A model whose gates are all zero predicts what the start does.
+little, much and not at all. `ensemble.py` scores the classes by linear functions of them. A model whose gates
+are all zero predicts what the start does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from adar_runtime.blas_threads import one_blas_thread
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import NODE, Floats, Graph, Integers
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.candidates import SmoothedNodes, candidates
-from adar_runtime.in_context.discriminant import Analysis, Joined
-from adar_runtime.in_context.experts import UNSMOOTHED, expert_weights, experts
+from adar_runtime.in_context.ensemble import Choice, Ensemble
+from adar_runtime.in_context.experts import TWICE, UNSMOOTHED
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
-from adar_runtime.in_context.scores import SPREAD, LinearScores, indicators, spread
+from adar_runtime.in_context.scores import SPREAD, indicators, spread
 from adar_runtime.interruption import interruption_point
 
-RESTARTS = (UNSMOOTHED, 0.3, 0.15, 0.05)  # shares of a node's own features in every round of smoothing
-ANALYSED = (0.15, UNSMOOTHED)  # restarts of the features of the discriminant analysis
+RESTARTS = (UNSMOOTHED, 0.3, 0.15, 0.05, TWICE)  # shares of a node's own features in a round of smoothing
 ROUNDS = 8  # of smoothing
-LEAST_WEIGHT = 1e-4  # of all experts with the same smoothing; below it, their columns are left out
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,13 @@ class Start:
         nodes: [n, d].
         targets: [c, d].
         known: [n, c], 1 where the class of a node is known.
-        weights: The weights of the experts, [k].
+        choice: What hidden labels decided.
     """
 
     nodes: Floats
     targets: Floats
     known: Floats
-    weights: NDArray[np.float64]
+    choice: Choice
 
     def as_graph(self, graph: Graph) -> Graph:
         """The graph with the placed nodes as features and the placed targets as class descriptions."""
@@ -86,26 +83,55 @@ def can_start(graph: Graph) -> bool:
 def check_can_start(graph: Graph) -> None:
     """Raise a GraphError if a pretrained model cannot answer for a graph."""
     if not can_start(graph):
+        if graph.level == NODE and graph.labels is not None and graph.train_mask is None:
+            raise GraphError(
+                "the graph has labels but no train_mask: a pretrained model uses only labels in train_mask "
+                "(in a table, a column train_mask of true and false) and class descriptions (target_x)"
+            )
         raise GraphError(
             "a pretrained model classifies nodes, and it needs class descriptions (target_x) or known labels "
             "of at least two classes (y, with train_mask for the known ones): add them, or train a model"
         )
 
 
-def restarted(neighbours: Neighbours, rows: Floats) -> dict[float, Floats]:
+def restarted(
+    neighbours: Neighbours, rows: Floats, on_round: Callable[[Floats], None] = lambda _: None
+) -> dict[float, Floats]:
     """Rows [n, d] smoothed with each of RESTARTS: every round adds a share of the rows themselves.
+
+    `on_round` receives what the nodes send in each round.
+    """
+
+    def rounds() -> Iterator[Floats]:
+        yield (now := rows)
+        for _ in range(ROUNDS):
+            yield (now := Smoothing(neighbours, 1)(now, on_round))
+
+    return mixed(rounds())
+
+
+def mixed(rounds: Iterable[Floats]) -> dict[float, Floats]:
+    """Rows [n, d] smoothed with each of RESTARTS, from the rows before and after every round.
 
     Rounds of smoothing are computed once: H = Σ_k a (1 - a)^k S^k X for the share a, and 1 - a in the last
     round.
     """
-    found = {share: np.float32(share) * rows for share in RESTARTS}
-    for number in range(1, ROUNDS + 1):
-        rows = Smoothing(neighbours, 1)(rows)
+    found: dict[float, Floats] = {}
+    for number, rows in enumerate(rounds):
         for share in RESTARTS:
-            weight = (1 - share) ** number * (1 if number == ROUNDS else share)
-            if weight:
+            weight = _weight(share, number)
+            if not number:
+                found[share] = np.float32(weight) * rows
+            elif weight:
                 found[share] += np.float32(weight) * rows
     return found
+
+
+def _weight(share: float, number: int) -> float:
+    """The weight of a round in the smoothing with a share."""
+    if share == TWICE:
+        return float(number == 2)
+    return (1 - share) ** number * (1 if number == ROUNDS else share)
 
 
 @dataclass(frozen=True)
@@ -116,13 +142,16 @@ class SmoothedFeatures:
         smoothed: The nodes with each smoothing.
         descriptions: Centred class descriptions of unit length [c, d]; None if the graph has none.
         columns: d.
+        basis: The directions of the features, [f, d].
     """
 
     smoothed: Sequence[SmoothedNodes]
     descriptions: Floats | None
     columns: int
+    basis: Floats
 
     @classmethod
+    @one_blas_thread()
     def of(
         cls,
         graph: Graph,
@@ -143,25 +172,22 @@ class SmoothedFeatures:
             units = unit_rows(found.pop(restart))
             middle: Floats = units.mean(axis=0)
             smoothed.append(SmoothedNodes(restart, units - middle, middle))
-        return cls(smoothed, None if described is None else unit_rows(described @ basis), columns)
+        return cls(smoothed, None if described is None else unit_rows(described @ basis), columns, basis)
 
-    def start(self, labels: Integers, count: int, weights: NDArray[np.float64] | None = None) -> Start:
+    @one_blas_thread()
+    def start(self, labels: Integers, count: int, choice: Choice | None = None) -> Start:
         """The start for the known labels [n] (-1 where unknown) of `count` classes.
 
-        `weights` are those of the experts; None lets hidden labels decide.
+        `choice` was made with more labels; None lets hidden labels decide.
         """
-        if weights is None:
-            weights = expert_weights(self.smoothed, labels, count, self.descriptions)
-        found = experts(self.smoothed, labels, count, self.descriptions)
-        shares = np.broadcast_to(weights, len(found))
-        placed = joined(self.smoothed, found, shares / shares.sum()).analysed(self._analysis, labels)
+        choice = choice or self._ensemble.choice(labels, count)
+        placed = self._ensemble.placed(labels, count, choice)
         reduced = _reduced(placed.nodes, placed.targets, self.columns)
-        return Start(*_balanced(*reduced), indicators(labels, count), weights)
+        return Start(*_balanced(*reduced), indicators(labels, count), choice)
 
     @cached_property
-    def _analysis(self) -> Analysis:
-        rows = [nodes.rows for nodes in self.smoothed if nodes.restart in ANALYSED]
-        return Analysis(np.concatenate(rows, axis=1))
+    def _ensemble(self) -> Ensemble:
+        return Ensemble(self.smoothed, self.descriptions)
 
 
 def start(graph: Graph, columns: int) -> Start:
@@ -184,34 +210,10 @@ def start(graph: Graph, columns: int) -> Start:
 def free_scores(graph: Graph, columns: int) -> list[Floats]:
     """The scores [n, c] of every candidate with two rounds of smoothing without restart, as baselines."""
     check_can_start(graph)
-    features = SmoothedFeatures.of(graph, columns, lambda edges, rows: {0.0: Smoothing(edges, 2)(rows)})
+    features = SmoothedFeatures.of(graph, columns, lambda edges, rows: {TWICE: Smoothing(edges, 2)(rows)})
     [nodes] = features.smoothed
     found = candidates(nodes, known_labels(graph), graph.targets, features.descriptions)
     return [each.scores.of(nodes.rows) for each in found]
-
-
-def joined(
-    smoothed: Sequence[SmoothedNodes], found: Sequence[LinearScores], weights: NDArray[np.float64]
-) -> Joined:
-    """Nodes and targets whose products are the weighted scores of all experts.
-
-    Each smoothing has a block of columns, which is long where its experts have large weights. The last column
-    is constant and carries the biases.
-    """
-    blocks_h, blocks_c = [], []
-    bias: Floats = np.zeros(len(found[0].bias), np.float32)
-    for nodes in smoothed:
-        own = [i for i, each in enumerate(found) if each.restart == nodes.restart]
-        total = float(weights[own].sum())
-        if total < LEAST_WEIGHT:
-            continue
-        blocks_h.append(nodes.rows * np.float32(total**0.5))
-        blocks_c.append(sum(np.float32(weights[i] / total**0.5) * found[i].targets for i in own))
-        bias = bias + sum(np.float32(weights[i]) * found[i].bias for i in own)
-    length = float(np.mean([np.linalg.norm(rows, axis=1).mean() for rows in blocks_h])) or 1.0
-    constant = np.full((len(blocks_h[0]), 1), length, np.float32)
-    targets = np.concatenate([*blocks_c, bias[:, None] / np.float32(length)], axis=1)
-    return Joined(np.concatenate([*blocks_h, constant], axis=1), targets.astype(np.float32))
 
 
 def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floats]:

@@ -1,6 +1,7 @@
 """Answers for new and changed nodes from one kept inference, without running the graph again."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +14,16 @@ from adar_runtime.backends.onnxruntime.sessions import backend_errors
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, GraphError, UsageError, short
 from adar_runtime.evaluation.drift import compare_features
-from adar_runtime.graph import Floats, Graph, Ids, Integers
+from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers
 from adar_runtime.graph import _checks as checks
+from adar_runtime.in_context.placement import Placement
 from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.result import Result
 from adar_runtime.phases.incoming import Incoming
 from adar_runtime.phases.kept_calls import KeptCalls
 from adar_runtime.phases.kept_edges import KeptEdges, most_edges
 from adar_runtime.phases.models import PhaseModels, check_phases
+from adar_runtime.phases.sharded_step import Arrays
 
 NO_EDGES = np.zeros((2, 0), np.int64)
 REBUILD_SHARE = 0.05
@@ -40,18 +43,21 @@ class Kept(NamedTuple):
     target_features: Floats | None
     result: Result
     ids: Ids | None
+    placement: Placement | None = None  # of a pretrained model
+    encoding: FeatureEncoding | None = None  # of the table that the graph was made from
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """The nodes that are computed anew: those that were asked for, then those that react to them."""
 
     features: Graph  # of the nodes that were asked for
     reacting: Integers  # numbers of nodes of the kept graph
+    numbers: Integers  # of all of these nodes; those of new nodes come after the kept graph's
     incoming: Incoming
 
 
 class _Computed(NamedTuple):
-    """What the nodes of an `_Asked` became."""
+    """What the nodes of an `Asked` became."""
 
     scores: Floats  # of the nodes that were asked for
     encoded: Floats
@@ -102,7 +108,8 @@ class Context:
         """The bytes that are kept, in memory or in the file."""
         kept = self.kept
         rows = kept.encoded.nbytes + sum(array.nbytes for array in kept.smoothed)
-        return kept.calls.bytes + kept.edges.bytes + rows
+        placement = 0 if kept.placement is None else kept.placement.bytes
+        return kept.calls.bytes + kept.edges.bytes + rows + placement
 
     def __repr__(self) -> str:
         facts = {"nodes": f"{self.nodes:,}", "calls": str(len(self.kept.calls)), "bytes": f"{self.bytes:,}"}
@@ -237,7 +244,7 @@ class Context:
         drift = compare_features(self.manifest, new)
         return found + ([] if drift is None else drift.warnings(subject="the features of the new nodes are"))
 
-    def _replace(self, chosen: Integers, pairs: Integers, asked: _Asked, computed: _Computed) -> None:
+    def _replace(self, chosen: Integers, pairs: Integers, asked: Asked, computed: _Computed) -> None:
         """Keep what changed and reacting nodes send now."""
         everywhere = np.concatenate([chosen, asked.reacting])
         self.kept.edges.replace(chosen, pairs)
@@ -248,10 +255,8 @@ class Context:
 
     def _graph(self, features: Any, ids: Any) -> Graph:
         graph = Graph(features, NO_EDGES, ids=ids)
-        if graph.width != self.manifest.features:
-            raise GraphError(
-                f"the nodes have {graph.width} features and the bundle takes {self.manifest.features}"
-            )
+        if graph.width != self._width:
+            raise GraphError(f"the nodes have {graph.width} features and the context takes {self._width}")
         return graph
 
     def _pairs(self, edges: Any, nodes: int) -> Integers:
@@ -265,25 +270,27 @@ class Context:
         checks.check_range("edges", pairs, nodes, "ids")
         return pairs
 
-    def _asked(self, graph: Graph, numbers: Integers, pairs: Integers, first: Integers, hops: int) -> _Asked:
+    def _asked(self, graph: Graph, numbers: Integers, pairs: Integers, first: Integers, hops: int) -> Asked:
         """Add the nodes that react, which `first` are the nearest ones of, and the edges that they have."""
         if not is_count(hops, 0):
             raise UsageError(f"hops is {short(hops)}, but it must be an integer of 0 or more")
         kept = self.kept.edges
         reacting = kept.reacting(first, numbers, hops, most_edges(graph.nodes))
         pairs = np.concatenate([pairs, kept.ending_at(reacting)], axis=1)
-        return _Asked(graph, reacting, Incoming.of(pairs, np.concatenate([numbers, reacting])))
+        every = np.concatenate([numbers, reacting])
+        return Asked(graph, reacting, every, Incoming.of(pairs, every))
 
-    def _compute(self, asked: _Asked) -> _Computed:
+    def _compute(self, asked: Asked) -> _Computed:
         """Follow the nodes through all kept calls."""
         run, smoothed, sent = self._models.run, list[Floats](), list[Floats]()
         incoming = asked.incoming
-        encoded = self._encoded(asked)
-        nodes = self._smoothed(encoded, incoming, smoothed)
+        encoded = np.concatenate([self._encoded(asked.features), self.kept.encoded[asked.reacting]])
+        nodes = self._placed(self._rounds(encoded, incoming, smoothed))
+        of_nodes = self._of_nodes(asked)
         velocity = np.zeros_like(nodes)
         calls = self.kept.calls
         for call, rows in zip(calls.calls, calls.sent(incoming.kept.sources), strict=True):
-            messages = run("message", {"nodes": nodes, **call.for_message})
+            messages = run("message", {"nodes": nodes, **of_nodes, **call.for_message})
             received = incoming.kept.sums(rows)
             if len(incoming.anew.sources):
                 received += incoming.anew.sums(messages["sent"][incoming.anew.sources])
@@ -293,7 +300,8 @@ class Context:
                     "nodes": nodes,
                     "previous_nodes_velocity": velocity,
                     "own": messages["own"],
-                    "received": received,
+                    **of_nodes,
+                    **self._received(received, messages["own"]),
                     "share": incoming.share,
                     **call.for_update,
                 },
@@ -303,25 +311,43 @@ class Context:
         feeds = {"nodes": nodes[: asked.features.nodes], "targets": self.kept.targets}
         return _Computed(run("head", feeds)["scores"], encoded, sent, smoothed)
 
-    def _encoded(self, asked: _Asked) -> Floats:
-        """The nodes after the encoder: those that were asked for, then those that react."""
-        graph = asked.features
+    @property
+    def _width(self) -> int:
+        """Columns of the features of new nodes."""
+        return self.manifest.features
+
+    def _of_nodes(self, _asked: Asked) -> Arrays:
+        """What the phases take of the nodes beside their state."""
+        return {}
+
+    def _received(self, rows: Floats, _own: Floats) -> Arrays:
+        """What `update` takes of the sums over neighbours."""
+        return {"received": rows}
+
+    def _encoded(self, graph: Graph) -> Floats:
+        """New nodes after the encoder."""
         feeds = {"features": graph.rows(0, graph.nodes)}
         if self.kept.target_features is not None:
             feeds["target_features"] = self.kept.target_features
         nodes: Floats = self._models.run("encoder", feeds)["nodes"]
-        return np.concatenate([nodes, self.kept.encoded[asked.reacting]])
+        return nodes
 
-    def _smoothed(self, nodes: Floats, incoming: Incoming, smoothed: list[Floats]) -> Floats:
-        """The nodes at t = 0. `smoothed` receives the scaled nodes before each round of smoothing."""
+    def _placed(self, rounds: Iterator[Floats]) -> Floats:
+        """The nodes at t = 0, from the nodes before and after each round of smoothing."""
+        *_, last = rounds
+        return last
+
+    def _rounds(self, nodes: Floats, incoming: Incoming, smoothed: list[Floats]) -> Iterator[Floats]:
+        """Smooth the nodes. `smoothed` receives the scaled nodes before each round."""
         root = np.sqrt(incoming.share)
+        yield nodes
         for kept in self.kept.smoothed:
             scaled = root * nodes
             smoothed.append(scaled)
             received = incoming.kept.sums(kept[incoming.kept.sources])
             received += incoming.anew.sums(scaled[incoming.anew.sources])
             nodes = root * (received + scaled)
-        return nodes
+            yield nodes
 
     def _result(self, computed: _Computed, ids: Ids | None, started: float) -> Result:
         if not np.isfinite(computed.scores).all():
@@ -339,9 +365,9 @@ def check_can_remember(manifest: Manifest, *, by_row: bool) -> None:
         raise UsageError(
             f"the bundle predicts at the level {manifest.level!r}, and a context answers for nodes only"
         )
-    check_phases(manifest)
     if manifest.edge_weights:
         raise UsageError("the bundle uses edge weights, and its phases do not: run the grown graph instead")
+    check_phases(manifest)
     if not by_row:
         raise UsageError(
             "the encoder of this bundle places all nodes together (zero-shot), so a new node would move all "

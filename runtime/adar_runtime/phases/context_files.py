@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +13,22 @@ from numpy.typing import NDArray
 from adar_runtime.bundle.manifest import Manifest, checksum_of
 from adar_runtime.errors import BundleError, GraphError, short
 from adar_runtime.files import Marker, new_folder, open_regular
+from adar_runtime.graph import FeatureEncoding
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array, write_array, write_stack
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.in_context.placement import Placement
+from adar_runtime.in_context.start import RESTARTS, ROUNDS
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.result import Result
 from adar_runtime.loop.stopping import StopReason
+from adar_runtime.phases import in_context_step
 from adar_runtime.phases.context import Context, Kept, check_can_remember
-from adar_runtime.phases.kept_calls import KeptCall, KeptCalls
+from adar_runtime.phases.kept_calls import KeptCall, KeptCalls, row_width
 from adar_runtime.phases.kept_edges import KeptEdges
 from adar_runtime.phases.models import PhaseModels
+from adar_runtime.phases.pretrained_context import context_of
+from adar_runtime.phases.run_record import check_from
 from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE
 
 if TYPE_CHECKING:
@@ -32,9 +39,10 @@ FORMAT, SCHEMA = "adar context", 2
 MAX_BYTES = 2**26
 LARGEST = 2**63  # of a number of steps
 MOVED = ("weight", "previous_weight")
-OF_CALLS = (*FOR_MESSAGE, *FOR_UPDATE, *MOVED)
+CALL = "call_"  # begins the names of files with an array for each call of a pretrained model
 CHANGED = ("sent", "encoded", "smoothed")  # by an update
 EDGES = ("starts", "sources"), ("receiver_starts", "receivers")
+PLACEMENT = ("basis", "middles", "matrix", "labels")
 NAMES = (
     "sent",
     "encoded",
@@ -45,7 +53,11 @@ NAMES = (
     "ids",
     *EDGES[0],
     *EDGES[1],
-    *OF_CALLS,
+    *FOR_MESSAGE,
+    *FOR_UPDATE,
+    *MOVED,
+    *PLACEMENT,
+    *(f"{CALL}{name}" for name in (*in_context_step.FOR_UPDATE, *MOVED)),
 )
 MARKER = Marker(FILE_NAME, "format", FORMAT, own=rf"context\.json|({'|'.join(NAMES)})\.npy")
 OF_RESULT = (
@@ -76,7 +88,10 @@ def save_context(context: Context, path: Path, check: Callable[[], None] = lambd
         arrays |= dict(zip(names, (each.starts, each.sources), strict=True))
     if calls:
         of_each = [call.for_message | call.for_update for call in calls]
-        arrays |= {name: np.stack([each[name] for each in of_each]) for name in OF_CALLS}
+        files = _Calls.of(context.manifest)
+        arrays |= {files.file(name): np.stack([each[name] for each in of_each]) for name in files.names}
+    if kept.placement is not None:
+        arrays |= {name: getattr(kept.placement, name) for name in PLACEMENT}
     if kept.smoothed:
         arrays["smoothed"] = np.stack(kept.smoothed)
     optional = {"target_x": kept.target_features, "ids": kept.ids}
@@ -93,9 +108,12 @@ def save_context(context: Context, path: Path, check: Callable[[], None] = lambd
             "schema": SCHEMA,
             "bundle": checksum_of(context.manifest.to_dict()),
             "result": {name: getattr(result, name) for name in OF_RESULT}
-            | {"stop_reason": result.stop_reason.name, "class_names": result.class_names},
+            | {"stop_reason": result.stop_reason.name, "class_names": result.class_names}
+            | ({} if result.check is None else {"check": asdict(result.check)}),
             "files": {name: _sha256(folder / f"{name}.npy") for name in written},
         }
+        if kept.encoding is not None:
+            fields["feature_encoding"] = kept.encoding.to_value()
         fields["checksum"] = checksum_of(parse_json(json.dumps(fields)))
         (folder / FILE_NAME).write_text(json.dumps(fields))
 
@@ -136,12 +154,35 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
             )
         arrays = {name: _checked(path, name, digest, shared) for name, digest in raw["files"].items()}
         kept = _kept(arrays, raw["result"], manifest)
+        if "feature_encoding" in raw:
+            kept = kept._replace(encoding=_encoding(raw["feature_encoding"], kept, manifest))
     except OSError as error:
         raise GraphError(f"{path}: not a context ({FILE_NAME}: {error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise GraphError(f"{path}: the context is damaged ({short(error)}): make it again") from error
     models = PhaseModels(bundle.path, manifest, bundle.threads, known=bundle.is_made_here)
-    return Context(models, manifest, kept)
+    return context_of(models, manifest, kept)
+
+
+class _Calls(NamedTuple):
+    """The arrays that are kept of each call, and the names of their files."""
+
+    for_message: tuple[str, ...]
+    for_update: tuple[str, ...]
+    prefix: str
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "_Calls":
+        if manifest.in_context:
+            return cls(in_context_step.FOR_MESSAGE, (*in_context_step.FOR_UPDATE, *MOVED), CALL)
+        return cls(FOR_MESSAGE, (*FOR_UPDATE, *MOVED), "")
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys((*self.for_message, *self.for_update)))
+
+    def file(self, name: str) -> str:
+        return f"{self.prefix}{name}"
 
 
 def _checked(path: Path, name: str, digest: str, shared: bool) -> NDArray[Any]:
@@ -182,18 +223,24 @@ def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], manifes
     width = manifest.hidden
     scores, targets = (checks.matrix(name, arrays[name]) for name in ("scores", "targets"))
     encoded = checks.matrix("encoded", arrays["encoded"])
-    nodes, sent = len(scores), arrays.get("sent", np.zeros((0, len(scores), width), np.float32))
+    nodes, of_row = len(scores), row_width(manifest, scores.shape[1])
+    sent = arrays.get("sent", np.zeros((0, nodes, of_row), np.float32))
     smoothed = arrays.get("smoothed", np.zeros((0, nodes, width), np.float32))
-    for name, array in (("sent", sent), ("smoothed", smoothed), ("encoded", encoded[None])):
-        if array.shape[1:] != (nodes, width) or array.dtype.name not in ("float16", "float32"):
+    for name, array, columns in (
+        ("sent", sent, of_row),
+        ("smoothed", smoothed, width),
+        ("encoded", encoded[None], width),
+    ):
+        if array.shape[1:] != (nodes, columns) or array.dtype.name not in ("float16", "float32"):
             raise ValueError(f"{name} has the shape {array.shape}")
-    of_calls = {name: arrays[name] for name in OF_CALLS if len(sent)}
+    files = _Calls.of(manifest)
+    of_calls = {name: arrays[files.file(name)] for name in files.names if len(sent)}
     if any(len(array) != len(sent) or array.dtype != np.float32 for array in of_calls.values()):
         raise ValueError("its calls differ in number")
     calls = [
         KeptCall(
-            {name: np.asarray(of_calls[name][number]) for name in FOR_MESSAGE},
-            {name: np.asarray(of_calls[name][number]) for name in (*FOR_UPDATE, *MOVED)},
+            {name: np.asarray(of_calls[name][number]) for name in files.for_message},
+            {name: np.asarray(of_calls[name][number]) for name in files.for_update},
         )
         for number in range(len(sent))
     ]
@@ -207,6 +254,7 @@ def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], manifes
         stop_reason=StopReason[result["stop_reason"]],
         class_names=None if names is None else checks.names("class_names", names),
         ids=checks.ids(arrays["ids"], nodes) if "ids" in arrays else None,
+        check=check_from(result.get("check")),
         **_fields(result),
     )
     described = checks.matrix("target_x", arrays["target_x"]) if "target_x" in arrays else None
@@ -219,7 +267,31 @@ def _kept(arrays: Mapping[str, NDArray[Any]], result: Mapping[str, Any], manifes
         target_features=described,
         result=answer,
         ids=answer.ids,
+        placement=_placement(arrays, scores.shape, smoothed.shape) if manifest.in_context else None,
     )
+
+
+def _encoding(value: Any, kept: Kept, manifest: Manifest) -> FeatureEncoding:
+    """How the table of new nodes becomes their features."""
+    found = FeatureEncoding.from_value(value)
+    if found.width != (manifest.features if kept.placement is None else len(kept.placement.basis)):
+        raise ValueError(f"its feature_encoding has {found.width} features")
+    return found
+
+
+def _placement(
+    arrays: Mapping[str, NDArray[Any]], scores: tuple[int, ...], smoothed: tuple[int, ...]
+) -> Placement:
+    """Check what new nodes need of a closed-form start."""
+    nodes, classes = scores
+    basis, middles, matrix = (checks.matrix(name, arrays[name]) for name in PLACEMENT[:3])
+    labels, columns = arrays["labels"], basis.shape[1]
+    if middles.shape != (len(RESTARTS), columns) or matrix.shape != (middles.size + 1, columns):
+        raise ValueError("its start was computed by another version")
+    if labels.dtype != np.int64 or labels.shape != (nodes,) or smoothed != (ROUNDS, nodes, columns):
+        raise ValueError("its start does not fit its nodes")
+    checks.check_range("labels", labels + 1, classes + 1, "classes")
+    return Placement(basis, middles, matrix, labels, classes)
 
 
 def _edges(arrays: Mapping[str, NDArray[Any]], nodes: int) -> KeptEdges:

@@ -15,9 +15,10 @@ from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.graph import Floats, Integers
+from adar_runtime.in_context.start import ROUNDS
 from adar_runtime.loop.solvers import Motion, Move, Solver
 from adar_runtime.phases.kept_edges import KeptEdges
-from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE, Arrays, ShardedState
+from adar_runtime.phases.sharded_step import Arrays, ShardedState
 
 FACTORS = 4  # small matrices that the messages of a trained model are made with
 
@@ -101,15 +102,12 @@ class KeptCalls:
         """Keep the call that just moved the state."""
         check_size(self.bytes + self._beside + self._call_bytes, self._limit, len(self.calls) + 1)
         numbers = {name: np.array(getattr(move, name), np.float32) for name in ("weight", "previous_weight")}
-        for_message, for_update = (
-            {name: state.small[name] for name in names} for names in (FOR_MESSAGE, FOR_UPDATE)
-        )
         with np.errstate(over="ignore"):
             rows = state.sent.astype(self._storage.type)
         if self._storage.half and not np.isfinite(rows).all():
             raise GraphError("what the nodes send does not fit into 16 bits: use half=False")
         self._store(rows)
-        self.calls.append(KeptCall(for_message, for_update | numbers))
+        self.calls.append(KeptCall(state.for_message, state.for_update | numbers))
 
     def _store(self, rows: NDArray[Any]) -> None:
         if self._file is None:
@@ -146,9 +144,15 @@ def check_size(needed: int, limit: int | None, calls: int) -> None:
         )
 
 
+def row_width(manifest: Manifest, targets: int) -> int:
+    """Numbers that a node sends in one call: those of a pretrained model have its classes too."""
+    return manifest.hidden + (targets + 1 if manifest.in_context else 0)
+
+
 def bytes_beside(manifest: Manifest, edges: KeptEdges) -> int:
     """What is kept beside the calls: edges, and the nodes after the encoder and in the smoothing."""
-    return edges.bytes + (1 + manifest.smoothing) * edges.incoming.nodes * manifest.hidden * memory.FLOAT
+    rounds = ROUNDS if manifest.in_context else manifest.smoothing
+    return edges.bytes + (1 + rounds) * edges.incoming.nodes * manifest.hidden * memory.FLOAT
 
 
 def estimated_bytes(
@@ -171,7 +175,7 @@ def estimated_bytes(
     """
     d, p = manifest.hidden, manifest.proxies
     small = 4 * ((p + targets) * d + FACTORS * (p + targets + d) * d + d * d + d + 2)
-    one_call = edges.incoming.nodes * d * storage.type.itemsize + small
+    one_call = edges.incoming.nodes * row_width(manifest, targets) * storage.type.itemsize + small
     beside, limit = bytes_beside(manifest, edges), storage.limit()
     solver, end, h = moves
     calls, following = 1, solver.moves(0.0, end, h)

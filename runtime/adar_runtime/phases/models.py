@@ -17,11 +17,6 @@ PROVIDER = "CPUExecutionProvider"
 
 def check_phases(manifest: Manifest) -> None:
     """Refuse a bundle that has no phases of a step."""
-    if manifest.in_context:
-        raise UsageError(
-            "a pretrained model places all nodes of a graph together and has no phases of a step: run the "
-            "whole graph in one piece"
-        )
     if manifest.phases is None:
         raise UsageError(
             "the bundle has no models of the phases of a step: export the run again with this version, "

@@ -7,9 +7,10 @@ from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.signature import STATE
 from adar_runtime.graph import Floats
 from adar_runtime.loop.solvers import Motion, Move
+from adar_runtime.phases.in_context_step import state_in_shards
 from adar_runtime.phases.kept_calls import KeptCalls
 from adar_runtime.phases.models import PhaseModels
-from adar_runtime.phases.sharded_step import Arrays, Shard, ShardedState
+from adar_runtime.phases.sharded_step import Arrays, Shard
 
 H, TARGETS = STATE[:2]
 
@@ -33,7 +34,7 @@ class PhasedRecurrence:
         self.encoded: Floats = first[H]
         if prepared.smoothing is not None:
             first[H] = prepared.smoothing(first[H], self.smoothed.append)
-        self._current = ShardedState(models, [Shard.whole(prepared.neighbours)], first)
+        self._current = state_in_shards(models, [Shard.whole(prepared.neighbours)], first, prepared.known)
         self._kept: tuple[Arrays, int] | None = None  # the kept state, and the calls that lead to it
 
     @property

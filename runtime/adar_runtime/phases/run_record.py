@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from adar_runtime.bundle.signature import STATE
 from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.files import open_regular
+from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.solvers import Motion, Move
 from adar_runtime.phases.shard_arrays import FolderArrays
@@ -46,6 +47,7 @@ class RunRecord:
         position: The position after the last call.
         first: The alignment of the first state; None before the nodes are encoded.
         calls: The finished calls.
+        check: How strongly a pretrained model moves; None for full moves.
     """
 
     folder: Path
@@ -53,6 +55,7 @@ class RunRecord:
     position: Position = field(default_factory=Position)
     first: float | None = None
     calls: list[Call] = field(default_factory=list)
+    check: LabelCheck | None = None
 
     def __post_init__(self) -> None:
         self._small = FolderArrays(self.folder / "small")
@@ -68,6 +71,7 @@ class RunRecord:
                 Call(Move(*map(float, move)), float(alignment), Motion(*map(float, motion)))
                 for move, alignment, motion in raw["calls"]
             ]
+            self.check = check_from(raw.get("check"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise GraphError(f"{path} is damaged ({short(error)}): remove {self.folder}") from error
         for name, value in self.settings.items():
@@ -87,6 +91,7 @@ class RunRecord:
             "position": asdict(self.position),
             "first": self.first,
             "calls": self.calls,
+            "check": None if self.check is None else asdict(self.check),
         }
         new = self.folder / f"{FILE_NAME}.new"
         new.write_text(json.dumps(fields))
@@ -109,3 +114,11 @@ class RunRecord:
     def velocities(self, slot: int) -> Arrays:
         """The velocities of the small states."""
         return {name: self._small[f"{name}_velocity-{slot}"] for name in SMALL}
+
+
+def check_from(raw: Any) -> LabelCheck | None:
+    """The label check of a record; raises what its types raise."""
+    if raw is None:
+        return None
+    counts = (int(raw[name]) for name in ("labels", "right", "right_at_start"))
+    return LabelCheck(float(raw["strength"]), *counts)

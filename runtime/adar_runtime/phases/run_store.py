@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 
 from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import Manifest, checksum_of
-from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.errors import GraphError, UsageError, warn
 from adar_runtime.graph import NODE
+from adar_runtime.graph.feature_encoding import adds_reverse_edges, check_same_encoding
 from adar_runtime.graph.store import GraphStore, Part
 from adar_runtime.graph.store.store import part_folder
 from adar_runtime.loop.loop import Loop
 from adar_runtime.loop.solvers import Solver
 from adar_runtime.loop.stopping import StopRule
+from adar_runtime.phases.in_context_start import StoreStart, check_can_place
+from adar_runtime.phases.in_context_worker import InContextWorker
 from adar_runtime.phases.models import PhaseModels, check_phases
 from adar_runtime.phases.run_record import RunRecord
 from adar_runtime.phases.shard_arrays import FolderArrays
 from adar_runtime.phases.shard_worker import ShardWorker
-from adar_runtime.phases.sharded_recurrence import InTurn, Progress, ShardedRecurrence, Workers
+from adar_runtime.phases.sharded_recurrence import ShardedRecurrence
+from adar_runtime.phases.step_kinds import InContextStep, StepKind, TrainedStep
+from adar_runtime.phases.workers import InTurn, Progress, Workers
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
@@ -92,17 +97,24 @@ def loop_over_store(
         )
     else:
         workers = plan.start(bundle, store, plan.work, plan.on_progress)
-    recurrence = ShardedRecurrence(models, store, workers, record, manifest.smoothing)
+    kind: StepKind = TrainedStep(manifest.smoothing)
+    if manifest.in_context:
+        kind = InContextStep(store.nodes, {})  # of an interrupted inference, which has its first state
+        if record.first is None:
+            kind, record.check = StoreStart(store, manifest, models, workers, plan.work).place()
+    recurrence = ShardedRecurrence(models, store, workers, record, kind)
     names = None if manifest.regression else manifest.class_names
     if manifest.targets is None:
         names = store.class_names
-    return Loop(recurrence, manifest, budget, stop, solver, time.perf_counter() - started, names)
+    seconds = time.perf_counter() - started
+    return Loop(recurrence, manifest, budget, stop, solver, seconds, names, check=record.check)
 
 
 def worker_of(part: Part, models: PhaseModels, manifest: Manifest, work: Path) -> ShardWorker:
     """A shard whose arrays are in the folder of the unfinished inference."""
     arrays = FolderArrays(work / part_folder(part.number))
-    return ShardWorker(part, models, manifest, arrays)
+    kind = InContextWorker if manifest.in_context else ShardWorker
+    return kind(part, models, manifest, arrays)
 
 
 def check_can_shard(manifest: Manifest, *, by_row: bool) -> None:
@@ -112,9 +124,9 @@ def check_can_shard(manifest: Manifest, *, by_row: bool) -> None:
             f"the bundle predicts at the level {manifest.level!r}, and a graph store has predictions for "
             "nodes only"
         )
-    check_phases(manifest)
     if manifest.edge_weights:
         raise UsageError("the bundle uses edge weights, and its phases do not: run the graph in one piece")
+    check_phases(manifest)
     if not by_row:
         raise UsageError(
             "the encoder of this bundle places all nodes together (zero-shot): run the graph in one piece"
@@ -122,8 +134,16 @@ def check_can_shard(manifest: Manifest, *, by_row: bool) -> None:
 
 
 def _check_targets(store: GraphStore, manifest: Manifest) -> None:
+    if manifest.in_context:
+        return
     if store.features != manifest.features:
         raise GraphError(f"the store has {store.features} features and the bundle takes {manifest.features}")
+    check_same_encoding(manifest.feature_encoding, store.encoding)
+    if adds_reverse_edges(manifest.feature_encoding, store.encoding):
+        warn(
+            "the model was trained with the reverse of every edge, and the store was written without: write "
+            "it again with data shard --both-ways, unless its table has both directions"
+        )
     if manifest.targets is None and store.target_features is None:
         raise GraphError("the bundle was trained on described targets, and the store has no target_x")
 
@@ -131,6 +151,8 @@ def _check_targets(store: GraphStore, manifest: Manifest) -> None:
 def check_memory(store: GraphStore, manifest: Manifest, max_bytes: int | None) -> None:
     """Refuse a store with a part that does not fit into the memory."""
     limit = memory.limit_bytes() if max_bytes is None else max_bytes
+    if manifest.in_context:
+        check_can_place(store, manifest, limit)
     needed = [needed_bytes(store.part(number), manifest) for number in range(store.parts)]
     largest = max(range(store.parts), key=needed.__getitem__)
     if limit is None or needed[largest] <= limit:
@@ -146,6 +168,7 @@ def check_memory(store: GraphStore, manifest: Manifest, max_bytes: int | None) -
 
 
 PROCESS = 250 * 2**20  # Python, numpy, ONNX Runtime and the models
+GATES = 160  # numbers of a node in the gates of a pretrained model
 
 
 def needed_bytes(part: Part, manifest: Manifest) -> int:
@@ -154,9 +177,23 @@ def needed_bytes(part: Part, manifest: Manifest) -> int:
     d, p = manifest.hidden, manifest.proxies
     target_features = part.store.target_features
     c = manifest.targets or (0 if target_features is None else len(target_features))
+    if manifest.in_context:
+        c = max(c, part.store.classes)
+        return PROCESS + _in_context_bytes((k, m, r), d, c) + int(memory.SPARE * memory.between_bytes(c, p))
     encoding = memory.FLOAT * k * (manifest.features + 2 * d) + memory.INDEX * 8 * m  # and the tables
     messages = memory.FLOAT * k * (p + c + 7 * d)
     rows = memory.FLOAT * 2 * (k + r) * d  # blocks, and one array of them
     gathered = memory.FLOAT * memory.PADDING * m * (d + 1)
     updating = rows + max(gathered + memory.FLOAT * k * d, memory.FLOAT * k * 8 * d)
-    return PROCESS + int(memory.SPARE * max(encoding, messages, updating))
+    small = memory.between_bytes(c, p)
+    return PROCESS + int(memory.SPARE * max(encoding, messages, updating, small))
+
+
+def _in_context_bytes(sizes: tuple[int, int, int], d: int, c: int) -> int:
+    """The estimated memory of a part of k nodes, m edges and r rows from outside, for a pretrained model."""
+    k, m, r = sizes
+    width = d + c + 1  # of a row that is sent
+    tables = memory.INDEX * 8 * m
+    receiving = memory.FLOAT * (2 * (k + r) * width + memory.PADDING * m * width + k * width)
+    updating = memory.FLOAT * k * (10 * d + 10 * c + GATES)
+    return int(memory.SPARE * max(tables, receiving, updating))

@@ -70,11 +70,14 @@ class ShardWorker:
             first = dict(zip(STATE, encode(self._models.sessions["encoder"], prepared), strict=True))
         self._arrays["nodes-0"] = first[H]
         self._arrays["velocity-0"] = np.zeros_like(first.pop(H))
+        self._build_tables()
+        return first
+
+    def _build_tables(self) -> None:
         tables = Tables.of(self._part.neighbours).arrays()
         del tables["sample"]
         for name in sorted(tables, key=lambda name: name == PLACE):
             self._arrays[name] = tables[name]
-        return first
 
     def scale(self) -> None:
         """Before a round of smoothing: send the scaled nodes."""
@@ -122,16 +125,21 @@ class ShardWorker:
                     "share": self._share,
                 },
             )
-        velocity = found["nodes_velocity"]
-        arrays[f"velocity-{slots.next_velocity}"] = velocity
+        arrays[f"velocity-{slots.next_velocity}"] = found["nodes_velocity"]
         arrays[f"nodes-{slots.next_nodes}"] = found["next_nodes"]
-        measured, turn = velocity[self._sample], velocity[self._sample] - before[self._sample]
+        return self._moved(slots, collecting)
+
+    def _moved(self, slots: Slots, collecting: Arrays) -> Moved:
+        """Measure the movement, and absorb from the new state."""
+        after, before = (
+            self._arrays[f"velocity-{slot}"][self._sample] for slot in (slots.next_velocity, slots.velocity)
+        )
         return Moved(
             absorbed=self.absorb(slots.next_nodes, collecting),
-            speed=float(np.square(measured, dtype=np.float64).sum()),
-            turn=float(np.square(turn, dtype=np.float64).sum()),
-            entries=measured.size,
-            sent_finite=bool(np.isfinite(arrays["sent"].sum())),
+            speed=float(np.square(after, dtype=np.float64).sum()),
+            turn=float(np.square(after - before, dtype=np.float64).sum()),
+            entries=after.size,
+            sent_finite=bool(np.isfinite(self._arrays["sent"].sum())),
         )
 
     def scores(self, slot: int, targets: Floats) -> Floats:

@@ -4,71 +4,25 @@ Two exchanges make a step: what the shards absorbed is combined, and rows go to 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from adar_runtime.backends import CPU
 from adar_runtime.backends.onnxruntime.sessions import backend_errors
-from adar_runtime.bundle.signature import COLLECTING, STATE, STEP
+from adar_runtime.bundle.signature import STATE, STEP
 from adar_runtime.errors import DivergedError, GraphError, UsageError
 from adar_runtime.graph import Floats
 from adar_runtime.graph.store import GraphStore
 from adar_runtime.loop.solvers import Motion, Move
 from adar_runtime.phases.models import PhaseModels
 from adar_runtime.phases.run_record import Call, RunRecord
-from adar_runtime.phases.shard_worker import Moved, ShardWorker, Slots
-from adar_runtime.phases.sharded_step import FOR_MESSAGE, FOR_UPDATE, SMALL, Arrays, combined
+from adar_runtime.phases.shard_worker import Moved, Slots
+from adar_runtime.phases.sharded_step import SMALL, Arrays
+from adar_runtime.phases.step_kinds import StepKind
+from adar_runtime.phases.workers import Workers
 
 H, TARGETS = STATE[:2]
 SLOTS = range(3)  # of states: the current one, the next one, and the kept one
-
-Progress = Callable[[int, int, str], None]
-"""Receives the shards that are done in this step, the number of all of them, and which ones are late."""
-
-Message = tuple[str, tuple[Any, ...]]
-"""A method of `ShardWorker`, and its arguments."""
-
-
-class Workers(Protocol):
-    """Who runs the shards. Arguments and results are those of the methods of `ShardWorker`."""
-
-    name: str
-
-    def each(self, method: str, *arguments: Any) -> Iterator[Any]:
-        """Call a method of every shard. Yields the results in the order of the shards."""
-        ...
-
-    def exchange(self, send: Message, receive: Message) -> list[Any]:
-        """Call a method of every shard; then another one, with the rows that the shard receives."""
-        ...
-
-
-class InTurn:
-    """All shards in this process, one after the other."""
-
-    name = CPU
-
-    def __init__(self, workers: Sequence[ShardWorker], on_progress: Progress) -> None:
-        self._workers, self._on_progress = workers, on_progress
-
-    def each(self, method: str, *arguments: Any) -> Iterator[Any]:
-        for number, worker in enumerate(self._workers):
-            yield getattr(worker, method)(*arguments)
-            self._on_progress(number + 1, len(self._workers), "")
-
-    def exchange(self, send: Message, receive: Message) -> list[Any]:
-        (sending, sent), (receiving, arguments) = send, receive
-        found, count = [], len(self._workers)
-        for number, worker in enumerate(self._workers):
-            getattr(worker, sending)(*sent)
-            self._on_progress(number + 1, 2 * count, "")
-        for number, worker in enumerate(self._workers):
-            blocks = [one.rows_for(number) for one in self._workers]
-            found.append(getattr(worker, receiving)(*arguments, blocks))
-            self._on_progress(count + number + 1, 2 * count, "")
-        return found
 
 
 class ShardedRecurrence:
@@ -79,14 +33,15 @@ class ShardedRecurrence:
     """
 
     def __init__(
-        self, models: PhaseModels, store: GraphStore, workers: Workers, record: RunRecord, smoothing: int
+        self, models: PhaseModels, store: GraphStore, workers: Workers, record: RunRecord, kind: StepKind
     ) -> None:
         self._models, self._store, self._workers, self._record = models, store, workers, record
+        self._kind = kind
         self.name = workers.name
         self._done = 0  # calls of the loop so far
         self.motion, self.alignment = Motion(0.0, 0.0), 0.0
         if record.first is None:
-            self._begin(smoothing)
+            self._begin()
             return
         absorbed = workers.each("absorb", record.position.current, self._collecting())
         self._absorb(absorbed)
@@ -98,12 +53,10 @@ class ShardedRecurrence:
             )
         self.alignment = record.first
 
-    def _begin(self, smoothing: int) -> None:
-        """Encode all nodes, and record the first state."""
+    def _begin(self) -> None:
+        """Bring all nodes to the first state, and record it."""
         record = self._record
-        first, *_ = self._workers.each("start")
-        for _ in range(smoothing):
-            self._workers.exchange(("scale", ()), ("smooth", ()))
+        first = self._kind.begin(self._workers)
         record.keep_small(0, first)
         record.keep_velocities(0, {name: np.zeros_like(array) for name, array in first.items()})
         self._absorb(self._workers.each("absorb", 0, self._collecting()))
@@ -121,16 +74,10 @@ class ShardedRecurrence:
         place = self._record.position
         free = next(slot for slot in SLOTS if slot not in (place.current, place.kept))
         slots = Slots(place.current, free, place.velocity, 1 - place.velocity)
-        small, numbers = self._small(code, move)
-        for_message, for_update = (
-            {name: small[name] for name in names} for names in (FOR_MESSAGE, FOR_UPDATE)
-        )
-        for_update |= {name: numbers[name] for name in STEP[:2]}
-        after = {name: small[f"next_{name}"] for name in SMALL}
-        collecting = {name: after[name] for name in COLLECTING}
-        moved: list[Moved] = self._workers.exchange(
-            ("message", (slots, for_message)), ("update", (slots, for_update, collecting))
-        )
+        feeds = self._feeds(code, move)
+        with backend_errors():
+            small = self._models.run("small", feeds)
+        moved: list[Moved] = self._workers.exchange(*self._kind.messages(slots, feeds, small))
         self._check_finite(moved)
         entries = sum(one.entries for one in moved)
         self.motion = Motion(
@@ -139,23 +86,22 @@ class ShardedRecurrence:
         )
         self._absorb([one.absorbed for one in moved])
         record = self._record
-        record.keep_small(slots.next_nodes, after)
+        record.keep_small(slots.next_nodes, {name: small[f"next_{name}"] for name in SMALL})
         record.keep_velocities(slots.next_velocity, {name: small[f"{name}_velocity"] for name in SMALL})
         place.current, place.velocity = slots.next_nodes, slots.next_velocity
         record.calls.append(Call(move, self.alignment, self.motion))
         record.save()
         self._done += 1
 
-    def _small(self, code: Floats, move: Move) -> tuple[Arrays, Arrays]:
-        """The outputs of the phase `small`, and the numbers of the step."""
+    def _feeds(self, code: Floats, move: Move) -> Arrays:
+        """The inputs of the phase `small`."""
         record, place = self._record, self._record.position
         numbers: Arrays = {name: np.array(getattr(move, name), np.float32) for name in STEP}
         before = {
             f"previous_{name}_velocity": array for name, array in record.velocities(place.velocity).items()
         }
-        feeds = record.small(place.current) | before | self._diffused | numbers | {"step_code": code}
-        with backend_errors():
-            return self._models.run("small", feeds), numbers
+        of_step = self._kind.numbers(numbers) | {"step_code": code}
+        return record.small(place.current) | before | self._absorbed | of_step
 
     def _replay(self, move: Move) -> None:
         """A call of the interrupted inference: its state is on disk if it was the last one."""
@@ -169,12 +115,12 @@ class ShardedRecurrence:
 
     def _collecting(self) -> Arrays:
         small = self._record.small(self._record.position.current)
-        return {name: small[name] for name in COLLECTING}
+        return {name: small[name] for name in self._kind.absorbing}
 
     def _absorb(self, absorbed: Iterable[Arrays]) -> None:
         """Combine what targets and proxies collected from the shards."""
         found, sizes = list(absorbed), np.diff(self._store.bounds)
-        self._diffused = combined(found)
+        self._absorbed = self._kind.combined(found)
         self.alignment = float(np.average([float(each["alignment"]) for each in found], weights=sizes))
 
     def _check_finite(self, moved: Sequence[Moved]) -> None:

@@ -76,7 +76,8 @@ class ShardedState:
         alignment: Alignment of the state.
         motion: How the nodes moved in the last step.
         sent: What each node sent in the last step, [n, d].
-        small: The outputs of the phase `small` in the last step.
+        for_message: What `message` got beside the nodes in the last step.
+        for_update: What `update` got beside the nodes in the last step, without the weights of the solver.
     """
 
     def __init__(
@@ -88,7 +89,8 @@ class ShardedState:
         self.velocities = velocities or {name: np.zeros_like(array) for name, array in state.items()}
         self.motion = Motion(0.0, 0.0)
         self.sent = np.zeros_like(state[H])
-        self.small: Arrays = {}
+        self.for_message: Arrays = {}
+        self.for_update: Arrays = {}
         self._absorb()
 
     def step(self, code: Floats, move: Move) -> None:
@@ -97,15 +99,15 @@ class ShardedState:
         numbers = {name: np.array(getattr(move, name), real) for name in STEP}
         before = {f"previous_{name}_velocity": self.velocities[name] for name in SMALL}
         feeds = {name: self.state[name] for name in SMALL} | before | self._diffused | numbers
-        self.small = small = run("small", feeds | {"step_code": code})
-        for_message, for_update = (
+        small = run("small", feeds | {"step_code": code})
+        self.for_message, self.for_update = (
             {name: small[name] for name in names} for names in (FOR_MESSAGE, FOR_UPDATE)
         )
-        for_update |= {name: numbers[name] for name in STEP[:2]}
+        for_update = self.for_update | {name: numbers[name] for name in STEP[:2]}
 
         sent, own = np.empty_like(self.state[H]), []
         for shard in self._shards:
-            found = run("message", for_message | {H: self.state[H][shard.members]})
+            found = run("message", self.for_message | {H: self.state[H][shard.members]})
             sent[shard.members] = found["sent"]
             own.append(found["own"])
 

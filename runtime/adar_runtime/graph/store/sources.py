@@ -1,30 +1,26 @@
 """The nodes and edges of a store: from a graph in memory, or from tables that are read in blocks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.errors import GraphError, MissingExtraError, UsageError, reason, short, warn
-from adar_runtime.graph import Floats, Graph, Ids, Integers, SparseRows
+from adar_runtime.errors import GraphError, UsageError, short, warn
+from adar_runtime.graph import EncodedColumn, FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
-from adar_runtime.graph.formats._parquet_check import check_parquet
-from adar_runtime.graph.formats._rows import check_header
+from adar_runtime.graph.feature_encoding import NUMBER
 from adar_runtime.graph.formats._table_files import PARQUET
-from adar_runtime.graph.formats._tables import LABEL_COLUMNS, SPLIT_COLUMN
-from adar_runtime.graph.formats.edge_list import HEADERS, ID_HEADINGS
+from adar_runtime.graph.formats._tables import INTEGER, TableChoice, column_roles
+from adar_runtime.graph.formats.edge_list import guess_ends, guess_ids
 from adar_runtime.graph.formats.npy import map_array
 from adar_runtime.graph.limits import ByteBudget
+from adar_runtime.graph.store.table_blocks import ROWS, Chosen, read_blocks
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-TABLES = (*SEPARATORS, PARQUET)
-ROWS = 2**20  # rows that are read at once, at most
-BLOCK_BYTES = 2**26  # numbers of a block of a Parquet file: with many columns, a block has fewer rows
 NO_WEIGHTS = "the edge weights are left out: a graph store has none"
-TEXT_BYTES = 2**24  # of a text table that are read at once
+INTEGER_AS_TEXT = 4 * 21  # bytes of a 64-bit id, if other ids are texts
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,17 @@ class GraphRows:
 
 @dataclass(frozen=True)
 class ArrayRows:
-    """The rows of a mapped array, with or without ids."""
+    """The rows of a mapped array, with or without ids.
+
+    Attributes:
+        features: [n, f].
+        ids: [n], or None.
+        encoding: The columns of the table that became the features; None for a file of an array.
+    """
 
     features: Floats
     ids: Ids | None = None
+    encoding: FeatureEncoding | None = None
 
     @property
     def nodes(self) -> int:
@@ -76,38 +79,50 @@ def read_nodes(path: Path, spool: Path, id_column: str | None, features: Sequenc
         if found.ndim != 2 or found.dtype.kind not in "fiu":
             raise GraphError(f"{path}: features are numbers [nodes, columns]; got {list(found.shape)}")
         return ArrayRows(found)
-    ids, width = list[NDArray[Any]](), 0
+    ids, chosen = list[NDArray[Any]](), Chosen([], [])
 
-    def choose(names: Sequence[str]) -> list[str]:
-        chosen = id_column or next((one for one in names if one.lower() in ID_HEADINGS), names[0])
-        return [chosen, *_feature_columns(path, names, chosen, features)]
+    def choose(names: list[str]) -> Chosen:
+        nonlocal chosen
+        own = id_column or guess_ids(names)
+        chosen = Chosen([own], _feature_columns(path, names, own, features))
+        return chosen
 
     with spool.open("wb") as file:
-        for chosen, *columns in _blocks(path, choose):
-            ids.append(chosen.values)
-            rows = [checks.floats(f"column {short(one.name)!r}", one.values) for one in columns]
+        for (own,), columns in read_blocks(path, choose):
+            ids.append(own)
+            rows = [
+                checks.floats(f"column {short(name)!r}", values)
+                for name, values in zip(chosen.numbers, columns, strict=True)
+            ]
             file.write(np.stack(rows, axis=1).tobytes())
-            width = len(columns)
     if not ids:
         raise GraphError(f"{path}: the table is empty: it needs at least one row")
     # numpy pads every id to the longest one.
-    longest = max(one.dtype.itemsize for one in ids)
+    longest = max(one.dtype.itemsize if one.dtype.kind == "U" else INTEGER_AS_TEXT for one in ids)
     ByteBudget(path.stat().st_size).reserve(f"{path}: ids", sum(map(len, ids)), 2 * longest)
     found_ids: Ids = np.concatenate(ids)
-    shape = (len(found_ids), width)
+    shape = (len(found_ids), len(chosen.numbers))
     mapped: Floats = np.memmap(spool, np.float32, "r", shape=shape)
     is_counted = found_ids.dtype.kind in "iu" and bool((found_ids == np.arange(len(found_ids))).all())
-    return ArrayRows(mapped, None if is_counted else checks.ids(found_ids, len(found_ids)))
+    encoding = FeatureEncoding(
+        tuple(EncodedColumn(name, NUMBER) for name in chosen.numbers), id=chosen.ids[0]
+    )
+    return ArrayRows(mapped, None if is_counted else checks.ids(found_ids, len(found_ids)), encoding)
 
 
-def _feature_columns(
-    path: Path, names: Sequence[str], chosen: str, features: Sequence[str] | None
-) -> list[str]:
-    others = {chosen.lower(), SPLIT_COLUMN, *LABEL_COLUMNS}
-    found = [name for name in names if name.lower() not in others] if features is None else list(features)
-    missing = [name for name in (chosen, *found) if name not in names]
-    if missing:
-        raise UsageError(f"{path}: column {short(missing[0])!r} not found")
+def _feature_columns(path: Path, names: Sequence[str], own: str, features: Sequence[str] | None) -> list[str]:
+    """The columns that become features, by the rules of `read_tables`. `own` has the ids."""
+    known = set(names)
+    missing = next((name for name in (own, *(features or ())) if name not in known), None)
+    if missing is not None:
+        raise UsageError(f"{path}: column {short(missing)!r} not found")
+    if features is not None:
+        return list(dict.fromkeys(features))
+    others, notes = [name for name in names if name != own], list[str]()
+    left_out = column_roles(others, TableChoice(), None, notes).names
+    for note in notes:
+        warn(note)
+    found = [name for name in others if name not in left_out]
     if not found:
         raise UsageError(f"{path}: no column holds features: name them with --features")
     return found
@@ -127,137 +142,52 @@ def read_edges(
     """The edges of a table in blocks, with both directions if requested. `ids` are those of the nodes."""
     order = None if ids is None else np.argsort(ids, kind="stable")
 
-    def choose(names: Sequence[str]) -> list[str]:
+    def choose(names: list[str]) -> Chosen:
+        return Chosen(_end_columns(path, names, source, target), [])
+
+    for ends, _ in read_blocks(path, choose):
+        pairs = np.stack([_numbered(path, end, ids, order) for end in ends])
+        yield np.concatenate([pairs, pairs[::-1]], axis=1) if both_ways else pairs
+
+
+def _end_columns(path: Path, names: Sequence[str], source: str | None, target: str | None) -> list[str]:
+    """The columns of the two ends of an edge. Says what is not certain, and what is not read."""
+    guess = guess_ends(names)
+    if guess is None and (source is None or target is None):
         if len(names) < 2:
             raise GraphError(f"{path}: an edge needs two columns of node ids")
-        lower = {name.lower(): name for name in names}
-        if "weight" in lower:
-            warn(NO_WEIGHTS)
-        guess = next(((lower[a], lower[b]) for a, b in HEADERS if a in lower and b in lower), names[:2])
-        return [given or name for given, name in zip((source, target), guess, strict=True)]
-
-    for ends in _blocks(path, choose):
-        pairs = np.stack([_numbered(path, end.values, ids, order) for end in ends])
-        yield np.concatenate([pairs, pairs[::-1]], axis=1) if both_ways else pairs
+        if path.suffix != PARQUET:  # the first line may be an edge
+            raise GraphError(
+                f"{path}: the first line, {short(','.join(names))!r}, is not a known header: a header is "
+                "source,target, or --source and --target name its columns"
+            )
+        guess = names[0], names[1]
+        warn(f"edges go from {guess[0]!r} to {guess[1]!r}")
+    chosen = [given or name for given, name in zip((source, target), guess or ("", ""), strict=True)]
+    if "weight" in (name.lower() for name in names):
+        warn(NO_WEIGHTS)
+    elif len(names) > len({*chosen}):
+        warn(
+            f"only {chosen[0]!r} and {chosen[1]!r} of the edges are read: a graph store has no edge features"
+        )
+    return chosen
 
 
 def _numbered(path: Path, end: NDArray[Any], ids: Ids | None, order: Integers | None) -> Integers:
     """The numbers of nodes, from their ids."""
+    is_text = ids is not None and ids.dtype.kind == "U"
+    if not is_text and end.dtype.kind == "U":  # the ids are integers, and one of these is not
+        raise _unknown(path, next((word for word in end.tolist() if not INTEGER.fullmatch(word)), end[0]))
     if ids is None or order is None:
         return checks.integers("edges", end)
-    wanted = end.astype(np.str_) if ids.dtype.kind == "U" else checks.integers("edges", end)
+    wanted = end.astype(np.str_) if is_text else checks.integers("edges", end)
     found = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
     numbers: Integers = order[found]
     unknown = np.flatnonzero(ids[numbers] != wanted)
     if len(unknown):
-        raise GraphError(
-            f"{path}: node {short(repr(wanted[unknown[0]].item()))} is not in the table of nodes"
-        )
+        raise _unknown(path, wanted[unknown[0]].item())
     return numbers
 
 
-class _BlockBudget(ByteBudget):
-    """The memory of a file that is read in blocks: every page counts alone, rows do not."""
-
-    def reserve(self, name: str, count: int, item_bytes: int) -> None:
-        self._used = 0
-        if name == "pages":
-            super().reserve(name, count, item_bytes)
-
-
-class _Column(NamedTuple):
-    """A column of a block: numbers or text."""
-
-    name: str
-    values: NDArray[Any]
-
-
-def _blocks(path: Path, choose: Callable[[Sequence[str]], list[str]]) -> Iterator[list[_Column]]:
-    """The rows of a table in blocks. `choose` names the columns to read; no other column is decoded."""
-    if path.suffix not in TABLES:
-        known = ", ".join(TABLES)
-        raise UsageError(
-            f"{path}: a table that is read in blocks ends in {known}; got {path.suffix or 'no suffix'}"
-        )
-    if not path.is_file():  # a pipe or a device may never end
-        raise GraphError(f"{path}: there is no such file")
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("reading a table in blocks", "parquet") from error
-    try:
-        if path.suffix == PARQUET:
-            check_parquet(path, _BlockBudget(path.stat().st_size))
-            with pyarrow.parquet.ParquetFile(path) as file:
-                names = _chosen(path, file.schema_arrow.names, choose)
-                texts = _check_plain(path, [file.schema_arrow.field(name) for name in names])
-            # Texts stay codes: a file can repeat one long text any number of times.
-            with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
-                rows = max(1, min(ROWS, BLOCK_BYTES // (8 * len(names))))
-                for block in file.iter_batches(rows, columns=names):
-                    yield [_column(path, name, block.column(name)) for name in names]
-            return
-        reader = pyarrow.csv.open_csv(
-            path,
-            read_options=pyarrow.csv.ReadOptions(block_size=TEXT_BYTES),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=SEPARATORS[path.suffix]),
-        )
-        with reader:
-            names = _chosen(path, reader.schema.names, choose)
-            _check_plain(path, [reader.schema.field(name) for name in names])
-            for block in reader:
-                yield [_column(path, name, block.column(name)) for name in names]
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise GraphError(f"{path}: not a readable table ({reason(error)})") from error
-
-
-def _chosen(path: Path, names: Sequence[str], choose: Callable[[Sequence[str]], list[str]]) -> list[str]:
-    """The columns to read, which the table has once each."""
-    try:
-        check_header(names, 1)
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from error
-    if not names:
-        raise GraphError(f"{path}: the table has no columns")
-    chosen = choose(names)
-    missing = next((name for name in chosen if name not in names), None)
-    if missing is not None:
-        raise UsageError(f"{path}: column {short(missing)!r} not found")
-    return chosen
-
-
-def _check_plain(path: Path, fields: Sequence[Any]) -> list[str]:
-    """Refuse columns of anything but numbers and texts. Returns the names of those with texts."""
-    import pyarrow
-
-    kinds, found = pyarrow.types, list[str]()
-    for field in fields:
-        kind = field.type.value_type if kinds.is_dictionary(field.type) else field.type
-        numbers = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
-        texts = kinds.is_string(kind) or kinds.is_large_string(kind)
-        found += [field.name] if texts else []
-        if not (numbers or texts or kinds.is_null(kind)):
-            hint = ": save the table as UTF-8" if kinds.is_binary(kind) else ""
-            raise GraphError(
-                f"{path}: column {short(field.name)!r} holds {short(kind)}, not numbers or text{hint}"
-            )
-    return found
-
-
-def _column(path: Path, name: str, column: Any) -> _Column:
-    """A column of a block as an array. numpy pads every text to the longest one: that is counted first."""
-    import pyarrow
-
-    is_coded = pyarrow.types.is_dictionary(column.type)
-    codes = column if is_coded or pyarrow.types.is_primitive(column.type) else column.dictionary_encode()
-    words = codes.dictionary.to_pylist() if codes is not column or is_coded else []
-    if column.null_count or None in words:
-        raise GraphError(f"{path}: column {short(name)!r} has an empty cell")
-    if not words:
-        return _Column(name, column.to_numpy(zero_copy_only=False))
-    longest = max(len(str(word)) for word in words)
-    count = len(column) + len(words)
-    ByteBudget(path.stat().st_size).reserve(f"{path}: column {short(name)!r}", count, 4 * longest)
-    return _Column(name, np.array(words)[codes.indices.to_numpy(zero_copy_only=False)])
+def _unknown(path: Path, node: Any) -> GraphError:
+    return GraphError(f"{path}: node {short(repr(node))} is not in the table of nodes")

@@ -2,6 +2,7 @@
 
     store.json          sizes, and the type, shape and SHA-256 of every file
     target_x.npy        [c, f], descriptions of the classes, if the graph has them
+    known_y.npy         [n], known classes (those of train_mask) and -1, by the numbers in the graph, if any
     00000/nodes.npy     [k], the numbers of the part's nodes in the graph
     00000/starts.npy    [k + 1], the first incoming neighbour of each node in `sources`
     00000/sources.npy   [m], rows: below k a node of this part, then those of `outside`
@@ -28,18 +29,19 @@ from adar_runtime.files import Marker, open_regular
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array
+from adar_runtime.graph.limits import MAX_CLASSES
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.json_files import parse_json
 
 FILE_NAME = "store.json"
 FORMAT, SCHEMA = "adar graph store", 1
-MARKER = Marker(FILE_NAME, "format", FORMAT, own=r"store\.json|[0-9]{5}|target_x\.npy")
+MARKER = Marker(FILE_NAME, "format", FORMAT, own=r"store\.json|[0-9]{5}|target_x\.npy|known_y\.npy")
 MAX_MANIFEST = 64 * 2**20  # bytes: enough for 10,000 parts
 MAX_NODES = 2**48  # sums and products with the number of nodes stay below 2^63
 NUMBERS = ("starts", "sources", "outside", "nodes")
 DENSE, SPARSE = ("x",), ("x_indptr", "x_indices", "x_data")
 NO_EDGES = np.zeros((2, 0), np.int64)
-TARGETS = "target_x"
+TARGETS, KNOWN_LABELS = "target_x", "known_y"
 
 Files = dict[str, dict[str, str]]
 """Name of an array -> {"sha256": …} of its file."""
@@ -66,8 +68,9 @@ class GraphStore:
         features: Number of feature columns.
         bounds: The first node of each part in the numbers of the store, and the number of nodes: [parts + 1].
         files: The files of each part.
-        target_files: The file of the descriptions of the classes; empty without them.
+        target_files: The files of the descriptions of the classes and of the known labels, if there are any.
         class_names: Names of the classes; None if the graph has none.
+        classes: Number of classes, of descriptions or labels; 0 if unknown, as in stores of older versions.
         encoding: How a table became the features; None if unknown.
         checksum: Of the manifest, and so of all files.
     """
@@ -80,6 +83,7 @@ class GraphStore:
     files: tuple[Files, ...]
     target_files: Files
     class_names: tuple[str, ...] | None
+    classes: int
     encoding: FeatureEncoding | None
     checksum: str
 
@@ -95,7 +99,12 @@ class GraphStore:
     @cached_property
     def target_features(self) -> Floats | None:
         """Descriptions of the classes, [c, f]; None if the graph has none."""
-        return checks.matrix(TARGETS, self._map(".", TARGETS)) if self.target_files else None
+        return checks.matrix(TARGETS, self._map(".", TARGETS)) if TARGETS in self.target_files else None
+
+    @property
+    def known_labels(self) -> Integers | None:
+        """Known classes by the numbers in the graph, [n], -1 elsewhere; None if the graph has none."""
+        return np.array(self._map(".", KNOWN_LABELS)) if KNOWN_LABELS in self.target_files else None
 
     def check(self, on_part: Callable[[int], None] = lambda _: None) -> None:
         """Compare all files with their hashes, and check the numbers in them.
@@ -108,16 +117,29 @@ class GraphStore:
         """
         for name, facts in self.target_files.items():
             self._check_hash(".", name, facts)
+        self._check_classes()
         for number, files in enumerate(self.files):
             for name, facts in files.items():
                 self._check_hash(part_folder(number), name, facts)
             self.part(number).check()
             on_part(number + 1)
+        if sum(self.part(number).edges for number in range(self.parts)) != self.edges:
+            raise self._damaged(f"its parts do not have {self.edges:,} edges")
         seen = np.zeros(self.nodes, np.bool_)  # now the files show that the nodes exist
         for number in range(self.parts):
             seen[self.part(number).numbers] = True
         if not seen.all():
             raise self._damaged(f"node {int(seen.argmin())} is in no part")
+
+    def _check_classes(self) -> None:
+        labels, described = self.known_labels, self.target_features
+        if described is not None and self.classes > len(described):
+            raise self._damaged(f"{self.classes:,} classes have {len(described):,} descriptions")
+        if labels is None:
+            return
+        is_list = labels.dtype.str == "<i8" and labels.shape == (self.nodes,)
+        if not is_list or labels.min() < -1 or labels.max() >= self.classes:
+            raise self._damaged(f"{KNOWN_LABELS}.npy does not have the classes of its nodes")
 
     def _check_hash(self, folder: str, name: str, facts: Mapping[str, str]) -> None:
         path = self.path / folder / f"{name}.npy"
@@ -290,6 +312,9 @@ def _store(path: Path, raw: Mapping[str, Any]) -> GraphStore:
         features = {*DENSE} <= set(each) or {*SPARSE} <= set(each)
         if not {*NUMBERS} <= set(each) <= known or not features:
             raise ValueError("a part has other files than a part of a graph")
+    classes = int(raw.get("classes", 0))
+    if not 0 <= classes <= MAX_CLASSES:
+        raise ValueError(f"it has {short(classes)} classes")
     names = raw["class_names"]
     encoding = raw["feature_encoding"]
     return GraphStore(
@@ -299,8 +324,11 @@ def _store(path: Path, raw: Mapping[str, Any]) -> GraphStore:
         features=int(raw["features"]),
         bounds=bounds,
         files=files,
-        target_files={name: dict(facts) for name, facts in raw["targets"].items() if name == TARGETS},
+        target_files={
+            name: dict(facts) for name, facts in raw["targets"].items() if name in (TARGETS, KNOWN_LABELS)
+        },
         class_names=None if names is None else checks.names("class_names", names),
+        classes=classes,
         encoding=None if encoding is None else FeatureEncoding.from_value(encoding),
         checksum=raw["checksum"],
     )

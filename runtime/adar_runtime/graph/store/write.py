@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError
 from adar_runtime.files import new_folder
-from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
+from adar_runtime.graph import NODE, FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import write_array
 from adar_runtime.graph.store.partition import check_parts
@@ -25,6 +25,7 @@ from adar_runtime.graph.store.store import (
     DENSE,
     FILE_NAME,
     FORMAT,
+    KNOWN_LABELS,
     MARKER,
     SCHEMA,
     SPARSE,
@@ -70,11 +71,19 @@ class Classes:
     target_features: Floats | None = None
     class_names: tuple[str, ...] | None = None
     encoding: FeatureEncoding | None = None
+    count: int = 0  # of the classes
+    known: Integers | None = None  # [n], the known classes of the nodes, -1 elsewhere
 
     @classmethod
-    def of(cls, graph: Graph) -> "Classes":
-        """What a graph in memory has."""
-        return cls(graph.target_features, graph.class_names, graph.feature_encoding)
+    def of(cls, graph: Graph, known: Integers | None = None) -> "Classes":
+        """What a graph in memory has. `known` are the labels that a model may use."""
+        return cls(
+            graph.target_features, graph.class_names, graph.feature_encoding, _classes_of(graph), known
+        )
+
+
+def _classes_of(graph: Graph) -> int:
+    return 0 if graph.regression or graph.level != NODE else graph.targets
 
 
 def write_store(
@@ -116,6 +125,8 @@ def write_store(
         targets: Files = {}
         if classes.target_features is not None:
             targets[TARGETS] = {"sha256": _saved(folder, TARGETS, classes.target_features)}
+        if classes.known is not None and (classes.known >= 0).any():
+            targets[KNOWN_LABELS] = {"sha256": _saved(folder, KNOWN_LABELS, classes.known)}
         manifest = {
             "format": FORMAT,
             "schema": SCHEMA,
@@ -125,6 +136,7 @@ def write_store(
             "parts": [{"nodes": one.nodes, "files": one.files} for one in written],
             "targets": targets,
             "class_names": classes.class_names,
+            "classes": classes.count,
             "feature_encoding": None if classes.encoding is None else classes.encoding.to_value(),
         }
         sealed = manifest | {"checksum": checksum_of(json.loads(json.dumps(manifest)))}
