@@ -33,9 +33,11 @@ from adar_deploy.commands.triton import triton
 from adar_deploy.commands.validate import validate
 from adar_deploy.commands.verify import verify
 from adar_deploy.configuration import ConfigurableGroup
+from adar_deploy.console import print_error
 from adar_deploy.early_signals import exit_at_once
+from adar_deploy.help_layout import CompactGroup
 from adar_deploy.signals import EXIT_USER_ERROR, handled_by, interruptible
-from adar_deploy.streams import prepare_streams, report_error, warnings_as_lines, writable_output
+from adar_deploy.streams import prepare_streams, warnings_as_lines, writable_output
 from adar_deploy.usage_errors import NamedCommand, TyperUsageError, usage_message
 
 Command = Callable[..., None]
@@ -44,6 +46,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Make a model": (train, straighten, evaluate),
     "Make a bundle": (export, build, validate, inspect, pack, unpack, triton, sign, verify),
     "Use a bundle": (run, remember, serve, drift, bench, report),
+    "Graphs": (embed,),
     "This program": (doctor, selftest, completion),
 }
 """The commands by purpose, in the order of the help."""
@@ -80,9 +83,8 @@ app = typer.Typer(
 )
 for task, commands in COMMANDS.items():
     add(app, *commands, panel=task)
-graphs = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+graphs = typer.Typer(cls=CompactGroup, no_args_is_help=True, rich_markup_mode="rich")
 add(graphs, data.list_, data.make, data.convert, data.shard, data.show)
-add(app, embed, panel="Graphs")
 app.add_typer(
     graphs, name="data", help="List, make, convert, shard and show graphs.", rich_help_panel="Graphs"
 )
@@ -110,7 +112,9 @@ def adar_deploy(
 ) -> None:
     """Train a recurrent graph model, export its single step, and run it for any number of steps.
 
-    [bold]adar-deploy train[/]  →  [bold]adar-deploy export[/]  →  [bold]adar-deploy run GRAPH[/]
+    [bold]adar-deploy train GRAPH[/]  →  [bold]adar-deploy export[/]  →  [bold]adar-deploy run GRAPH[/]
+
+    Without training: [bold]adar-deploy run GRAPH --bundle pretrained[/]
     """
 
 
@@ -124,19 +128,19 @@ def main() -> None:
     except TyperUsageError as error:
         message = usage_message(error)
         if message:
-            report_error(message)
+            print_error(message)
         sys.exit(EXIT_USER_ERROR)
     except Exception as error:
         from adar_runtime.errors import AdarError, short
 
         if isinstance(error, OSError) and error.filename is not None:  # such as a name that is too long
-            report_error(f"{short(error.filename)}: {error.strerror}")
+            print_error(f"{short(error.filename)}: {error.strerror}")
         elif isinstance(error, OSError):  # such as too many open files, or a deleted working folder
-            report_error(f"the operating system refused a call: {error.strerror or short(error)}")
+            print_error(f"the operating system refused a call: {error.strerror or short(error)}")
         elif isinstance(error, MemoryError):  # such as a limit of ulimit -v
-            report_error("there is not enough memory for this: use a smaller graph, or a higher limit")
+            print_error("there is not enough memory for this: use a smaller graph, or a higher limit")
         elif isinstance(error, AdarError):
-            report_error(str(error))
+            print_error(str(error))
         else:
             raise
         sys.exit(EXIT_USER_ERROR)

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+
+from adar_deploy.help_layout import CompactGroup
 
 PREFIX = "ADAR"
 MAX_BYTES = 2**20  # of a file with options
@@ -113,7 +114,7 @@ class Parameter(NamedTuple):
             self.parsed_by.show_envvar = found is not None
 
 
-class ConfigurableGroup(TyperGroup):
+class ConfigurableGroup(CompactGroup):
     """The app. Its commands also read options from the environment and from files."""
 
     def make_context(self, *args: Any, **settings: Any) -> Any:

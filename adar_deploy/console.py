@@ -1,9 +1,12 @@
 """Output with rich: messages, tables and progress bars. No other module uses rich to print."""
 
+import errno
+import os
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
 
@@ -14,9 +17,34 @@ from rich.table import Table
 
 from adar_deploy.notebook_bar import NotebookBar
 
+
+class Results(Console):
+    """stdout. If nobody reads it any more, that is an error of the command, as for a full disk."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error. Rich would end the process with exit code 1 and without a message."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+class Messages(Results):
+    """stderr. A message that cannot be written is dropped: it must not end a training."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            discard(sys.stderr)
+
+
+def discard(stream: Any) -> None:
+    """Send what is left in the buffer nowhere: Python would report the same error again at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 # No emoji: rich would replace ":100:" in a name or profile by a picture.
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+out = Results(highlight=False, emoji=False)
+err = Messages(stderr=True, highlight=False, emoji=False)
 WIDE = 90  # width of a terminal that has room for a full status line
 TEXT = 18  # a cell with at least this many characters is text and may be wrapped
 GAP = 2  # spaces between two columns of a table

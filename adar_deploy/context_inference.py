@@ -1,6 +1,6 @@
 """The work of `adar-deploy run --context`: answers for new nodes from one kept inference."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,9 @@ from adar_deploy.table_options import TableOptions
 if TYPE_CHECKING:
     from adar_runtime import Bundle
 
-NOT_FOR_NEW_NODES = ("max_steps", "exit", "solver", "nodes", "plot", "memory", "workers", "shards")
+CPU = ("auto", "onnxruntime-cpu")  # a context runs on this backend
+USED = ("graphs", "bundle", "output", "context", "hops", "threads", "quiet", "as_json")
+"""Options of `run` that have a meaning here, beside those of tables."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,9 @@ def run_context(ctx: typer.Context, bundle: "Bundle", graphs: list[Path], option
     from adar_runtime.phases.context import HOPS
     from adar_runtime.phases.context_files import load_context
 
-    for name in NOT_FOR_NEW_NODES:
-        if is_typed(ctx, name):
+    used = {*USED, *(one.name for one in fields(TableOptions))}
+    for name, value in ctx.params.items():
+        if is_typed(ctx, name) and name not in used and not (name == "backend" and value in CPU):
             raise UsageError(f"--{name.replace('_', '-')} does not apply to --context")
     if len(graphs) != 1:
         raise UsageError(f"--context needs exactly one table of new nodes; got {len(graphs)}")
@@ -44,7 +47,7 @@ def run_context(ctx: typer.Context, bundle: "Bundle", graphs: list[Path], option
     outputs = OutputFiles.plan([path], options.output, None, [tables.edges], several=False)
     context = load_context(bundle, options.context)
     kept = range(context.nodes) if context.kept.ids is None else context.kept.ids.tolist()
-    encoding = bundle.manifest.feature_encoding
+    encoding = bundle.manifest.feature_encoding or context.kept.encoding
     found = read_new_nodes(path, tables.edges, list(map(str, kept)), tables.choice(), encoding)
     graph = found.graph
     features, hops = graph.rows(0, graph.nodes), HOPS if options.hops is None else options.hops

@@ -1,15 +1,28 @@
-"""The help of a command in a terminal of 80 columns: no name and no value is cut.
+"""The help of a command in a terminal: no name is cut in 60 columns, and no value in 80.
 
 Typer gives the type of an option a column of its own, as wide as the longest list of choices, and another
-column to the names that switch an option off. Here, the
-column has one short word, and the help text has the rest.
+column to the names that switch an option off. Here, the column has one short word, and the help text has the
+rest. In a narrow terminal, there is no column for types.
 """
 
+import shutil
 from copy import copy
 from pathlib import Path
 from typing import Any, get_args
 
+from typer.core import TyperGroup
+
+NARROW = 75  # columns of a terminal in which names need the place of the types
 TYPES = {int: "INT", float: "FLOAT", Path: "PATH"}
+
+
+class CompactGroup(TyperGroup):
+    """A group of commands with a compact help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        shown = copy(self)
+        shown.get_params = lambda ctx: [compact(one) for one in self.get_params(ctx)]  # type: ignore[method-assign]
+        TyperGroup.format_help(shown, ctx, formatter)
 
 
 def compact(parameter: Any) -> Any:
@@ -20,10 +33,13 @@ def compact(parameter: Any) -> Any:
     shown = copy(parameter)
     if parameter.param_type_name == "argument":
         shown.metavar = parameter.name.upper()
+        shown.display_type_rich = lambda ctx: ""  # noqa: ARG005
+        shown.help = _with_choices(parameter)
         return shown
-    shown.metavar = "" if parameter.is_flag else _type_word(described)
+    narrow = shutil.get_terminal_size().columns < NARROW
+    shown.metavar = "" if parameter.is_flag or narrow else _type_word(described)
     shown.min = shown.max = None
-    shown.help = " ".join([parameter.help or "", *_more_help(parameter)])
+    shown.help = _with_choices(parameter)
     shown.secondary_opts = []
     return shown
 
@@ -35,11 +51,16 @@ def _type_word(described: Any) -> str:
     return TYPES.get(kind, "TEXT")
 
 
-def _more_help(parameter: Any) -> list[str]:
-    """The choices, if the help does not name them, and the names that switch the option off."""
-    names = [str(choice) for choice in parameter.type_descriptor.choices or ()]
-    known = all(name in (parameter.help or "") for name in names)
-    return [
-        *([] if known else [f"Choices: {', '.join(names)}."]),
-        *(f"{name} switches it off." for name in parameter.secondary_opts),
-    ]
+def _with_choices(parameter: Any) -> str:
+    """The help with the choices and the names that switch the option off, if the help does not name them."""
+    text = parameter.help or ""
+    choices = [str(choice) for choice in parameter.type_descriptor.choices or ()]
+    known = all(name in text for name in choices)
+    off = [name for name in parameter.secondary_opts if name not in text]
+    return " ".join(
+        [
+            text,
+            *([] if known else [f"Choices: {', '.join(choices)}."]),
+            *(f"{name} switches it off." for name in off),
+        ]
+    )

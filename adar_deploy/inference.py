@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from adar_runtime.prediction_files import Writer
 
 
+NOT_WRITTEN = "nothing: add --output predictions.csv"
+
+
 @dataclass(frozen=True)
 class Success:
     """A graph with predictions."""
@@ -258,8 +261,7 @@ def show_results(results: Sequence[Success | Failure], *, several: bool) -> None
         print_rows(columns, map(_row, successes))
     facts: dict[str, Any] = {"predicted": f"{len(successes)} of {len(results)} graphs"}
     written = [str(path) for one in successes for path in one.written]
-    if written:
-        facts["written"] = f"{len(written)} files, the first {written[0]}"
+    facts["written"] = f"{len(written)} files, the first {written[0]}" if written else NOT_WRITTEN
     print_facts("", facts)
     for one in successes:
         for note in one.notes:
@@ -291,8 +293,7 @@ def _show_one(done: Success) -> None:
     }
     if done.training_split:
         facts["split"] = "that of the training: the model was trained on this graph"
-    if done.written:
-        facts["written"] = ", ".join(map(str, done.written))
+    facts["written"] = ", ".join(map(str, done.written)) or NOT_WRITTEN
     print_facts("predicted", facts)
     for note in done.notes:
         print_note(note)

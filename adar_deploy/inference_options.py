@@ -170,7 +170,7 @@ class BackendOptions(OptionGroup):
     ] = False
 
     def load(self, ctx: typer.Context, bundle: Path) -> "Bundle":
-        """Open the bundle. Only a typed option trusts engines or allows unknown models."""
+        """Open the bundle. Only a typed option trusts engines."""
         from adar_runtime import load
 
         return load(
@@ -179,7 +179,7 @@ class BackendOptions(OptionGroup):
             self.threads,
             rebuild=self.rebuild,
             trust_engines=self.backend == TENSORRT and is_typed(ctx, "backend"),
-            allow_unknown_model=self.allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+            allow_unknown_model=self.allow_unknown_model,
             device=self.device,
             allow_tf32=self.allow_tf32,
             cuda_graph=self.cuda_graph,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import is_installed, require
-from adar_deploy.paths import run_folders
+from adar_deploy.paths import BUNDLE, run_folders
 from adar_runtime.bundle.run_files import (
     CONFIG,
     GRAPH,
@@ -30,6 +30,7 @@ class ModelFolders:
 
     run: Path | None
     bundle: Path | None
+    notes: tuple[str, ...] = ()  # about folders that were named and are not used
 
     @property
     def model(self) -> Path:
@@ -89,16 +90,32 @@ class ModelFolders:
             ) from error
 
 
-def find_folders(path: Path, run: Path | None, bundle: Path = Path("bundle")) -> ModelFolders:
-    """The run or bundle in `path`, and the bundle or run with the same weights where there is one."""
+def find_folders(path: Path, run: Path | None, bundle: Path | None = None) -> ModelFolders:
+    """The run or bundle in `path`, and the bundle or run with the same weights where there is one.
+
+    `run` and `bundle` are the folders that the user named.
+    """
     from adar_runtime.bundle.reading import is_bundle
     from adar_runtime.errors import RunFolderError
 
     if is_bundle(path):
-        return ModelFolders(_run_of_bundle(path, run), path)
+        notes = _unused(bundle, path, f"The report is about {path}, and not about the bundle")
+        return ModelFolders(_run_of_bundle(path, run), path, notes)
     if not (path / CONFIG).is_file():
         raise RunFolderError(f"{path} holds neither a training run nor a bundle: give the folder of one")
-    return ModelFolders(path, bundle if _same_weights(path, bundle) else None)
+    found = bundle or BUNDLE
+    used = found if _same_weights(path, found) else None
+    notes = (
+        *_unused(run, path, f"The report is about {path}, and not about the run"),
+        *_unused(bundle, used, f"The report is about {path} alone: its weights are not those of the bundle"),
+    )
+    return ModelFolders(path, used, notes)
+
+
+def _unused(given: Path | None, used: Path | None, why: str) -> tuple[str, ...]:
+    """A note if the folder that the user named is not used."""
+    same = given is None or (used is not None and given.resolve() == used.resolve())
+    return () if same else (f"{why} {given}.",)
 
 
 def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:

@@ -139,8 +139,13 @@ def is_typed(ctx: typer.Context, parameter: str) -> bool:
     A configuration file in the working folder may have come with a bundle from somebody else. Such a file
     may choose a backend, but it must not declare engines trustworthy.
     """
+    return set_by(ctx, parameter) in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def set_by(ctx: typer.Context, parameter: str) -> str:
+    """Where the value of an option is from: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (a file) or DEFAULT."""
     source = ctx.get_parameter_source(parameter)
-    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+    return "DEFAULT" if source is None else source.name
 
 
 def without_none(**settings: Any) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from typing import Any
 
 import typer
 
+from adar_deploy.console import print_error
 from adar_deploy.early_signals import EXIT_SIGNAL, SIGNALS, exit_at_once
-from adar_deploy.streams import report_error
+from adar_deploy.streams import writable_output
 
 EXIT_USER_ERROR = 2
 EXIT_GATE = 3  # a measured value is beyond the limit that the user gave; nothing failed
@@ -144,7 +145,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **options: Any) -> None:
         interrupts, notes = Interrupts(sys._getframe().f_code), list[str]()
         try:
-            with interrupts.raised():
+            with writable_output(), interrupts.raised():  # Typer would exit with 1, without a message
                 command(*args, **options)
         except KeyboardInterrupt as interrupt:
             interrupts.number = interrupts.number or _number(interrupt)
@@ -163,5 +164,5 @@ def _number(interrupt: KeyboardInterrupt) -> int:
 
 
 def _exit_interrupted(number: int, notes: list[str]) -> None:
-    report_error("; ".join(["interrupted", *notes]))
+    print_error("; ".join(["interrupted", *notes]))
     raise typer.Exit(EXIT_SIGNAL + number)

@@ -64,6 +64,7 @@ class StoreInference:
         from adar_runtime.graph.store import open_store, sources, write_store
         from adar_runtime.graph.store.partition import metis_parts
         from adar_runtime.graph.store.write import Classes
+        from adar_runtime.in_context.start import known_labels
 
         if self.shards is None:
             store = open_store(self.path)
@@ -74,7 +75,8 @@ class StoreInference:
         part_of = metis_parts(graph, self.shards)
         with Bar("shard", 1.0, counted=False, shown=shown) as bar:
             rows, edges = sources.GraphRows(graph), sources.edge_blocks(graph)
-            cut = write_store(path, rows, edges, self.shards, Classes.of(graph), part_of, bar.update)
+            classes = Classes.of(graph, known_labels(graph))
+            cut = write_store(path, rows, edges, self.shards, classes, part_of, bar.update)
         if shown:
             print_note(f"{cut:.1%} of the edges connect two shards", to=err)
         return open_store(path)

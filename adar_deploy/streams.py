@@ -5,10 +5,10 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
-from adar_deploy.console import err, print_error, print_note
+from adar_deploy.console import discard, err, print_note
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE, errno.EBADF)
 """Errors of a stream that cannot be written. Errors of files are reported where the file is written."""
@@ -52,24 +52,12 @@ def writable_output() -> Iterator[None]:
             yield
         finally:
             sys.stdout.flush()
-    except OSError as error:
-        if error.filename is not None or error.errno not in FULL:
+    except (OSError, SystemExit) as error:
+        # Typer and rich, which print the help, turn a pipe that nobody reads into an exit.
+        failed = error.__context__ if isinstance(error, SystemExit) else error
+        if not isinstance(failed, OSError) or failed.filename is not None or failed.errno not in FULL:
             raise
-        _discard(sys.stdout)
+        discard(sys.stdout)
         from adar_runtime.errors import UsageError
 
-        raise UsageError(f"the output cannot be written: {error.strerror}") from error
-
-
-def report_error(message: str) -> None:
-    """Print an error as one line, if stderr can be written."""
-    try:
-        print_error(message)
-    except OSError:
-        _discard(sys.stderr)
-
-
-def _discard(stream: Any) -> None:
-    """Send what is left in the buffer nowhere: Python would report the same error again at exit."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise UsageError(f"the output cannot be written: {failed.strerror}") from failed

@@ -10,6 +10,7 @@ import typer
 
 from adar_deploy.console import printable
 from adar_deploy.option_groups import OptionGroup
+from adar_deploy.paths import PACKAGED
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
@@ -141,6 +142,11 @@ class TableOptions(OptionGroup):
 
         if self.edges is None:
             return read_graph(path)
+        if encoding is None and model == PACKAGED:
+            raise UsageError(
+                "the pretrained model reads graph files, not tables: convert the tables first, with "
+                f"adar-deploy data convert {path} graph.npz --edges {self.edges}"
+            )
         if encoding is None:
             raise UsageError(
                 f"{model} has no feature_encoding, because it was trained on a graph file: convert the "

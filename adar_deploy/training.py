@@ -28,6 +28,9 @@ SEARCHED = (  # options that the search of the default recipe chooses, unless th
     "train_steps",
     "lr",
 )
+# Options that have no effect: parts of AdaR, and what the paper's grid (--search) sets or does not have.
+NOT_FOR_BASELINES = ("train_steps", "input_dropout", "smoothing", "alignment", "without")
+NOT_FOR_GRID = ("train_steps", "dropout", "resume", "checkpoint_every")
 # A baseline has a fixed depth, and the paper's other two losses are defined on AdaR's steps only.
 ONE_PASS = {"select_budgets": (1,), "exit_budgets": (1,), "step_weight": 0.0, "full_weight": 0.0}
 
@@ -64,6 +67,7 @@ def run_training(
         if shown:
             print_note(text, to=err)
 
+    _note_unused(options, note)
     names, graphs = _read_graphs(options, in_memory or {}, note)
     recipe = Recipe.of(options, graphs)
     job = _job(options, recipe, names, graphs)
@@ -89,6 +93,18 @@ def run_training(
                 on_search=progress.search,
             )
     return Training(job.out, graphs, metrics, notes)
+
+
+def _note_unused(options: TrainingOptions, note: Callable[[str], None]) -> None:
+    """Say which of the given options have no effect."""
+    unused = (
+        (options.baseline, f"--baseline {options.baseline}", NOT_FOR_BASELINES),
+        (options.search, "--search", NOT_FOR_GRID),
+    )
+    for is_chosen, chosen, names in unused:
+        given = [f"--{name.replace('_', '-')}" for name in options.changed() if name in names]
+        if is_chosen and given:
+            note(f"no effect with {chosen}: {', '.join(given)}")
 
 
 def _read_graphs(

@@ -212,7 +212,8 @@ def test_a_new_cell_variant_equals_its_training_cell(tanh_fitted: Fitted, board:
             if name.endswith("out.weight"):
                 weight.mul_(100)
     got = by_onnxruntime(build_onnx_models(model, 17)["cell"], call.feeds(np.float32))
-    assert 0.99 < np.abs(got["nodes_velocity"]).max() <= 1
+    largest = np.abs(got["nodes_velocity"]).max()
+    assert 0.99 < largest <= 1 + np.finfo(np.float32).eps  # tanh of ONNX Runtime rounds up on some processors
     assert_close(by_training_cell(model, call), got, 1e-4)
 
 

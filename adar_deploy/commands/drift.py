@@ -9,7 +9,7 @@ import typer
 
 from adar_deploy.console import err, print_facts, print_note, print_rows, print_warning
 from adar_deploy.option_groups import with_groups
-from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, MaxSteps, is_typed
+from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, MaxSteps
 from adar_deploy.paths import bundle_first, graph_files
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import TableOptions
@@ -23,7 +23,6 @@ SHOWN = 12  # rows of the table; --json has all of them
 @with_groups
 def drift(
     *,
-    ctx: typer.Context,
     bundle: BundleArgument,
     graphs: Annotated[
         list[Path],
@@ -57,7 +56,7 @@ def drift(
     bundle, graphs = bundle_first(bundle, graphs)
     files = graph_files(graphs)
     tables.check(files)
-    opened = load(bundle, allow_unknown_model=allow_unknown_model and is_typed(ctx, "allow_unknown_model"))
+    opened = load(bundle, allow_unknown_model=allow_unknown_model)
     encoding, note = opened.manifest.feature_encoding, partial(print_note, to=err)
     reports: list[dict[str, Any]] = []
     for path in files:

@@ -24,7 +24,8 @@ def embed(
     classes: Annotated[
         Path | None,
         typer.Option(
-            help="Table of classes: name, and text that describes the class.", show_default="learned classes"
+            help="Table of classes: name, and text that describes the class.",
+            show_default="no class descriptions",
         ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Graph file to write: .npz or .pt.")] = Path(
@@ -49,9 +50,9 @@ def embed(
 ) -> None:
     """Turn texts of nodes and descriptions of classes into a graph file.
 
-    One model embeds nodes and classes into the same space. A bundle that was trained with class
-    descriptions can then predict the classes of this graph without training on it (zero-shot). Without
-    --classes, train a model on the graph.
+    One model embeds nodes and classes into the same space. With --classes, the pretrained model of this
+    package (adar-deploy run GRAPH) predicts these classes without training; so does a bundle that was trained
+    with class descriptions. Without --classes, the graph needs labels: train a model on it.
 
     Example: adar-deploy embed papers.csv --edges cites.csv --classes fields.csv -o papers.npz
     """

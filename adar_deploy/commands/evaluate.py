@@ -14,7 +14,7 @@ from adar_deploy.environment import check_plot
 from adar_deploy.formatting import CLASS_METRICS, class_metrics, metric_title, percent, with_interval
 from adar_deploy.model_folders import open_subject
 from adar_deploy.option_groups import OptionGroup, with_groups
-from adar_deploy.options import AllowUnknownModel, Json, is_typed, parse_budgets
+from adar_deploy.options import AllowUnknownModel, Json, parse_budgets
 from adar_deploy.paths import bundle_first, check_output, graph_files, named_bundle
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import TableOptions
@@ -50,7 +50,6 @@ class CurveFiles(OptionGroup):
 @with_groups
 def evaluate(
     *,
-    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle, or pretrained.")],
     graphs: Annotated[
         list[Path],
@@ -105,21 +104,22 @@ def evaluate(
     tables.check(files)
     write = table_writer(written.output) if written.output else None
     written.check((*files, tables.edges))
-    allowed = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
-    subject = open_subject(model, allow_unknown_model=allowed)
+    subject = open_subject(model, allow_unknown_model=allow_unknown_model)
     encoding, note = subject.feature_encoding, partial(print_note, to=err)
     read = {str(path): tables.read_all_for_model(path, model, encoding, note) for path in files}
     loaded = grouped(read, subject.level, ", ".join(map(str, graphs)))
     pictures = _pictures(written.plot, list(loaded))
     done: list[Evaluation] = []
-    for name, group in loaded.items():
-        done.append(_evaluate(name, group, subject, sizes, split))
-        if written.plot:
-            _plot(done[-1], pictures[name])
-        if not as_json:
-            _show(done[-1])
-    if written.output and write:
-        write_file(written.output, write(done))
+    try:
+        for name, group in loaded.items():
+            done.append(_evaluate(name, group, subject, sizes, split))
+            if written.plot:
+                _plot(done[-1], pictures[name])
+        if written.output and write:
+            write_file(written.output, write(done))
+    finally:  # after the file, which must not depend on a reader of stdout; also if another graph fails
+        for one in [] if as_json else done:
+            _show(one)
     if as_json:
         limit = {} if min_metric is None else {"min_metric": min_metric}
         reports = [one.to_dict() | limit for one in done]

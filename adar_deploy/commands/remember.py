@@ -11,7 +11,7 @@ from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.inference_options import InferenceOptions
 from adar_deploy.live_status import LiveStatus
 from adar_deploy.option_groups import with_groups
-from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, Threads, is_typed, parse_bytes
+from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, Threads, parse_bytes
 from adar_deploy.paths import bundle_first, existing_parent
 from adar_deploy.table_options import TableOptions
 
@@ -19,7 +19,6 @@ from adar_deploy.table_options import TableOptions
 @with_groups
 def remember(
     *,
-    ctx: typer.Context,
     bundle: BundleArgument,
     graph: Annotated[
         Path, typer.Argument(help="Graph file (.npz or .pt), or a table of nodes.", readable=False)
@@ -71,8 +70,7 @@ def remember(
     most = None if max_size is None else parse_bytes("max-size", max_size)
     check_replaceable(out, MARKER)
     tables.check([graph])
-    known = allow_unknown_model and is_typed(ctx, "allow_unknown_model")
-    opened = load(bundle, "onnxruntime-cpu", threads, allow_unknown_model=known)
+    opened = load(bundle, "onnxruntime-cpu", threads, allow_unknown_model=allow_unknown_model)
 
     def check_free() -> None:
         if is_of_another_bundle(out, opened) and not overwrite:

@@ -33,8 +33,12 @@ def report(
     budgets: Annotated[str, typer.Option(help="Step budgets, comma-separated.")] = "8,50,300",
     run: RunOption = None,
     bundle: Annotated[
-        Path, typer.Option(help="Bundle that was exported from the run; ignored if its weights differ.")
-    ] = Path("bundle"),
+        Path | None,
+        typer.Option(
+            help="Bundle that was exported from the run; not used if its weights differ.",
+            show_default="bundle",
+        ),
+    ] = None,
     tables: TableOptions,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of the page as one JSON object.")

@@ -13,7 +13,7 @@ from adar_deploy.file_inference import run_files
 from adar_deploy.inference import Failure, Inference, OutputFiles, Success, show_results
 from adar_deploy.inference_options import BackendOptions, InferenceOptions, PartOptions
 from adar_deploy.option_groups import OptionGroup, with_groups
-from adar_deploy.options import is_typed
+from adar_deploy.options import set_by
 from adar_deploy.paths import BUNDLE, PRETRAINED, graph_files, is_model, named_bundle
 from adar_deploy.ray_pool import run_on_ray
 from adar_deploy.signals import EXIT_USER_ERROR
@@ -130,7 +130,9 @@ def run(
     new_nodes: NewNodeOptions,
     parts: PartOptions,
     tables: TableOptions,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list for several graphs.")
     ] = False,
@@ -165,7 +167,7 @@ def run(
     """
     chosen = files.node_list()
     calls = inference.solver_settings.get("calls", 0)
-    bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs, quiet=quiet)
+    bundle, graphs = _bundle_and_graphs(ctx, bundle, graphs)
     new_nodes.check()
     if new_nodes.context is not None:
         from adar_runtime import load
@@ -250,21 +252,22 @@ def _run_in_folder(
     return [StoreInference(work, files[0], output, parts.max_bytes, on, parts.shards).run(shown=shown)]
 
 
-def _bundle_and_graphs(
-    ctx: typer.Context, bundle: Path, graphs: list[Path], *, quiet: bool
-) -> tuple[Path, list[Path]]:
-    """The bundle and the graphs: a bundle among the graphs counts if no other is named."""
+def _bundle_and_graphs(ctx: typer.Context, bundle: Path, graphs: list[Path]) -> tuple[Path, list[Path]]:
+    """The bundle and the graphs: a bundle among the graphs counts if the command line names no other.
+
+    The pretrained model replaces the default bundle only, not a bundle that the user named.
+    """
     from adar_runtime.errors import UsageError
 
+    named_by = set_by(ctx, "bundle")
     graphs = [named_bundle(path) for path in graphs]
     models = [path for path in graphs if is_model(path)]
-    if not models and bundle == BUNDLE and not bundle.exists():
-        if not quiet:
-            print_note("there is no folder bundle: using the pretrained model of this package", to=err)
+    if not models and named_by == "DEFAULT" and not bundle.exists():
+        print_note("there is no folder bundle: using the pretrained model of this package", to=err)
         return named_bundle(PRETRAINED), graphs
     if not models:
         return named_bundle(bundle), graphs
-    if len(models) > 1 or is_typed(ctx, "bundle"):
+    if len(models) > 1 or named_by == "COMMANDLINE":
         raise UsageError(f"{models[-1]} is a model, not a graph: name one bundle, and then graphs")
     rest = [path for path in graphs if path != models[0]]
     if not rest:

@@ -174,7 +174,7 @@ def serve(
         "backend": str(backend),
         "threads": threads,
         "trust_engines": backend == TENSORRT and is_typed(ctx, "backend"),
-        "allow_unknown_model": allow_unknown_model and is_typed(ctx, "allow_unknown_model"),
+        "allow_unknown_model": allow_unknown_model,
     }
     if ray is None:
         run_server(folders, settings, on_ready, **options)

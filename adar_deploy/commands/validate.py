@@ -86,6 +86,7 @@ def validate(
                 f"{backend} has no {manifest.precision} products: the bf16 emulation was compared", to=err
             )
         if not as_json:
+            print_facts("", {"backend": backend})
             show_checks([vars(check) for check in reports[-1].checks])
     if not reports:
         raise BackendError("; ".join(problems.values()))

@@ -37,7 +37,7 @@ def collect(
         "parity": (manifest.parity if manifest else None) or None,
         "convergence": (manifest.convergence if manifest else None) or None,
         "made_with": manifest.versions if manifest else None,
-        "notes": [],
+        "notes": [*folders.notes],
     }
     if folders.bundle and manifest and folders.run is None:
         searched = " or ".join(map(str, run_folders(folders.bundle)))
@@ -45,19 +45,22 @@ def collect(
             f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. "
             "Give it with --run."
         )
-    measured = given or _own_graph(folders, facts["notes"])
+    measured = given or _own_graph(folders, len(facts["data"]), facts["notes"])
     if measured is not None:
         facts["graph"] = _describe(measured)
         facts |= measure_on(folders, measured, budgets, facts["notes"], on_progress)
+        facts["graph"]["labelled"] = facts.pop("labelled")
     return facts | {"environment": environment()}
 
 
-def _own_graph(folders: ModelFolders, notes: list[str]) -> NamedGraphs | None:
-    """The training graph of the run."""
+def _own_graph(folders: ModelFolders, count: int, notes: list[str]) -> NamedGraphs | None:
+    """The training graph of the run; of several (`count`), the first."""
     graph = folders.graph()
     if graph is None:
         notes.append("No graph was given and no run was found: name a graph to measure accuracy and latency.")
         return None
+    if count > 1:
+        notes.append(f"Accuracy and latency are those of the first of {count} training graphs.")
     return NamedGraphs(f"{folders.run}/{GRAPH}", [graph])
 
 
@@ -68,11 +71,7 @@ def _model_config(manifest: Any) -> dict[str, Any]:
 
 
 def _describe(measured: NamedGraphs) -> dict[str, Any]:
-    from adar_runtime.graph import PARTS
-
     graphs, first = measured.graphs, measured.graphs[0]
-    parts = {part: [graph.labelled(part) for graph in graphs] for part in PARTS}
-    counts = {part: [int(mask.sum()) for mask in masks if mask is not None] for part, masks in parts.items()}
     return {
         "file": measured.name,
         "graphs": len(graphs),
@@ -82,5 +81,4 @@ def _describe(measured: NamedGraphs) -> dict[str, Any]:
         "targets": max(graph.targets for graph in graphs),
         "described": first.target_features is not None,
         "level": first.level,
-        "labelled": {part: sum(found) for part, found in counts.items() if found},
     }

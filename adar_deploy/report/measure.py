@@ -47,14 +47,15 @@ def measure_on(
 
     subject = open_subject(folders.model)
     largest = max(measured.graphs, key=lambda graph: graph.nodes)
-    facts: dict[str, Any] = {}
+    split = subject.split_for(largest)
+    facts: dict[str, Any] = {"labelled": _label_counts(measured.graphs, split)}
     if len(measured.graphs) == 1 and largest.level == WHOLE:
         notes.append("One graph has one label, which is not enough to score: give many graphs.")
     elif all(graph.labelled(ALL) is None for graph in measured.graphs):
         notes.append("The graph has no labels: the report shows the alignment and no metric.")
         facts["curves"] = _unscored(subject, largest, budgets, on_progress)
     else:
-        facts |= _scored(subject, measured, budgets, subject.split_for(largest), on_progress)
+        facts |= _scored(subject, measured, budgets, split, on_progress)
         notes.extend(facts["evaluation"]["warnings"])
     if folders.bundle:
         bundle = load(folders.bundle)
@@ -62,6 +63,15 @@ def measure_on(
     elif subject.any_budget:  # not for a baseline, which cannot be exported
         notes.append("Latency, agreement with PyTorch and solvers are measured on a bundle: export the run.")
     return facts
+
+
+def _label_counts(graphs: "Sequence[Graph]", split: int) -> dict[str, int]:
+    """The number of labels in each part of the split."""
+    from adar_runtime.graph import PARTS
+
+    masks = {part: [graph.labelled(part, split) for graph in graphs] for part in PARTS}
+    known = {part: [mask for mask in found if mask is not None] for part, found in masks.items()}
+    return {part: sum(int(mask.sum()) for mask in found) for part, found in known.items() if found}
 
 
 def _unscored(
@@ -107,6 +117,7 @@ def _scored(
     on_progress("predictions", curves[largest]["budget"])
     names = fill_names(subject.class_names or graphs[0].class_names, scores[0].shape[1])
     return {
+        "labelled": _label_counts(done.graphs, split),
         "curves": curves,
         "evaluation": done.to_dict() | {"split": split},
         "answers": _predictions(done.graphs, names, scores, done.part, split),

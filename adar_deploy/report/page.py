@@ -79,7 +79,9 @@ def _figures(facts: Facts) -> str:
         done = facts["evaluation"]
         row = max(done["budgets"], key=lambda row: row["budget"])
         what = f"{metric_title(done['metric'])}, {done['counted']}"
-        tiles.append((what, with_interval(row["at_exit"], row), f"at the stop step, budget {row['budget']}"))
+        value, _, interval = with_interval(row["at_exit"], row).partition(" [")
+        note = f"at the stop step, budget {row['budget']}"
+        tiles.append((what, value, f"95 % interval [{interval}, {note}" if interval else note))
     if facts.get("curves"):
         last = max(facts["curves"], key=lambda curve: curve["budget"])
         step = last["exit_step"]

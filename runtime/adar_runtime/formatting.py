@@ -24,9 +24,13 @@ def plain(value: Any) -> str:
 
 
 def exit_rule(settings: Mapping[str, Any]) -> str:
-    """A stop rule and its settings: "time, t 0.69"."""
-    rest = {name: value for name, value in settings.items() if name != "rule"}
-    return ", ".join([str(settings.get("rule")), *(f"{name} {plain(value)}" for name, value in rest.items())])
+    """A stop rule and its settings: "time, t = 0.69", or "peak, patience 10, t = 1 without a peak"."""
+    rest = (_rule_setting(name, plain(value)) for name, value in settings.items() if name != "rule")
+    return ", ".join([str(settings.get("rule")), *rest])
+
+
+def _rule_setting(name: str, value: str) -> str:
+    return {"t": f"t = {value}", "fallback": f"t = {value} without a peak"}.get(name, f"{name} {value}")
 
 
 def predicted(count: int | None, level: str, *, regression: bool) -> str:

@@ -50,6 +50,8 @@ CASES = [
     ("config.json", lambda c: c | {"model": c["model"] | {"level": 3}}, "unknown level"),
     ("config.json", lambda c: c | {"model": c["model"] | {"alignment": "x"}}, "unknown alignment"),
     ("config.json", lambda c: c | {"files": []}, "not a JSON object"),
+    ("config.json", lambda c: c | {"format": 3}, "newer version"),
+    ("config.json", lambda c: c | {"format": "x"}, "newer version"),
     ("config.json", lambda c: c | {"format": 1, "model": {"isotropic": True}}, "train it again"),
 ]
 
@@ -122,6 +124,15 @@ def test_a_report_does_not_use_files_of_another_run(name: str, run_folder: Path,
         (run / name).write_text("[]")
     with pytest.raises(RunFolderError, match="was changed after training"):
         collect(ModelFolders(run, None), None, [3])
+
+
+def test_a_bundle_names_the_weights_that_were_loaded(run_folder: Path, tmp_path: Path) -> None:
+    """Another training with the same graph may replace the run after it was loaded."""
+    run = load_run(shutil.copytree(run_folder, tmp_path / "run"))
+    trained = json.loads((run_folder / "config.json").read_text())["weights"]
+    (run.path / "model.safetensors").write_bytes(b"weights of the next training")
+    assert run.fingerprint() == trained
+    assert export_bundle(run, tmp_path / "bundle", steps=(1,)).training["weights"] == trained
 
 
 @pytest.mark.parametrize("file", ["graph.pt", "model.safetensors"])

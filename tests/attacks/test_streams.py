@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from adar_runtime import Graph, write_graph
 
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 
@@ -26,6 +29,69 @@ def test_a_full_disk_for_stdout_is_one_line(words: tuple[str, ...], tmp_path: Pa
         assert done.returncode == 2
         assert done.stderr == b"error: the output cannot be written: No space left on device\n"
         assert adar(tmp_path, "run", "none.npz", stdout=full, stderr=full).returncode == 2
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """The end of a pipe that nobody reads, as after `| head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "list"),
+        ("data", "list", "--json"),
+        ("--help",),
+        ("train", "--help"),
+        ("--version",),
+        ("data",),
+    ],
+)
+def test_a_pipe_that_nobody_reads_is_one_line(words: tuple[str, ...], tmp_path: Path, unread: int) -> None:
+    done = adar(tmp_path, *words, stdout=unread)
+    assert (done.returncode, done.stderr) == (2, b"error: the output cannot be written: Broken pipe\n")
+
+
+def test_evaluate_writes_its_file_before_it_prints(
+    bundle_folder: Path, board: Graph, tmp_path: Path, unread: int
+) -> None:
+    write_graph(tmp_path / "g.npz", board)
+    words = ("evaluate", str(bundle_folder), "g.npz", "--budgets", "2", "-o", "steps.csv")
+    assert adar(tmp_path, *words, stdout=unread).returncode == 2
+    assert len((tmp_path / "steps.csv").read_text().splitlines()) == 4
+
+
+def test_serve_with_a_pipe_that_nobody_reads_ends_in_order(
+    bundle_folder: Path, tmp_path: Path, unread: int
+) -> None:
+    pytest.importorskip("grpc")
+    words = ("serve", str(bundle_folder), "--port", "0", "--grpc-port", "0")
+    done = adar(tmp_path, *words, stdout=unread)
+    _, *others = done.stderr.splitlines()  # the first line is of the log
+    assert (done.returncode, others) == (2, [b"error: the output cannot be written: Broken pipe"])
+
+
+def test_messages_that_cannot_be_written_do_not_end_a_command(tmp_path: Path, unread: int) -> None:
+    """The reader of a log may end before a training does."""
+    unknown = {
+        "x": np.ones((3, 2), np.float32),
+        "edge_index": np.zeros((2, 1), np.int64),
+        "labels": np.ones(3),
+    }
+    np.savez(tmp_path / "g.npz", **unknown)
+    said = adar(tmp_path, "data", "show", "g.npz", "--json")
+    assert b"note" in said.stderr
+    assert said.returncode == 0
+    targets = [unread]
+    if Path("/dev/full").exists():
+        targets.append(os.open("/dev/full", os.O_WRONLY))
+    for stderr in targets:
+        done = adar(tmp_path, "data", "show", "g.npz", "--json", stderr=stderr)
+        assert (done.returncode, done.stdout) == (0, said.stdout)
 
 
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:

@@ -131,6 +131,12 @@ def path_options() -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
+def test_the_document_lists_what_a_file_in_the_working_folder_may_not_set() -> None:
+    text = (Path(__file__).parents[2] / "docs/settings.md").read_text()
+    for decides, names in NOT_FROM_WORKING_FOLDER.items():
+        assert f"| {decides} | {', '.join(f'`{name}`' for name in names)} |" in text
+
+
 def test_every_option_that_takes_a_path_is_in_one_of_the_two_lists() -> None:
     found = {name for _, name in path_options()}
     assert len(found) > 8

@@ -2,14 +2,30 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from adar_export import export_bundle
 from adar_runtime import Final, Graph, load, write_graph
+from adar_runtime.bundle.manifest import checksum_of
+from adar_runtime.errors import GraphError
+from adar_runtime.graph import EncodedColumn, FeatureEncoding
 from adar_runtime.phases import remember as remembering
 from adar_runtime.phases.context_files import load_context
+from adar_train import ModelConfig
+from adar_train.untrained import trial_run
+
+
+@pytest.fixture(scope="module")
+def bundle_folder(board: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that moves: after a short training, the reaction of a neighbour is below rounding."""
+    path = tmp_path_factory.mktemp("moving")
+    run = trial_run(path / "run", board, ModelConfig(board.width, 2, hidden=16, proxies=4))
+    export_bundle(run, path / "bundle", steps=(1,))
+    return path / "bundle"
 
 
 @pytest.fixture
@@ -54,6 +70,37 @@ def test_new_nodes_of_a_table_are_answered(
     assert adar(*words)[0] == 0  # without edges
     alone = json.loads((tmp_path / "answers.json").read_text())
     assert alone != answer
+
+
+def test_columns_of_new_nodes_are_found_by_name(
+    adar, context: Path, board: Graph, bundle_folder: Path, tmp_path: Path
+) -> None:
+    """The bundle has no encoding, but the graph of the context was made from a table: pretrained models."""
+    columns = tuple(EncodedColumn(f"f{i}", "number") for i in range(board.width))
+    of_table = replace(board, feature_encoding=FeatureEncoding(columns, id="id", both_ways=True))
+    load(bundle_folder, threads=1).remember(of_table, 4, Final(), "euler").save(context)
+    header, row = (line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines())
+    words = ["run", "--bundle", bundle_folder, "--context", context, "--edges", "edges.csv", "--one-way"]
+    answers = []
+    for name, order in (("new.csv", 1), ("reversed.csv", -1)):
+        lines = [",".join([first, *rest[::order]]) for first, *rest in (header, row)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        code, _, err = adar(*words, name, "--output", "answers.json")
+        assert (code, err) == (0, "")
+        answers.append((tmp_path / "answers.json").read_text())
+    assert answers[0] == answers[1]
+    (tmp_path / "other.csv").write_text(f"id,{','.join(header[2:])}\nnew,{','.join(row[2:])}\n")
+    code, _, err = adar(*words, "other.csv")
+    assert (code, f"needs the column {header[1]}" in err) == (2, True)
+
+
+def test_an_encoding_of_another_width_is_refused(context: Path, bundle_folder: Path) -> None:
+    raw = json.loads((context / "context.json").read_text())
+    raw["feature_encoding"] = FeatureEncoding((EncodedColumn("a", "number"),)).to_value()
+    raw["checksum"] = checksum_of(raw)
+    (context / "context.json").write_text(json.dumps(raw))
+    with pytest.raises(GraphError, match="feature_encoding has 1 features"):
+        load_context(load(bundle_folder, threads=1), context)
 
 
 def test_a_command_writes_the_context(
@@ -105,6 +152,8 @@ def test_a_context_says_when_to_make_it_again(
     ("words", "message"),
     [
         (["new.csv", "--max-steps", 5], "--max-steps does not apply"),
+        (["new.csv", "--patience", 5], "--patience does not apply"),
+        (["new.csv", "--backend", "openvino"], "--backend does not apply"),
         (["new.csv", "new.csv"], "exactly one table"),
         (["board.npz"], "new nodes are a table"),
         (["kept.csv"], "node '5' is in the context already"),

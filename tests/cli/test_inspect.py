@@ -145,3 +145,11 @@ def test_names_cannot_paint_or_move_the_cursor(adar, bundle_folder: Path, tmp_pa
     assert r"\x1b[1m[i]" in out
     assert "\x1b" not in out
     assert "\x07" not in out
+
+
+def test_a_folder_that_is_missing_and_one_that_is_no_bundle_have_different_messages(
+    adar, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "nowhere: not a bundle (folder not found)" in adar("inspect", "nowhere")[2]
+    assert "empty: not a bundle (manifest.json not found)" in adar("inspect", "empty")[2]

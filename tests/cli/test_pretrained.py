@@ -43,6 +43,27 @@ def test_run_without_a_bundle_uses_the_pretrained_model(adar, graph: str) -> Non
     assert len(Path("predictions.csv").read_text().splitlines()) == 241
 
 
+def test_run_says_which_model_it_uses_also_if_it_is_quiet(adar, graph: str) -> None:
+    code, out, err = adar("run", graph, "--threads", "1", "--quiet")
+    assert (code, out) == (0, "")
+    assert "using the pretrained model" in err
+
+
+@pytest.mark.parametrize("bundle", ["bundle", "./bundle"])
+def test_a_named_bundle_that_is_missing_is_not_replaced_by_the_pretrained_model(
+    adar, graph: str, bundle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("settings.toml").write_text(f"[run]\nbundle = '{bundle}'\n")
+    for words in (["run", graph, "--bundle", bundle, "--quiet"], ["--config", "settings.toml", "run", graph]):
+        code, _, err = adar(*words, "-o", "predictions.csv")
+        assert code == 2
+        assert "not a bundle" in err
+    monkeypatch.setenv("ADAR_BUNDLE", bundle)
+    assert adar("run", graph, "-o", "predictions.csv")[0] == 2
+    assert not Path("predictions.csv").exists()
+    assert adar("run", "pretrained", graph, "--threads", "1")[0] == 0  # the command line wins
+
+
 def test_run_names_the_pretrained_model(adar, graph: str) -> None:
     for words in (("run", graph, "--bundle", "pretrained"), ("run", "pretrained", graph)):
         code, out, err = adar(*words, "--json", "--threads", "1")
@@ -55,8 +76,21 @@ def test_run_says_what_the_pretrained_model_needs(adar) -> None:
     write_graph(Path("bare.npz"), replace(block_graph(), target_features=None, train_mask=None))
     code, _, err = adar("run", "bare.npz")
     assert code == 2
+    assert "the graph has labels but no train_mask" in err
     assert "target_x" in err
-    assert "train_mask" in err
+    write_graph(Path("bare.npz"), replace(block_graph(), target_features=None, train_mask=None, labels=None))
+    assert "needs class descriptions (target_x) or known labels" in adar("run", "bare.npz")[2]
+
+
+@pytest.mark.usefixtures("graph")
+def test_evaluate_says_that_known_labels_are_not_scored(adar) -> None:
+    graph = block_graph()
+    assert graph.train_mask is not None
+    known = np.where(graph.train_mask[0], graph.labels, -1)
+    write_graph(Path("known.npz"), replace(graph, labels=known, test_mask=None, val_mask=None))
+    code, _, err = adar("evaluate", "pretrained", "known.npz", "--budgets", "4")
+    assert code == 2
+    assert "no labels to score against: the model is given those in train_mask" in err
 
 
 @pytest.mark.usefixtures("graph")
@@ -206,14 +240,38 @@ def test_a_bundle_in_a_folder_of_this_name_is_preferred() -> None:
     assert named_bundle(PRETRAINED) == PRETRAINED
 
 
-def test_what_needs_the_phases_of_a_step_refuses_the_pretrained_model(adar, graph: str) -> None:
-    assert adar("data", "shard", graph, "--parts", "2", "-o", "store")[0] == 0
-    for words in (
-        ("run", "store", "--bundle", "pretrained", "-o", "out"),
-        ("remember", "pretrained", graph, "-o", "context"),
-    ):
-        code, _, err = adar(*words)
-        assert (code, "a pretrained model places all nodes" in err) == (2, True), err
+def test_a_store_has_the_predictions_of_its_graph(adar, graph: str) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert adar("data", "shard", graph, "--parts", "3", "-o", "store")[0] == 0
+    code, out, err = adar("run", "store", "--bundle", "pretrained", "-o", "out", "--json")
+    assert code == 0, err
+    assert adar("run", graph, "--bundle", "pretrained", "-o", "one.json")[0] == 0
+    expected = json.loads(Path("one.json").read_text())["prediction"]
+    tables = [parquet.read_table(path) for path in sorted(Path("out").glob("*.parquet"))]
+    assert [one for table in tables for one in table["prediction"].to_pylist()] == expected
+    code, alone, _ = adar("run", graph, "--bundle", "pretrained", "--json")
+    assert json.loads(out)["check"] == json.loads(alone)["check"]
+    assert not Path("out/unfinished").exists()
+
+
+def test_new_nodes_of_a_table_are_answered(adar, graph: str) -> None:
+    """A new node with the features and the neighbours of a node without label gets its answer."""
+    code, _, err = adar("remember", "pretrained", graph, "-o", "context")
+    assert code == 0, err
+    known, node = block_graph(), 100
+    source = known.edge_index[0, known.edge_index[1] == node]
+    names = ",".join(f"f{i}" for i in range(known.width))
+    row = ",".join(map(str, known.rows(node, node + 1)[0].tolist()))
+    Path("new.csv").write_text(f"id,{names}\nnew,{row}\n")
+    Path("edges.csv").write_text("source,target\n" + "".join(f"{one},new\n" for one in source))
+    words = ["--bundle", "pretrained", "--context", "context", "-o", "answers.json", "--hops", 0]
+    code, _, err = adar("run", "new.csv", "--edges", "edges.csv", *words)
+    assert code == 0, err
+    answers = json.loads(Path("answers.json").read_text())
+    assert adar("run", graph, "--bundle", "pretrained", "-o", "one.json")[0] == 0
+    expected = json.loads(Path("one.json").read_text())["probability"][node]
+    found = [column[0] for name, column in answers.items() if name.startswith("probability")]
+    assert found == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.usefixtures("graph", "short_fine_tuning")

@@ -81,6 +81,10 @@ def test_a_bundle_and_its_run(adar, bundle_folder: Path, run_folder: Path, tmp_p
     euler = next(row for row in facts["latency"]["rows"] if row["solver"] == "euler")
     assert (euler["calls"], euler["same"]) == (facts["curves"][-1]["exit_step"], 1.0)
     text = (tmp_path / "page.html").read_text()
+    (tile,) = re.findall(r"<dt>ROC-AUC, [^<]*</dt><dd>(.*?)</dd>", text)
+    assert re.fullmatch(
+        r"[\d.]+ %<small>95 % interval \[[\d., ]+\], at the stop step, budget 8</small>", tile
+    )
     read = Reader(text)
     assert read.headings == list(SECTIONS)
     assert read.fetched == []
@@ -138,6 +142,11 @@ def test_a_run_finds_its_bundle_by_its_weights(
     for bundle, found in ((bundle_folder, str(bundle_folder)), (described_bundle, None)):
         code, out, _ = adar("report", run_folder, "--bundle", bundle, "--budgets", "3", "--json")
         assert (code, json.loads(out)["bundle"]) == (0, found)
+        unused = f"its weights are not those of the bundle {bundle}."
+        assert any(unused in note for note in json.loads(out)["notes"]) == (found is None)
+    code, out, _ = adar("report", bundle_folder, "--bundle", described_bundle, "--json")
+    assert code == 0
+    assert f"and not about the bundle {described_bundle}." in json.loads(out)["notes"][0]
 
 
 def test_a_bundle_from_a_stranger_without_a_graph(adar, bundle_folder: Path, tmp_path: Path) -> None:

@@ -205,6 +205,15 @@ def test_quiet_is_quiet(adar, bundle_folder: Path, board: Graph, tmp_path: Path)
     assert "no such file" in err
 
 
+def test_a_run_without_an_output_says_how_to_write_one(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    words = ("run", "board.npz", "--bundle", bundle_folder, "--max-steps", 2)
+    assert "nothing: add --output predictions.csv" in adar(*words)[1]
+    assert "nothing" not in adar(*words, "--output", "p.csv")[1]
+
+
 @pytest.mark.parametrize("width", [60, 120])
 def test_the_line_of_a_run_fits_the_window(
     adar, bundle_folder, board, tmp_path, monkeypatch: pytest.MonkeyPatch, width: int

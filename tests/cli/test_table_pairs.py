@@ -195,6 +195,9 @@ def test_a_bundle_without_encoding_refuses_tables(adar, bundle_folder: Path, tmp
     code, _, err = adar("run", "people.csv", "--edges", "people-friends.csv", "--bundle", bundle_folder)
     assert code == 2
     assert "has no feature_encoding, because it was trained on a graph file" in err
+    code, _, err = adar("run", "people.csv", "--edges", "people-friends.csv", "--bundle", "pretrained")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "adar-deploy data convert people.csv graph.npz --edges people-friends.csv" in err
 
 
 @pytest.mark.parametrize(

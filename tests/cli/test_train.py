@@ -142,6 +142,22 @@ def test_described_classes_and_baselines_keep_their_recipe(adar, tmp_path: Path,
 
 
 @pytest.mark.usefixtures("short_calibration")
+def test_options_without_an_effect_are_named(adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(60, 150)
+    write_graph(tmp_path / "g.npz", Graph(graph.features, graph.edge_index, graph.labels))
+    monkeypatch.setattr("adar_train.config.SEARCH", {"train_steps": (1, 2), "dropout": (0.0,)})
+    words = ["train", "g.npz", "--preset", "quick", "--epochs", 1]
+    code, _, err = adar(*words, "--search", "--dropout", 0.4, "--resume", "--out", "grid")
+    assert code == 0, err
+    assert "note: no effect with --search: --dropout, --resume\n" in err
+    assert json.loads((tmp_path / "grid" / "config.json").read_text())["model"]["dropout"] == 0
+    code, _, err = adar(*words, "--baseline", "gcn", "--without", "relation", "--out", "gcn")
+    assert code == 0, err
+    assert "note: no effect with --baseline gcn: --without\n" in err
+    assert "no effect" not in adar(*words, "--dropout", 0.4, "--out", "plain")[2]
+
+
+@pytest.mark.usefixtures("short_calibration")
 def test_other_tasks_train_with_the_default_recipe(
     adar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

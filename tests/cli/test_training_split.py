@@ -10,6 +10,7 @@ import pytest
 
 from adar_export import export_bundle
 from adar_runtime import Graph, write_graph
+from adar_runtime.graph import PARTS
 from adar_train import ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import split_graphs, with_split
 from tests.bundles import edit
@@ -41,6 +42,7 @@ def test_evaluate_scores_the_split_that_the_model_was_trained_on(adar) -> None:
     masks = {
         name: np.concatenate([getattr(with_split(graph, seed), name) for seed in (0, 1)]) for name in BARE
     }
+    masks["train_mask"][1, np.flatnonzero(masks["train_mask"][1])[:5]] = False  # the sizes differ
     graph = replace(graph, **masks)
     training = TrainConfig(epochs=1, exit_budgets=(2,), split=1)
     save_run("run", fit([graph], ModelConfig(graph.width, 3, 8, 2), training), graph, ["g"], training)
@@ -49,6 +51,18 @@ def test_evaluate_scores_the_split_that_the_model_was_trained_on(adar) -> None:
     assert json.loads(adar(*command)[1])["warnings"] == []
     other = json.loads(adar(*command, "--split", 0)[1])["warnings"]
     assert "the model was trained on split 1 (--split)" in other[0]
+    report = json.loads(adar("report", "run", "graph.npz", "--budgets", "2", "--json")[1])
+    assert report["graph"]["labelled"] == {part: int(masks[f"{part}_mask"][1].sum()) for part in PARTS}
+
+
+def test_a_report_on_one_of_several_training_graphs_says_so(adar, tmp_path: Path) -> None:
+    graphs = [with_split(bare(seed)) for seed in (0, 1)]
+    trained(tmp_path, graphs)
+    report = json.loads(adar("report", "run", "--budgets", "2", "--json")[1])
+    assert "Accuracy and latency are those of the first of 2 training graphs." in report["notes"]
+    write_graph(tmp_path / "graph.npz", graphs[1])
+    report = json.loads(adar("report", "run", "graph.npz", "--budgets", "2", "--json")[1])
+    assert not any("training graphs" in note for note in report["notes"])
 
 
 @pytest.mark.parametrize("level", ["node", "edge"])
@@ -77,6 +91,7 @@ def test_the_training_graph_is_scored_on_its_test_part(adar, tmp_path: Path, lev
     report = json.loads(adar("report", bundle, "graph.npz", "--budgets", "4", "--json")[1])
     assert report["evaluation"]["budgets"][0]["at_exit"] == pytest.approx(tested)
     assert np.sum(report["answers"]["confusion"]) == row["count"]
+    assert report["graph"]["labelled"]["test"] == row["count"]
     assert f"test {unit} of the training split" in (tmp_path / "report.html").read_text()
 
 

@@ -43,7 +43,20 @@ def test_an_unknown_model_runs_only_on_request(
     assert found["alignment"] == expected["alignment"]
 
 
-def test_a_settings_file_cannot_allow_it(adar, unknown: Path, board: Graph, tmp_path: Path) -> None:
+@pytest.mark.skipif(IsolatedBackend.problem() is not None, reason="no limits on this platform")
+def test_a_settings_file_that_the_user_names_can_allow_it(
+    adar, unknown: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "g.npz", board)
+    (tmp_path / "settings.toml").write_text("allow-unknown-model = true\n[run]\nmax-steps = 3\n")
+    for command in (("run", "g.npz", "--bundle", unknown), ("evaluate", unknown, "g.npz", "--budgets", "3")):
+        code, _, err = adar("--config", "settings.toml", *command)
+        assert code == 0, err
+
+
+def test_a_settings_file_in_the_working_folder_cannot_allow_it(
+    adar, unknown: Path, board: Graph, tmp_path: Path
+) -> None:
     write_graph(tmp_path / "g.npz", board)
     (tmp_path / "adar.toml").write_text(
         "[run]\nallow_unknown_model = true\n[evaluate]\nallow_unknown_model = true\n"

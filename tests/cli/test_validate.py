@@ -1,6 +1,7 @@
 """`adar-deploy validate` as a user types it."""
 
 import json
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ def test_a_bundle_finds_its_run_and_agrees(adar, described_bundle: Path) -> None
     assert "agrees with PyTorch" in out
     for graph in ("a random graph", "a star", "one node"):
         assert graph in out
+    assert re.search(r"backend +onnxruntime-cpu", out)
 
 
 @pytest.mark.usefixtures("runs")

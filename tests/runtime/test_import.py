@@ -14,7 +14,7 @@ from adar_runtime.graph.formats.texts import read_texts
 from adar_runtime.graph.limits import MAX_CLASSES
 from tests.helpers import random_graph
 
-NO_IDS = "; node ids are from the column 'f1'"
+NO_IDS = "; node ids are from the column 'f1'; choose another column with --id"
 NODES = "id,height,colour,y,split\nb,1.5,red,yes,train\na,2,blue,no,val\nc,,red,,test\n"
 
 
@@ -237,6 +237,24 @@ def test_an_error_names_the_networkx_node() -> None:
     with pytest.raises(
         GraphError, match=r"^node 'b': split is 'later', not one of train, val, test or empty"
     ):
+        from_networkx(path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"h": 1.0, "y": [0, 1]}, "'y' holds lists, and a label is one number or word"),
+        ({"x": [1.0, 2.0], "x_0": 5.0}, "two attributes of nodes become the column 'x_0'"),
+        ({"x_1": 5.0, "x": [1.0, 2.0]}, "two attributes of nodes become the column 'x_1'"),
+        ({1: 1.0, "1": 2.0}, "two attributes of nodes become the column '1'"),
+        ({"h": 1.0, "graphics": {"x": 1.0}}, "'graphics' holds several named values"),
+    ],
+)
+def test_attributes_that_would_be_lost_or_mistaken_are_refused(attributes: dict, message: str) -> None:
+    path = nx.path_graph(3)
+    for node in path:
+        path.nodes[node].update(attributes)
+    with pytest.raises(GraphError, match=message):
         from_networkx(path)
 
 
@@ -465,6 +483,8 @@ def test_masks_as_words_and_the_default_weight_of_graphml(tmp_path: Path) -> Non
             "for all elements",
         ),
         ({"a": 'True</data><data key="h">9'}, "two values of the key 'h'"),
+        ({"more": '<edge id="e" source="a" target="b"/>' * 2}, "the file has 3 edges"),
+        ({"more": '<edge source="a" target="a" directed="0"/>'}, "directed is '0', not 'true' or 'false'"),
     ],
 )
 def test_graphml_that_networkx_changes_without_a_word_is_refused(

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import networkx
 import numpy as np
@@ -11,7 +12,7 @@ import scipy.sparse
 import torch
 from torch_geometric.data import Batch, Data, Dataset, HeteroData
 
-from adar_runtime import AdarError, Graph, SparseRows, write_graph
+from adar_runtime import AdarError, Graph, SparseRows, read_graph, write_graph
 from adar_runtime.errors import AdarWarning, GraphError, UsageError
 from adar_runtime.graph.in_memory import ADAPTERS, as_graph, as_graphs
 
@@ -259,3 +260,24 @@ def test_a_data_with_more_nodes_than_rows_is_refused() -> None:
         as_graph(data)
     data.num_nodes = 3
     assert as_graph(data).nodes == 3
+
+
+def test_booleans_are_the_same_classes_in_every_library() -> None:
+    """A graph with one of the two labels would have its only class as number 0."""
+    found = as_graph(data(y=torch.tensor([True, True, True])))
+    assert found.class_names == ("False", "True")
+    assert found.labels is not None
+    assert found.labels.tolist() == [1, 1, 1]
+
+
+def test_as_many_splits_as_nodes_are_read_as_in_a_file(tmp_path: Path) -> None:
+    """PyG has the splits in columns, also where the mask is a square."""
+    mask = torch.tensor([[True, True, False], [False, True, True], [False, False, True]])
+    given = data(y=torch.tensor([0, 1, 0]), train_mask=mask)
+    torch.save(given, tmp_path / "g.pt")
+    found = as_graph(given).train_mask
+    assert found is not None
+    np.testing.assert_array_equal(found, mask.numpy().T)
+    np.testing.assert_array_equal(found, read_graph(tmp_path / "g.pt").train_mask)
+    rows = as_graph(given, train_mask=mask.numpy()).train_mask  # given as [splits, k]
+    np.testing.assert_array_equal(rows, mask.numpy())

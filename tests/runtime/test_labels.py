@@ -1,15 +1,18 @@
 """Labels are converted to a model's class numbers by class names, if graph and model have names."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from adar_runtime import Graph
-from adar_runtime.errors import LabelsError
+from adar_runtime.errors import AdarWarning, LabelsError
+from adar_runtime.graph import EncodedColumn, FeatureEncoding
 from adar_runtime.graph.labels import align_labels, fill_names
 
 FRUIT = ("apple", "berry", "cherry")
+TABLE = FeatureEncoding((EncodedColumn("a", "number"), EncodedColumn("b", "number")))
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Learned:
     targets: int | None = 3
     level: str = "node"
     regression: bool = False
+    feature_encoding: FeatureEncoding | None = None
 
 
 def labelled(*labels: float, names: tuple[str, ...] | None = None, **more: object) -> Graph:
@@ -45,10 +49,20 @@ def labelled(*labels: float, names: tuple[str, ...] | None = None, **more: objec
         (("apple", "apple", "cherry"), ("apple", "apple", "cherry"), [0, 1, -1, 0]),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the graph names its classes")
 def test_names_decide_if_both_have_names(model, given, expected: list[int]) -> None:
     found = align_labels(Learned(model), labelled(0, 1, -1, 0, names=given))
     assert found.labels is not None
     assert found.labels.tolist() == expected
+
+
+def test_names_that_the_model_does_not_have_are_compared_by_order_with_a_warning() -> None:
+    with pytest.warns(AdarWarning, match=r"by their order \(0 is cherry, 1 is apple, 2 is 2\)"):
+        align_labels(Learned(None), labelled(0, 1, names=("cherry", "apple")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        align_labels(Learned(None), labelled(0, 1, names=("1", "2")))
+        align_labels(Learned(None), labelled(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -105,3 +119,35 @@ def test_every_class_has_a_name() -> None:
     assert fill_names(("a", "b"), 3) == ["a", "b", "2"]
     assert fill_names(("a", "b"), 1) == ["a"]
     assert fill_names(None, 2) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "expected"),
+    [
+        (None, ("1", "2"), [1, 2, -1, 1]),
+        (None, None, [0, 1, -1, 0]),
+        (("0", "1", "5"), None, [0, 1, -1, 0]),
+        (("false", "other", "true"), ("True", "False"), [2, 0, -1, 2]),  # as in JSON lines and Parquet
+    ],
+)
+def test_labels_of_tables_are_names(model, given, expected: list[int]) -> None:
+    graph = labelled(0, 1, -1, 0, names=given, feature_encoding=TABLE)
+    found = align_labels(Learned(model, feature_encoding=TABLE), graph)
+    assert found.labels is not None
+    assert found.labels.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "unknown"),
+    [
+        (None, ("1", "7"), "7"),  # a class that the model does not have moved the numbers of all others
+        (None, ("1", "other"), "other"),
+        (("1", "2", "3"), None, "0"),  # the labels 0 and 1 of a table are not the classes 1 and 2
+        (("0", "2", "5"), None, "1"),
+        (FRUIT, None, "0, 1"),
+    ],
+)
+def test_unknown_labels_of_tables_are_an_error(model, given, unknown: str) -> None:
+    graph = labelled(0, 1, -1, 0, names=given, feature_encoding=TABLE)
+    with pytest.raises(LabelsError, match=f"the graph has labels {unknown}, but the model's classes are"):
+        align_labels(Learned(model, feature_encoding=TABLE), graph)

@@ -8,6 +8,7 @@ import pytest
 from adar_runtime import Graph, Result, StopReason, load
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import MissingPackageError, UsageError
+from adar_runtime.formatting import exit_rule
 from adar_runtime.prediction_files import OUTPUT_FORMATS, prediction_writer
 from tests.helpers import random_graph
 
@@ -34,6 +35,15 @@ def test_a_graph_in_one_line() -> None:
     assert repr(graph) == "Graph(3 nodes, 2 edges, 1 feature, 2 classes for each node, 1 train)"
     bare = Graph([[1.0]], np.zeros((2, 0), int))
     assert repr(bare) == "Graph(1 node, 0 edges, 1 feature, no labels)"
+
+
+def test_a_stop_rule_in_words() -> None:
+    assert exit_rule({"rule": "time", "t": 0.6912}) == "time, t = 0.691"
+    assert (
+        exit_rule({"rule": "peak", "patience": 10, "fallback": 1.0})
+        == "peak, patience 10, t = 1 without a peak"
+    )
+    assert exit_rule({"rule": "other", "{0}": 3}) == "other, {0} 3"
 
 
 def test_a_result_in_one_line() -> None:

@@ -369,3 +369,31 @@ def test_words_for_missing_values_are_named(tmp_path: Path) -> None:
     notes = read_tables(tmp_path / "n.csv", tmp_path / "e.csv").notes
     assert any("'NA' in 'f' is not a number" in note for note in notes)
     assert any("'NA' in 'y' is a class of the labels" in note for note in notes)
+
+
+@pytest.mark.parametrize("later", FORMATS)
+@pytest.mark.parametrize("first", [".csv", ".jsonl", ".parquet"])
+def test_true_and_false_are_the_same_features_in_every_format(
+    tmp_path: Path, first: str, later: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    """A text table of another program has the words in lower or upper case."""
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    values = {"id": ["a", "b", "c"], "member": [True, False, True]}
+    words = values | {"member": ["true", "false", "true"]}
+    model = read_tables(write(tmp_path / f"n{first}", words if first == ".csv" else values), edges).graph
+    is_text = later in (".csv", ".tsv")
+    nodes = write(
+        tmp_path / f"later{later}", words | {"member": ["TRUE", "FALSE", "TRUE"]} if is_text else values
+    )
+    found = read_tables(nodes, edges, encoding=model.feature_encoding).graph
+    assert found.features.tolist() == model.features.tolist()
+    assert not recwarn.list
+
+
+def test_labels_of_minus_one_are_said_to_be_unknown(tmp_path: Path) -> None:
+    """-1, 0 and 1 may be three classes, such as opinions."""
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    nodes = write(tmp_path / "n.csv", {"id": list("abcd"), "x": [1, 2, 3, 4], "y": ["-1", "0", "1", "-1.0"]})
+    read = read_tables(nodes, edges)
+    assert read.graph.labels.tolist() == [-1, 0, 1, -1]
+    assert "2 labels of 'y' are -1, which is no class: they are unknown" in read.notes

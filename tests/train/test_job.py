@@ -1,6 +1,7 @@
 """A training as the command runs it: search, resume, gradient checkpoints, TensorBoard."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,6 +99,27 @@ def test_a_supervisor_can_always_resume(board: Graph, tmp_path: Path) -> None:
     assert notes[1:] == [f"{tmp_path / 'run'} is finished: nothing to resume"]
     assert again == json.loads(json.dumps(metrics))
     assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("where", ["adar_train.trainer.calibrated_metrics", "adar_train.job.save_run"])
+def test_a_signal_after_the_last_epoch_loses_no_epoch(
+    board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    one, epochs = job(board, tmp_path / "run"), list[Epoch]()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as found:
+        patch.setattr(where, interrupted)
+        one.run("cpu", epochs.append)
+    assert [epoch.number for epoch in epochs] == [1, 2]
+    assert found.value.__notes__ == [
+        f"to continue, run the same command with --resume --out {tmp_path / 'run'}"
+    ]
+    metrics = one.run("cpu", epochs.append, resume=True)
+    assert len(epochs) == 2  # no epoch was repeated
+    assert metrics["test"] == job(board, tmp_path / "other").run("cpu")["test"]
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
 def test_a_finished_run_of_other_data_or_another_model_is_not_taken_for_this_one(

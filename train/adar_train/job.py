@@ -120,12 +120,11 @@ class Job:
                 on_epoch(epoch)
 
             try:
-                fitted = trainer.run(report, checkpoint, checkpoint_every)
+                return job._save(trainer.run(report, checkpoint, checkpoint_every))
             except KeyboardInterrupt as interrupt:
                 if checkpoint.is_file():
                     interrupt.add_note(f"to continue, run the same command with --resume --out {self.out}")
                 raise
-        return job._save(fitted)
 
     def _many(self) -> list[Graph]:
         """Graphs to keep for the export of a model of many small graphs: as many as a proof needs."""

@@ -110,8 +110,12 @@ class Run:
         return self.metrics | ({KEY: self.config[KEY]} if KEY in self.config else {})
 
     def fingerprint(self) -> str:
-        """The sha256 of the weights file. A bundle keeps it, so that its run can be found."""
-        return run_files.sha256_of(self.path / run_files.WEIGHTS)
+        """The sha256 of the weights of `model`. A bundle keeps it, so that its run can be found.
+
+        Another training may have replaced the weights file since the run was read.
+        """
+        recorded: str | None = self.config.get("weights")  # compared with the file by `load_run`
+        return recorded or run_files.sha256_of(self.path / run_files.WEIGHTS)
 
 
 def save_run(
@@ -256,7 +260,9 @@ def _most_bytes(model: Model) -> int:
 
 def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
     """Check the values that commands use without another check."""
-    data, exit_rule = config["data"], metrics.get("exit", {})
+    data, exit_rule, made = config["data"], metrics.get("exit", {}), config.get("format", FORMAT)
+    if not is_count(made, 1) or made > FORMAT:
+        raise ValueError("it was made by a newer version of adar-deploy: update, or train it again")
     if not isinstance(data, list) or not all(isinstance(each, str) for each in data):
         raise ValueError(f"{run_files.CONFIG} has 'data' that is not a list of names")
     if not isinstance(exit_rule, dict):

@@ -153,7 +153,8 @@ class Trainer:
 
         Args:
             on_epoch: Called after every epoch.
-            checkpoint: File for checkpoints, also written on Ctrl-C; None writes no checkpoints.
+            checkpoint: File for checkpoints, also written on Ctrl-C and after the last epoch; None writes no
+                checkpoints.
             checkpoint_every: Number of epochs between two checkpoints.
 
         Returns:
@@ -176,6 +177,8 @@ class Trainer:
             if checkpoint:
                 self.save(checkpoint)
             raise
+        if checkpoint and len(self.history) % checkpoint_every:
+            self.save(checkpoint)  # the evaluation takes long, and may be interrupted or run out of memory
         self.model.load_state_dict(self.best)
         trained_on = describe(self.graphs, self.config.split)
         return Fitted(self.model.eval(), self._metrics(), self.history, trained_on, self._settings["data"])

@@ -1,7 +1,7 @@
 """The command `adar-deploy data shard`."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -86,7 +86,8 @@ def shard(
     """Write a graph as a store: a folder of parts, for graphs that are larger than the memory.
 
     adar-deploy run takes the store like a graph file. Tables are read in blocks, and edges are sorted on
-    disk. All columns of features are numbers. A store has no labels and no edge weights.
+    disk. All columns of features are numbers. A store has no edge weights, and
+    only the labels that a pretrained model may use (train_mask).
 
     Example: adar-deploy data shard graph.npz --parts 64 -o store
 
@@ -141,13 +142,15 @@ def _from_file(graph: Path, parts: int, partition: Partition, tables: ShardTable
     from adar_runtime.graph.store import sources
     from adar_runtime.graph.store.partition import metis_parts
     from adar_runtime.graph.store.write import Classes
+    from adar_runtime.in_context.start import known_labels
 
     if graph.suffix not in FORMATS:
         raise UsageError(f"{graph} is not a graph file: add --edges, the table of its edges")
     tables.check()
     found = read_graph(graph)
     part_of = metis_parts(found, parts) if partition is Partition.metis else None
-    return Content(sources.GraphRows(found), sources.edge_blocks(found), Classes.of(found), part_of)
+    classes = Classes.of(found, known_labels(found))
+    return Content(sources.GraphRows(found), sources.edge_blocks(found), classes, part_of)
 
 
 def _from_tables(graph: Path, partition: Partition, tables: ShardTables, work: Path) -> Content:
@@ -164,4 +167,5 @@ def _from_tables(graph: Path, partition: Partition, tables: ShardTables, work: P
     edges = sources.read_edges(
         tables.edges, rows.ids, tables.source, tables.target, both_ways=bool(tables.both_ways)
     )
-    return Content(rows, edges, Classes())
+    encoding = rows.encoding and replace(rows.encoding, both_ways=bool(tables.both_ways))
+    return Content(rows, edges, Classes(encoding=encoding))

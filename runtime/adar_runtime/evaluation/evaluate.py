@@ -176,7 +176,8 @@ def evaluate(
         chosen = choose_outputs(subject.training, graphs, split)
     graphs, part = chosen.graphs, chosen.part
     if all(graph.labelled(part, split) is None for graph in graphs):
-        raise GraphError(f"{name}: there are no labels to score against")
+        known = ": the model is given those in train_mask" if subject.in_context else ""
+        raise GraphError(f"{name}: there are no labels to score against{known}")
     described, graphs = graphs[0], [subject.check(name, graph) for graph in graphs]
     curves = []
     for budget in budgets if subject.any_budget else [1]:

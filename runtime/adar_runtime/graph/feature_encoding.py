@@ -110,8 +110,14 @@ def check_same_encoding(model: FeatureEncoding | None, graph: FeatureEncoding | 
     if model is not None and graph is not None and model.columns != graph.columns:
         raise GraphError(
             "the graph's table was encoded in another way than the model's: give the table itself with "
-            "--edges, or convert it with adar-deploy data convert --bundle"
+            "--edges, or convert it with adar-deploy data convert --bundle; data shard --features takes the "
+            "model's columns in their order"
         )
+
+
+def adds_reverse_edges(model: FeatureEncoding | None, graph: FeatureEncoding | None) -> bool:
+    """Whether the model's table got the reverse of every edge, and the graph's table did not."""
+    return model is not None and graph is not None and model.both_ways and not graph.both_ways
 
 
 def _column(value: Any) -> EncodedColumn:

@@ -1,7 +1,8 @@
 """Convert a graph's labels to the class numbers of a model.
 
 A graph file numbers its classes on its own. If both the graph and the model name their classes, the names say
-which number of the graph is which number of the model.
+which number of the graph is which number of the model. The labels of tables are always names: a table with
+the labels 1 and 3 numbers them 0 and 1.
 """
 
 from collections import Counter
@@ -11,10 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
-from adar_runtime.errors import LabelsError, short
-from adar_runtime.graph import Graph
+from adar_runtime.errors import LabelsError, short, warn
+from adar_runtime.graph import NODE, FeatureEncoding, Graph
 
 MAX_LISTED = 5  # names in a message
+BOOLEANS = ("true", "false")  # JSON and Parquet have values for these, text tables have words in any case
 
 
 class Model(Protocol):
@@ -28,6 +30,8 @@ class Model(Protocol):
     def targets(self) -> int | None: ...  # None if the graph describes the classes
     @property
     def class_names(self) -> Sequence[str] | None: ...
+    @property
+    def feature_encoding(self) -> FeatureEncoding | None: ...  # of a model that was trained on tables
 
 
 def align_labels(model: Model, graph: Graph) -> Graph:
@@ -38,7 +42,8 @@ def align_labels(model: Model, graph: Graph) -> Graph:
         graph: A graph, with or without labels.
 
     Returns:
-        The graph. Its labels change only if both name their classes and the names differ.
+        The graph. Its labels change only if both name their classes, or both are of tables, and the names
+        differ. A warning says if only the graph names its classes.
 
     Raises:
         LabelsError: The model does not predict these labels.
@@ -57,12 +62,19 @@ def align_labels(model: Model, graph: Graph) -> Graph:
             )
         return graph
     names, highest = _model_names(model, graph, model.targets), int(graph.labels.max())
-    if names is not None and graph.class_names not in (None, names):
+    own = _graph_names(model, graph)
+    if names is not None and own not in (None, names):
         return _renumber(graph, names)
     if highest >= model.targets:
         raise LabelsError(
             f"the graph has labels up to {highest}, but the model has {model.targets} classes "
             f"(0 to {model.targets - 1}): set the labels of unknown classes to -1"
+        )
+    if names is None and own:
+        order = [f"{number} is {name}" for number, name in enumerate(fill_names(own, model.targets))]
+        warn(
+            "the graph names its classes, and the model does not: they are compared by their order "
+            f"({listed(order)}); add class_names to the training graph, or number the labels as it does"
         )
     return graph
 
@@ -90,12 +102,35 @@ def listed(names: Sequence[str], most: int = MAX_LISTED) -> str:
     return ", ".join(short(name, 30) for name in names[:most]) + rest
 
 
+def positions_by_name(names: Sequence[str]) -> dict[str, int]:
+    """The position of each name. The spellings of true and false in other table formats count as the same."""
+    found = {name: position for position, name in enumerate(names)}
+    for name, position in list(found.items()):
+        if name.lower() in BOOLEANS:
+            for spelling in (name.lower(), name.title(), name.upper()):
+                found.setdefault(spelling, position)
+    return found
+
+
 def _model_names(model: Model, graph: Graph, count: int) -> tuple[str, ...] | None:
     """The model's class names. Its class numbers serve as names if the graph uses only these as names."""
     if model.class_names is not None:
         return tuple(model.class_names[:count])
     numbers = tuple(fill_names(None, count))
-    return numbers if graph.class_names and set(graph.class_names) <= set(numbers) else None
+    is_numbered = graph.class_names and set(graph.class_names) <= set(numbers)
+    return numbers if is_numbered or _of_tables(model, graph) else None
+
+
+def _graph_names(model: Model, graph: Graph) -> tuple[str, ...] | None:
+    """The graph's class names. The labels of a table that are numbered from 0 have their numbers as names."""
+    if graph.class_names is None and _of_tables(model, graph):
+        return tuple(fill_names(None, graph.targets))
+    return graph.class_names
+
+
+def _of_tables(model: Model, graph: Graph) -> bool:
+    """Whether the labels of both are from tables. Tables have labels of nodes only."""
+    return graph.level == NODE and None not in (model.feature_encoding, graph.feature_encoding)
 
 
 def _renumber(graph: Graph, names: tuple[str, ...]) -> Graph:
@@ -103,7 +138,7 @@ def _renumber(graph: Graph, names: tuple[str, ...]) -> Graph:
     assert graph.labels is not None
     own = fill_names(graph.class_names, graph.targets)
     used = np.unique(graph.labels[graph.labels >= 0]).tolist()
-    number = {name: position for position, name in enumerate(names)}
+    number = positions_by_name(names)
     unknown = [own[label] for label in used if own[label] not in number]
     if unknown:
         raise LabelsError(
@@ -111,7 +146,7 @@ def _renumber(graph: Graph, names: tuple[str, ...]) -> Graph:
             "set the labels of unknown classes to -1"
         )
     times = Counter(names)
-    ambiguous = [own[label] for label in used if times[own[label]] > 1]
+    ambiguous = [own[label] for label in used if times[names[number[own[label]]]] > 1]
     if ambiguous:
         raise LabelsError(
             f"several classes of the model have the name {listed(ambiguous)}: labels are ambiguous"

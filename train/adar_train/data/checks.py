@@ -8,7 +8,7 @@ from adar_runtime.errors import GraphError, warn
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
 
-NO_LABELS = "the graph has no labels: training needs y; of a table, name the column with --label"
+NO_LABELS = "the graph has no labels: training needs y; for a table, name the column with --label"
 
 
 def check_trainable(graphs: Sequence[Graph], split: int) -> None:
@@ -20,7 +20,10 @@ def check_trainable(graphs: Sequence[Graph], split: int) -> None:
         raise GraphError(NO_LABELS)
     for name in ("train", "val"):
         if all(getattr(graph, f"{name}_mask") is None for graph in graphs):
-            raise GraphError(f"the graph has no {name}_mask: training needs train_mask and val_mask")
+            raise GraphError(
+                f"the graph has no {name}_mask: training needs train_mask and val_mask, or enough labels "
+                "to draw both"
+            )
         if all(graph.labelled(name, split) is None for graph in graphs):
             raise GraphError(
                 f"nothing in {name}_mask has a label: training needs labels in train_mask and val_mask"

@@ -1,7 +1,7 @@
 """A column of a table, in the three forms that an import needs: words, numbers, codes of different words."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -117,6 +117,6 @@ def missing_words(name: str, words: Sequence[str], what: str) -> list[str]:
     return [f"{short(found[0])!r} in {name!r} {what}"] if found else []
 
 
-def columns_listed(names: Columns) -> str:
+def columns_listed(names: Iterable[str]) -> str:
     """The names of all columns, for a message."""
     return short(", ".join(names) or "none", 300)

@@ -22,7 +22,7 @@ from adar_runtime.graph.formats._columns import (
     missing_words,
     parse_numbers,
 )
-from adar_runtime.graph.labels import MAX_LISTED, listed
+from adar_runtime.graph.labels import BOOLEANS, MAX_LISTED, listed, positions_by_name
 from adar_runtime.graph.limits import ByteBudget
 
 MAX_WORDS = 50  # categories of a column that nobody chose
@@ -114,11 +114,13 @@ def _fill(block: Floats, one: EncodedColumn, column: Column, locate: Locate) -> 
     if one.kind == NUMBER:
         numbers = finite_numbers(one.name, column, locate)
         if numbers is None:
+            numbers = _booleans(column)
+        if numbers is None:
             raise _not_a_number(one.name, column, locate)
         block[:, 0] = np.nan_to_num(numbers)
         return np.isnan(numbers)
     codes, words = column.codes
-    position = {word: number for number, word in enumerate(one.categories)}
+    position = positions_by_name(one.categories)
     of_word = np.array([position.get(word, -1) for word in words] + [-1], np.int64)  # the last: missing
     of_row = of_word[codes]
     rows = np.flatnonzero(of_row >= 0)
@@ -131,6 +133,14 @@ def _fill(block: Floats, one: EncodedColumn, column: Column, locate: Locate) -> 
             f"{listed(new)}; they become zeros"
         )
     return codes < 0
+
+
+def _booleans(column: Column) -> Floats | None:
+    """The words true and false as the numbers that JSON lines and Parquet have; None for other words."""
+    codes, words = column.codes
+    if not {word.lower() for word in words} <= set(BOOLEANS):
+        return None
+    return np.array([word.lower() == "true" for word in words] + [np.nan], np.float32)[codes]
 
 
 def _not_a_number(name: str, column: Column, locate: Locate) -> GraphError:

@@ -1,9 +1,9 @@
 """Turn the columns of a node table into a graph: a column is the id, the label, the split or a feature."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,15 +102,12 @@ def graph_from_columns(
     """Build a graph from its edges, the ids of its nodes, and the other columns of its node table."""
     choice = choice.completed(encoding)
     notes: list[str] = []
-    label, split = _label_and_split(columns, choice, encoding, notes)
-    taken = choice.features or () if encoding is None else [one.name for one in encoding.columns]
-    parts = _mask_columns(columns, split, taken)
-    others = (label, split, *parts.values())
+    label, split, parts = roles = column_roles(columns, choice, encoding, notes)
     if encoding is None:
-        encoded = fit_features(columns, others, choice.features, locate, notes)
+        encoded = fit_features(columns, roles.names, choice.features, locate, notes)
     else:
         encoded = encoding.columns
-        unused = [name for name in columns if name not in {*others, *taken}]
+        unused = [name for name in columns if name not in {*roles.names, *(one.name for one in encoded)}]
         notes += [f"columns that the model does not use: {listed(unused)}"] if unused else []
     if encoded:
         features = encode_features(encoded, columns, len(ids), locate, budget, known=encoding is not None)
@@ -134,6 +131,28 @@ def graph_from_columns(
     return Imported(graph, notes)
 
 
+class ColumnRoles(NamedTuple):
+    """The columns of a table of nodes that are neither ids nor features."""
+
+    label: str | None
+    split: str | None
+    masks: dict[str, str]  # name of the mask -> name of its column
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The names of these columns."""
+        return (self.label, self.split, *self.masks.values())
+
+
+def column_roles(
+    columns: Collection[str], choice: TableChoice, encoding: FeatureEncoding | None, notes: list[str]
+) -> ColumnRoles:
+    """Find the columns of labels, split and masks by their names. `columns` are all columns but the ids."""
+    label, split = _label_and_split(columns, choice, encoding, notes)
+    taken = choice.features or () if encoding is None else [one.name for one in encoding.columns]
+    return ColumnRoles(label, split, _mask_columns(columns, split, taken))
+
+
 def ids_of(words: Sequence[str], budget: ByteBudget) -> Ids:
     """The ids as an array: integers if all are written as integers are, else strings."""
     budget.reserve("ids", len(words), NAME_BYTES)
@@ -146,7 +165,7 @@ def ids_of(words: Sequence[str], budget: ByteBudget) -> Ids:
 
 
 def _label_and_split(
-    columns: Columns, choice: TableChoice, encoding: FeatureEncoding | None, notes: list[str]
+    columns: Collection[str], choice: TableChoice, encoding: FeatureEncoding | None, notes: list[str]
 ) -> tuple[str | None, str | None]:
     """The names of the two columns, if they exist."""
     names = _by_meaning(columns)
@@ -173,7 +192,7 @@ def _label_and_split(
     return label, split if split not in taken else None
 
 
-def _by_meaning(columns: Columns) -> dict[str, str]:
+def _by_meaning(columns: Collection[str]) -> dict[str, str]:
     """The columns of labels, of the split and of masks: name in lower case -> name."""
     found: dict[str, str] = {}
     for name in columns:
@@ -186,7 +205,7 @@ def _by_meaning(columns: Columns) -> dict[str, str]:
     return found
 
 
-def _mask_columns(columns: Columns, split: str | None, taken: Sequence[str]) -> dict[str, str]:
+def _mask_columns(columns: Collection[str], split: str | None, taken: Sequence[str]) -> dict[str, str]:
     """The columns of masks, as PyG has them: name of the mask -> name of its column."""
     names = _by_meaning(columns)
     found = {mask: names[mask] for mask in MASKS if mask in names and names[mask] not in taken}
@@ -244,6 +263,8 @@ def _class_labels(
     number = {word: position for position, word in enumerate(names)}
     if integers and names and float(names[0]) == -1:  # the file already marks unknown labels by -1
         number, names = {word: position - 1 for position, word in enumerate(names)}, names[1:]
+        unknown = sum(number[labels.words[code]] < 0 for code in labels.codes if code >= 0)
+        notes.append(f"{unknown:,} labels of {name!r} are -1, which is no class: they are unknown")
     numbered = names == [str(position) for position in range(len(names))]
     hint = "; use --labels numbers for regression targets" if integers and not numbered and not kind else ""
     notes.append(f"labels are from {name!r}: {len(names):,} classes{hint}")

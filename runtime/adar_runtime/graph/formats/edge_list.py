@@ -21,6 +21,18 @@ ID_HEADINGS = ("id", "node", "node_id", "nodeid")
 """Headings of the column of node ids in a table of nodes."""
 
 
+def guess_ids(names: Sequence[str]) -> str:
+    """The column of the node ids in a table of nodes, by its heading; else the first one."""
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[word] for word in ID_HEADINGS if word in lower), names[0])
+
+
+def guess_ends(names: Sequence[str]) -> tuple[str, str] | None:
+    """The two columns of a table of edges, by their headings."""
+    lower = {name.lower(): name for name in names}
+    return next(((lower[one], lower[two]) for one, two in HEADERS if one in lower and two in lower), None)
+
+
 @dataclass(frozen=True)
 class EdgeTable:
     """The node ids at both ends of each edge.
@@ -93,7 +105,7 @@ def read_edges(path: Path, choice: TableChoice, *, has_table: bool, exact: bool 
 
 def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
     names = list(table.columns)
-    guess = _guess(names)
+    guess = guess_ends(names)
     if guess is None and len(names) > 1:
         guess = names[0], names[1]
     for name in (choice.source, choice.target):
@@ -118,7 +130,7 @@ def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
 
 
 def _column_notes(names: Sequence[str], source: str, target: str) -> list[str]:
-    notes = [] if _guess(names) == (source, target) else [f"edges go from {source!r} to {target!r}"]
+    notes = [] if guess_ends(names) == (source, target) else [f"edges go from {source!r} to {target!r}"]
     weight = _weight_columns(names, source, target)
     return notes + _other_notes(f"{source!r} and {target!r}", len(names) - 2, *weight)
 
@@ -138,12 +150,6 @@ def _other_notes(read: str, others: int, weight: str | None = None) -> list[str]
     return [f"only {read} of the edges were read: {hint}"] if others else []
 
 
-def _guess(names: Sequence[str]) -> tuple[str, str] | None:
-    """The two columns by their headings."""
-    lower = {name.lower(): name for name in names}
-    return next(((lower[one], lower[two]) for one, two in HEADERS if one in lower and two in lower), None)
-
-
 def _header(path: Path) -> tuple[str, str] | None:
     """The names of the two columns in the first line of a text, if that line is certainly a header."""
     first = next(read_rows(path, BLANKS, COMMENTS), None)
@@ -152,7 +158,7 @@ def _header(path: Path) -> tuple[str, str] | None:
 
 def _certain_header(first: list[str]) -> tuple[str, str] | None:
     """The names of the two columns. In the other order, the words may be node ids."""
-    names = _guess(first)
+    names = guess_ends(first)
     return names if names and first.index(names[0]) < first.index(names[1]) else None
 
 

@@ -1,6 +1,8 @@
 """Import NetworkX graphs: from memory, and from `.graphml` and `.gml` files. Neither format can run code."""
 
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason
 from adar_runtime.graph import MASKS, FeatureEncoding, Floats
 from adar_runtime.graph.formats._columns import ValueColumn
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
-from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
+from adar_runtime.graph.formats._tables import LABEL_COLUMNS, Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import CELL_BYTES, ByteBudget
 
@@ -35,8 +37,15 @@ def read(path: Path, choice: TableChoice, encoding: FeatureEncoding | None = Non
 
 def _parse(networkx: Any, path: Path) -> Any:
     if path.suffix == ".graphml":
-        _check_structure(path)
-        return networkx.read_graphml(path)
+        edges = _check_structure(path)
+        graph = networkx.read_graphml(path)
+        found = graph.number_of_edges()
+        if found != edges:
+            raise GraphError(
+                f"the file has {edges:,} edges, and {found:,} of them can be told apart: give edges between "
+                "the same nodes different ids"
+            )
+        return graph
     graph = networkx.read_gml(path, label="id")
     names = {node: found.pop("label", node) for node, found in graph.nodes(data=True)}  # GML's names of nodes
     different = len({*map(str, names.values())}) == len(names)
@@ -77,24 +86,31 @@ class _Keys:
         self._seen.add((kind, name))
 
 
-def _check_structure(path: Path) -> None:
-    """Refuse what networkx changes without a word: repeated and unknown nodes, and several graphs."""
+def _check_structure(path: Path) -> int:
+    """Refuse what networkx changes without a word: repeated and unknown nodes, several graphs, directions.
+
+    Returns:
+        The number of edges.
+    """
     from xml.parsers import expat
 
-    nodes, ends, graphs = set[str](), set[str](), 0
+    nodes, ends, graphs, edges = set[str](), set[str](), 0, 0
     keys = _Keys()
 
     def on_element(tag: str, given: dict[str, str]) -> None:
-        nonlocal graphs
+        nonlocal graphs, edges
         tag, found = tag.rpartition(":")[2], given.get("id", "")
         keys.check(tag, given)
         if tag == "graph":
             graphs += 1
+            _check_word(given, "edgedefault", ("directed", "undirected"))
         elif tag == "node":
             if found in nodes:
                 raise GraphError(f"node {short(found)!r} is there twice: give every node an id of its own")
             nodes.add(found)
         elif tag == "edge":
+            edges += 1
+            _check_word(given, "directed", ("true", "false"))
             ends.update((given.get("source", ""), given.get("target", "")))
 
     parser = expat.ParserCreate()
@@ -108,6 +124,13 @@ def _check_structure(path: Path) -> None:
     unknown = next(iter(sorted(ends - nodes)), None)
     if unknown is not None:
         raise GraphError(f"an edge ends at {short(unknown)!r}, which is not a node of the file")
+    return edges
+
+
+def _check_word(given: dict[str, str], name: str, words: tuple[str, str]) -> None:
+    """Refuse another word: networkx ignores it."""
+    if given.get(name, words[0]) not in words:
+        raise GraphError(f"{name} is {short(given[name])!r}, not {words[0]!r} or {words[1]!r}")
 
 
 def from_networkx(graph: Any, label: str | None = None, kind: str | None = None) -> Imported:
@@ -142,6 +165,7 @@ def _convert(
     attributes = [found for _, found in graph.nodes(data=True)]
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
     names = list(dict.fromkeys([name for found in attributes for name in found] + list(defaults)))
+    _check_different([*map(str, names)])
     budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
     raw = {str(name): [_plain(found.get(name, defaults.get(name))) for found in attributes] for name in names}
     nodes = list(number)
@@ -182,12 +206,23 @@ def _edge_notes(graph: Any) -> list[str]:
 def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[Any]]:
     """The columns with one column per number of a vector, such as the attribute `x` that PyG writes."""
     spread: dict[str, list[Any]] = {}
+    found = list[str]()
     for name, values in columns.items():
+        if any(isinstance(value, Mapping) for value in values):
+            raise GraphError(
+                f"the attribute {short(name)!r} holds several named values: remove it from the nodes"
+            )
         vectors = [value if _is_vector(value) else None for value in values]
         lengths = {len(vector) for vector in vectors if vector is not None}
         if not lengths or name in MASKS:
             spread[name] = values
+            found.append(name)
             continue
+        if name.lower() in LABEL_COLUMNS:  # its columns would become features
+            raise GraphError(
+                f"the attribute {short(name)!r} holds lists, and a label is one number or word per node: "
+                "give one value per node, or rename the attribute if it holds features"
+            )
         length = max(lengths)
         for node, vector in zip(nodes, vectors, strict=True):
             if vector is None or len(vector) != length:
@@ -196,7 +231,16 @@ def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[A
                     "numbers, as for another node"
                 )
         spread |= {f"{name}_{j}": [vector[j] for vector in values] for j in range(length)}
+        found += [f"{name}_{j}" for j in range(length)]
+    _check_different(found)
     return spread
+
+
+def _check_different(names: list[str]) -> None:
+    """Refuse two attributes, or numbers of vectors, that become the same column."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise GraphError(f"two attributes of nodes become the column {short(twice)!r}: rename one")
 
 
 def _plain(value: Any) -> Any:

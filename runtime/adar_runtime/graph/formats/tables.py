@@ -16,7 +16,7 @@ from adar_runtime.graph.formats._rows import number_names
 from adar_runtime.graph.formats._table_features import degree_features
 from adar_runtime.graph.formats._table_files import TABLES, read_table_file
 from adar_runtime.graph.formats._tables import Imported, TableChoice, graph_from_columns
-from adar_runtime.graph.formats.edge_list import ID_HEADINGS, EdgeTable, read_edges
+from adar_runtime.graph.formats.edge_list import EdgeTable, guess_ids, read_edges
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 from adar_runtime.graph.statistics import Edges
@@ -219,9 +219,8 @@ def _direction_notes(graph: Graph, choice: TableChoice) -> list[str]:
 
 def _node_table(columns: Mapping[str, Column], locate: Locate, choice: TableChoice) -> _NodeTable:
     """Find the column of the ids, and number the nodes."""
-    lower = {name.lower(): name for name in reversed(list(columns))}
-    guess = next((lower[word] for word in ID_HEADINGS if word in lower), None)
     notes = []
+    other = ""
     if choice.id is not None:
         if choice.id not in columns:
             raise GraphError(
@@ -229,9 +228,10 @@ def _node_table(columns: Mapping[str, Column], locate: Locate, choice: TableChoi
             )
         chosen = choice.id
     else:
-        chosen = guess or next(iter(columns))
+        chosen = guess_ids(list(columns))
         notes = [f"node ids are from {chosen!r}"]
-    hint = f"; node ids are from the column {short(chosen)!r}"
+        other = "; choose another column with --id"
+    hint = f"; node ids are from the column {short(chosen)!r}{other}"
     ids = number_names(columns[chosen].words(), locate, "node", hint)
     others = {name: column for name, column in columns.items() if name != chosen}
     return _NodeTable(ids, chosen, others, locate, notes, hint)

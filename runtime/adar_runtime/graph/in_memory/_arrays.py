@@ -53,7 +53,8 @@ def _labels(y: Any, names: Any, on_note: Callable[[str], None]) -> dict[str, Any
         y = np.array(y, object)  # numpy would turn NaN among words into the word "nan"
     given = np.atleast_1d(array("y", y))
     if given.dtype == np.bool_:
-        given = given.astype(np.int64)
+        classes = ["False", "True"] if names is None else names  # as in other formats
+        return {"y": given.astype(np.int64), "class_names": classes}
     if given.dtype.kind not in "OUS" or names is not None:
         return {"y": given}
     flat = given.reshape(-1).tolist()
@@ -84,8 +85,11 @@ def _masks(masks: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_rows(mask: Any, outputs: int) -> Any:
-    """A mask with one row per split, from PyG's shape with one column per split; other masks unchanged."""
+def as_rows(mask: Any, outputs: int, *, of_pyg: bool = False) -> Any:
+    """A mask with one row per split, from PyG's shape with one column per split; other masks unchanged.
+
+    With as many splits as outputs, only a mask `of_pyg` has its splits in columns.
+    """
     given = np.asarray(mask)
-    by_column = given.ndim == 2 and given.shape[0] == outputs != given.shape[1]
+    by_column = given.ndim == 2 and given.shape[0] == outputs and (of_pyg or given.shape[1] != outputs)
     return given.T if by_column else given

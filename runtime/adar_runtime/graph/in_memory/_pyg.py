@@ -29,7 +29,11 @@ def from_data(data: Any, fields: dict[str, Any], on_note: Callable[[str], None])
             f"the Data has num_nodes {found['num_nodes']} and {rows:,} rows in x: correct one of them"
         )
     outputs = np.shape(arrays["pairs"])[-1] if "pairs" in arrays else rows
-    arrays |= {name: as_rows(arrays[name], outputs) for name in MASKS if name in arrays}
+    arrays |= {
+        name: as_rows(arrays[name], outputs, of_pyg=fields.get(name) is None)
+        for name in MASKS
+        if name in arrays
+    }
     return build(arrays, "Data", on_note)
 
 
