@@ -30,7 +30,7 @@ from adar_runtime.distributed.cluster import connected, import_ray
 from adar_runtime.graph import Floats
 from adar_runtime.graph.store import GraphStore, open_store, sources, write_store
 from adar_runtime.phases.run_store import Plan, loop_over_store
-from adar_runtime.phases.sharded_recurrence import Message
+from adar_runtime.phases.workers import Message
 from benchmarks.cost_model import (
     CLASSES,
     FLOAT,

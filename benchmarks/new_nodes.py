@@ -4,7 +4,8 @@ Both sides of the latency run in turns in one process. The ratio has its median 
 CPU time is printed too, because other processes lengthen wall time.
 
 For the agreement, a share of the nodes is removed, the rest is kept, and the context answers for the removed
-nodes with all their edges. The full inference of the whole graph is the reference.
+nodes with all their edges. The full inference of the whole graph is the reference. The last column compares
+the kept nodes of the two inferences: they change too, because the removed nodes are missing.
 
     adar-deploy train ../shared/data/more/acm.npz --preset quick --epochs 15 --out runs/acm
     adar-deploy export runs/acm --out bundles/acm
@@ -12,6 +13,9 @@ nodes with all their edges. The full inference of the whole graph is the referen
 
 `--run runs/acm` takes a training run instead of a bundle; `--repeats 0` measures the agreement only. Without
 both, the latency of an untrained model is measured, which is that of a trained one.
+
+`--bundle adar_deploy/pretrained` takes the pretrained model: nodes with known labels stay in the kept graph.
+`--labels 5` keeps five known labels of each class, `--labels 0` none.
 """
 
 import argparse
@@ -28,7 +32,9 @@ import numpy as np
 
 from adar_export.writer import open_unmeasured
 from adar_runtime import AdamsBashforth2, Bundle, Graph, SparseRows, load, read_graph
+from adar_runtime.errors import UsageError
 from adar_runtime.graph import Integers
+from adar_runtime.in_context.start import known_labels
 from adar_runtime.phases.context import Context
 from adar_train import ModelConfig, load_run
 from adar_train.untrained import trial_run
@@ -48,8 +54,13 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=50, help="single nodes that are answered per repeat")
     parser.add_argument("--shares", type=float, nargs="*", default=[0.01, 0.1])
     parser.add_argument("--hops", type=int, nargs="+", default=[0, 1, 2, 3], help="how far kept nodes react")
+    parser.add_argument(
+        "--labels", type=int, help="known labels of each class; those of train_mask by default"
+    )
     options = parser.parse_args()
     graph = read_graph(options.graph)
+    if options.labels is not None:
+        graph = _with_labels(graph, options.labels)
     print(f"{options.graph.stem}: {graph.nodes:,} nodes, {graph.edges:,} edges, {options.calls} calls")
     with tempfile.TemporaryDirectory() as folder:
         if options.bundle is not None:
@@ -61,6 +72,17 @@ def main() -> None:
         is_trained = options.bundle is not None or options.run is not None
         if is_trained and options.shares:
             _agreements(bundle, graph, options)
+
+
+def _with_labels(graph: Graph, count: int) -> Graph:
+    """The graph with this many known labels of each class. Without any, its class descriptions are used."""
+    if graph.labels is None:
+        raise UsageError("--labels needs a graph with labels")
+    order, mask = np.random.default_rng(0).permutation(graph.nodes), np.zeros(graph.nodes, np.bool_)
+    for number in range(graph.targets):
+        mask[order[graph.labels[order] == number][:count]] = True
+    described = graph.target_features if count == 0 else None
+    return replace(graph, train_mask=mask, val_mask=None, test_mask=None, target_features=described)
 
 
 def _unmeasured(graph: Graph, path: Path | None, folder: Path) -> Bundle:
@@ -117,8 +139,9 @@ def _agreements(bundle: Bundle, graph: Graph, options: argparse.Namespace) -> No
     """A table of agreement and accuracy by the share of removed nodes."""
     by_hops = [f"hops {hops}" for hops in options.hops]
     same, right = ([f"{what}, {each}" for each in by_hops] for what in ("same", "accuracy"))
-    print(f"\n| removed | nodes | {' | '.join(same)} | accuracy, full | {' | '.join(right)} |")
-    print("|---" * (3 + 2 * len(by_hops)) + "|")
+    columns = ["removed", "nodes", *same, "accuracy, full", *right, "same, kept nodes"]
+    print(f"\n| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
     solver = AdamsBashforth2(options.calls)
     expected = bundle.run(graph, options.budget, options.exit, solver).predictions
     for share in options.shares:
@@ -128,19 +151,28 @@ def _agreements(bundle: Bundle, graph: Graph, options: argparse.Namespace) -> No
 def _agreement(
     bundle: Bundle, graph: Graph, share: float, expected: np.ndarray, options: argparse.Namespace
 ) -> None:
-    removed = np.sort(np.random.default_rng(1).permutation(graph.nodes)[: round(share * graph.nodes)])
+    others = np.flatnonzero(known_labels(graph) < 0) if bundle.manifest.in_context else np.arange(graph.nodes)
+    removed = np.sort(np.random.default_rng(1).permutation(others)[: round(share * graph.nodes)])
     kept = np.setdiff1d(np.arange(graph.nodes), removed)
     number = np.empty(graph.nodes, np.int64)
     number[kept], number[removed] = np.arange(len(kept)), len(kept) + np.arange(len(removed))
     edges = number[graph.edge_index]
     among_kept = (edges < len(kept)).all(axis=0)
-    rest = Graph(_rows(graph, kept), edges[:, among_kept], target_features=graph.target_features)
+    labels = known_labels(graph)[kept] if bundle.manifest.in_context else None
+    rest = Graph(
+        _rows(graph, kept),
+        edges[:, among_kept],
+        labels,
+        train_mask=None if labels is None else labels >= 0,
+        target_features=graph.target_features,
+    )
     context = bundle.remember(rest, options.budget, options.exit, AdamsBashforth2(options.calls))
     same, right = list[str](), [_accuracy(graph, removed, expected[removed])]
     for hops in options.hops:
         found = context.predict(_rows(graph, removed), edges[:, ~among_kept], hops=hops).predictions
         same.append(f"{np.mean(found == expected[removed]):.2%}")
         right.append(_accuracy(graph, removed, found))
+    right.append(f"{np.mean(context.result.predictions == expected[kept]):.2%}")
     print(f"| {share:.0%} | {len(removed):,} | {' | '.join(same)} | {' | '.join(right)} |", flush=True)
 
 

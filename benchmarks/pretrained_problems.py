@@ -1,8 +1,9 @@
 """Validation problems for the closed-form start of the pretrained model, drawn once and kept in a folder.
 
-No problem comes from cora-text, coauthor-cs or amazon-computers, which are test sets. Problems with class
-descriptions are sets of classes of the two other graphs with descriptions, block models, and graphs whose
-descriptions are made near the class means. Problems with labels are whole graphs and sets of classes.
+No problem comes from cora-text, which is a test set. Problems with class descriptions are sets of classes of
+the two other graphs with descriptions, block models, and graphs whose descriptions are made near the class
+means. Problems with labels are whole graphs and sets of classes. coauthor-cs and amazon-computers have other
+draws of labels here than in `benchmarks.pretrained`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +30,8 @@ LABEL_KINDS = (
     *("actor", "chameleon-filtered", "wisconsin", "twitch-engb", "twitch-es", "twitch-ptbr"),
 )
 COUNTED_KINDS = ("acm", "dblp-words", "blogcatalog", "wisconsin")  # with other numbers of labels
-LABELS, DRAWS, FIRST_DRAW = 5, 3, 100
+LEFT_OUT_KINDS = ("coauthor-cs", "amazon-computers")  # word counts; each is left out in turn
+LABELS, DRAWS, MORE_DRAWS, FIRST_DRAW = 5, 3, 6, 100
 
 Drawing = Callable[[np.random.Generator], Iterator[Graph]]
 
@@ -73,6 +75,10 @@ class ProblemFolder:
         for count in (1, 20):
             graphs = _with_labels(self._files(COUNTED_KINDS), count, DRAWS)
             yield Problems("labels", f"{count} of each class", graphs)
+        for name in LEFT_OUT_KINDS:
+            for count in (1, LABELS, 20):
+                draws = MORE_DRAWS if count == LABELS else DRAWS
+                yield Problems("labels", f"{name}, {count} labels", self._counted(name, count, draws))
 
     @cached_property
     def _kinds(self) -> dict[str, Drawing]:
@@ -109,6 +115,10 @@ class ProblemFolder:
 
     def _described(self, kind: str) -> list[Graph]:
         return self._read_or_drawn(kind, self._kinds[kind])
+
+    def _counted(self, name: str, count: int, draws: int) -> list[Graph]:
+        """A graph of the folder with all its columns, and draws of `count` labels of each class."""
+        return _with_labels([self._source(name).graph], count, draws)
 
     def _files(self, names: Sequence[str]) -> list[Graph]:
         """Graphs of the folder more/, with the columns that pretraining uses."""
