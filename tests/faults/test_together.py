@@ -17,8 +17,7 @@ from tests.faults.conftest import Server, left_behind
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 EXPORT = ("export", "run", "--out", "bundle", "--opset")
-
-
+PROGRESS = "compare with PyTorch"
 TIMES = 5
 
 
@@ -68,6 +67,8 @@ def test_an_interrupted_export_leaves_the_old_bundle(every: bool, commands: Serv
         opset = 17 if before == 18 else 18
         got = commands.run(home, *EXPORT, opset, write=write, number=number)
         assert got["code"] in (code, 0), got["stderr"]
-        assert got["stderr"] == ("error: interrupted\n" if got["code"] else "")
+        lines = got["stderr"].splitlines()
+        said = [line for line in lines if not line.startswith(PROGRESS)]  # after ten seconds
+        assert said == (["error: interrupted"] if got["code"] else [])
         assert load(home / "bundle", "onnxruntime-cpu").manifest.opset in (before, opset)
         assert left_behind(home) == []
