@@ -368,6 +368,16 @@ def test_a_header_of_other_words_is_certain_if_the_ids_are_integers(tmp_path: Pa
     assert any("line 1 (id_1,id_2) was read as a header" in note for note in imported.notes)
 
 
+def test_a_known_header_in_the_other_order_is_read_by_its_names(tmp_path: Path) -> None:
+    rows = [(1, 2), (2, 3), (1, 3)]
+    (tmp_path / "e.csv").write_text("target,source\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    objects = [f'{{"target": {a}, "source": {b}}}\n' for a, b in rows]
+    (tmp_path / "e.jsonl").write_text("".join(objects))
+    text, objects_read = (import_graph(tmp_path / name).graph for name in ("e.csv", "e.jsonl"))
+    assert text.edge_index.tolist() == objects_read.edge_index.tolist() == [[1, 2, 2], [0, 1, 0]]
+    assert text.feature_encoding == objects_read.feature_encoding
+
+
 def test_a_header_of_other_words_gets_a_note_if_it_may_be_an_edge(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("paper,cites\np1,p2\np2,p3\n")
     imported = import_graph(tmp_path / "e.csv")

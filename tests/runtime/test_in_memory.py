@@ -281,3 +281,21 @@ def test_as_many_splits_as_nodes_are_read_as_in_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, read_graph(tmp_path / "g.pt").train_mask)
     rows = as_graph(given, train_mask=mask.numpy()).train_mask  # given as [splits, k]
     np.testing.assert_array_equal(rows, mask.numpy())
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_given_features_have_no_encoding_of_the_attributes(width: int) -> None:
+    features = np.arange(3 * width, dtype=np.float32).reshape(3, width)
+    for given in (path_graph(), path_graph(a=[1, 3, 5], b=[2, 4, 6]), silent(path_graph(a=[1, 3, 5]))):
+        graph = silent(given, features=features)
+        assert np.array_equal(graph.features, features)
+        assert graph.feature_encoding is None
+
+
+def test_given_labels_of_networkx_have_names_of_their_own() -> None:
+    club = path_graph(label=["x", "y", "x"])
+    assert silent(club, labels=[1, 0, 2]).class_names is None
+    graph = silent(club, labels=["up", None, "down"])
+    assert graph.class_names == ("down", "up")
+    assert graph.labels.tolist() == [1, -1, 0]
+    assert silent(club, labels=[1, 0, 1], class_names=["a", "b"]).class_names == ("a", "b")

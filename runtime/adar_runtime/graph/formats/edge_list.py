@@ -168,12 +168,14 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     names, notes = _certain_header(heading), list[str]()
     places, everything = (0, 1), rows
     if names is not None:
-        places = heading.index(names[0]), heading.index(names[1])
         rows = rows[1:]
     elif not has_table and rows:
         _refuse_node_table([word.lower() for word in heading], rows)
         rows, notes = _without_header(rows)
         notes += _node_table_notes(rows)
+        names = guess_ends(heading) if len(rows) < len(everything) else None
+    if names is not None:
+        places = heading.index(names[0]), heading.index(names[1])
     for line, cells in rows:
         if len(cells) <= max(places):
             raise GraphError(f"line {line}: an edge needs two node ids, found {short(' '.join(cells))!r}")

@@ -92,6 +92,8 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
         if adapter is not _networkx.from_networkx_graph:
             raise UsageError("label names an attribute of a networkx graph: give labels instead")
         fields["label"] = label
+    if fields.get("features") is not None:  # not those that the data's own columns were encoded as
+        fields = {"feature_encoding": None} | fields
     if isinstance(data, Graph):
         return replace(data, **fields) if fields else data
     if adapter is None:

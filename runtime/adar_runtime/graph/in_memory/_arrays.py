@@ -28,7 +28,7 @@ def build(arrays: dict[str, Any], source: str, on_note: Callable[[str], None]) -
     One label for several nodes is the label of the graph. `source` names the object in messages.
     """
     if "y" in arrays:
-        arrays |= _labels(arrays["y"], arrays.get("class_names"), on_note)
+        arrays |= labels_by_key(arrays["y"], arrays.get("class_names"), on_note)
     arrays = with_level(arrays)
     arrays |= _masks({name: arrays[name] for name in MASKS if name in arrays})
     if isinstance(arrays.get("x"), np.ndarray):
@@ -47,7 +47,7 @@ def sparse_if_mostly_zero(x: Floats) -> Floats | SparseRows:
     return SparseRows(starts, columns, x[rows, columns], (x.shape[0], x.shape[1]))
 
 
-def _labels(y: Any, names: Any, on_note: Callable[[str], None]) -> dict[str, Any]:
+def labels_by_key(y: Any, names: Any, on_note: Callable[[str], None]) -> dict[str, Any]:
     """Labels as an array of at least one dimension; words become classes in alphabetical order."""
     if isinstance(y, list | tuple) and any(isinstance(one, str) for one in y):
         y = np.array(y, object)  # numpy would turn NaN among words into the word "nan"
