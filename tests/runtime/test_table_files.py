@@ -288,6 +288,15 @@ def test_masks_in_a_table_are_masks_and_not_features(tmp_path: Path, suffix: str
     assert read_tables(nodes, edges, TableChoice(features=("h", "train_mask"))).graph.width == 2
 
 
+def test_a_column_split_that_is_a_feature_of_the_model_stays_one(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "n.csv", {"id": [1, 2, 3, 4], "split": ["left", "right", "left", "right"]})
+    edges = write(tmp_path / "e.csv", {"source": [1, 2], "target": [2, 3]})
+    trained = read_tables(nodes, edges, TableChoice(features=("split",))).graph
+    later = read_tables(nodes, edges, encoding=trained.feature_encoding).graph
+    assert np.array_equal(later.features, trained.features)
+    assert later.train_mask is None
+
+
 def test_a_mask_with_other_words_is_refused(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
     nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "train_mask": ["yes", "no"]})

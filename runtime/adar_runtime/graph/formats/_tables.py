@@ -148,8 +148,8 @@ def column_roles(
     columns: Collection[str], choice: TableChoice, encoding: FeatureEncoding | None, notes: list[str]
 ) -> ColumnRoles:
     """Find the columns of labels, split and masks by their names. `columns` are all columns but the ids."""
-    label, split = _label_and_split(columns, choice, encoding, notes)
     taken = choice.features or () if encoding is None else [one.name for one in encoding.columns]
+    label, split = _label_and_split(columns, choice, encoding, taken, notes)
     return ColumnRoles(label, split, _mask_columns(columns, split, taken))
 
 
@@ -165,9 +165,13 @@ def ids_of(words: Sequence[str], budget: ByteBudget) -> Ids:
 
 
 def _label_and_split(
-    columns: Collection[str], choice: TableChoice, encoding: FeatureEncoding | None, notes: list[str]
+    columns: Collection[str],
+    choice: TableChoice,
+    encoding: FeatureEncoding | None,
+    taken: Sequence[str],
+    notes: list[str],
 ) -> tuple[str | None, str | None]:
-    """The names of the two columns, if they exist."""
+    """The names of the two columns, if they exist. `taken` are features."""
     names = _by_meaning(columns)
     for name in (choice.label, *(choice.features or ())):
         if name is not None and name not in columns:
@@ -176,9 +180,9 @@ def _label_and_split(
                 f"{what} column {short(name)!r} not found; the columns are {columns_listed(columns)}"
             )
     split = names.get(SPLIT_COLUMN)
+    split = None if split in taken else split
     if encoding is not None:
         return choice.label or (encoding.label if encoding.label in columns else None), split
-    taken = choice.features or ()
     guessed = [names[word] for word in LABEL_COLUMNS if word in names and names[word] not in taken]
     label = choice.label or next(iter(guessed), None)
     if label is None and choice.labels is not None:
@@ -189,7 +193,7 @@ def _label_and_split(
             for name in guessed
             if name != label
         ]
-    return label, split if split not in taken else None
+    return label, split
 
 
 def _by_meaning(columns: Collection[str]) -> dict[str, str]:
