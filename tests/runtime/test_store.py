@@ -292,6 +292,8 @@ HOSTILE = {
     "a node twice": ("nodes", lambda a: np.full_like(a, 1), "in no part"),
     "other types": ("sources", lambda a: a.astype(np.float64), "other types"),
     "Python objects": ("x", lambda _: np.array([[print]], object), "not a readable .npy"),
+    "times for features": ("x", lambda a: a.astype("M8[s]"), "another type"),
+    "complex features": ("x", lambda a: a.astype(np.complex64), "another type"),
     "another width": ("x", lambda a: a[:, :2].copy(), "another shape"),
 }
 

@@ -255,7 +255,9 @@ class Part:
         self._require(own[0] == own[1], "its outside nodes are its own")
         features = self.array(DENSE[0]) if DENSE[0] in self.store.files[self.number] else None
         shape = (self.nodes, self.store.features)
-        self._require(features is None or features.shape == shape, "its features have another shape")
+        if features is not None:
+            self._require(features.shape == shape, "its features have another shape")
+            self._require(features.dtype.str == "<f4", "its features have another type")
         if "ids" in self.store.files[self.number]:
             checks.readable_ids(self.array("ids"), self.nodes)
 
