@@ -25,6 +25,11 @@ def named_bundle(path: Path) -> Path:
     return PACKAGED if path == PRETRAINED and not is_model(path) else path
 
 
+def name_of_bundle(folder: Path) -> Path:
+    """How to name this folder in another command: the reverse of `named_bundle`."""
+    return PRETRAINED if folder == PACKAGED else folder
+
+
 def graph_files(given: Sequence[Path]) -> list[Path]:
     """The graph files to read: each file as it is, those of a pattern, and all graph files of a folder."""
     from adar_runtime.errors import GraphError

@@ -12,7 +12,7 @@ from adar_deploy.inference_options import InferenceOptions
 from adar_deploy.live_status import LiveStatus
 from adar_deploy.option_groups import with_groups
 from adar_deploy.options import AllowUnknownModel, BundleArgument, Json, Threads, parse_bytes
-from adar_deploy.paths import bundle_first, existing_parent
+from adar_deploy.paths import bundle_first, existing_parent, name_of_bundle
 from adar_deploy.table_options import TableOptions
 
 
@@ -96,4 +96,6 @@ def remember(
     shown = {"graph": graph, "context": out, "nodes": f"{context.nodes:,}"}
     shown |= {"cell calls": f"{facts['cell_calls']:,}", "size": f"{context.bytes / 1e6:.1f} MB"}
     print_facts("remembered", shown)
-    print_next("run", "NEW-NODES", "--edges", "NEW-EDGES", "--bundle", bundle, "--context", out)
+    print_next(
+        "run", "NEW-NODES", "--edges", "NEW-EDGES", "--bundle", name_of_bundle(bundle), "--context", out
+    )

@@ -256,8 +256,10 @@ def test_a_store_has_the_predictions_of_its_graph(adar, graph: str) -> None:
 
 def test_new_nodes_of_a_table_are_answered(adar, graph: str) -> None:
     """A new node with the features and the neighbours of a node without label gets its answer."""
-    code, _, err = adar("remember", "pretrained", graph, "-o", "context")
+    code, out, err = adar("remember", "pretrained", graph, "-o", "context")
     assert code == 0, err
+    assert "--bundle pretrained --context context" in " ".join(out.split())
+    assert not Path("context/target_x.npy").exists()  # new nodes need no class descriptions
     known, node = block_graph(), 100
     source = known.edge_index[0, known.edge_index[1] == node]
     names = ",".join(f"f{i}" for i in range(known.width))
@@ -272,6 +274,9 @@ def test_new_nodes_of_a_table_are_answered(adar, graph: str) -> None:
     expected = json.loads(Path("one.json").read_text())["probability"][node]
     found = [column[0] for name, column in answers.items() if name.startswith("probability")]
     assert found == pytest.approx(expected, abs=1e-3)
+    Path("words.csv").write_text(f"id,{names}\nnew,{row.rpartition(',')[0]},red\n")
+    code, _, err = adar("run", "words.csv", "--edges", "edges.csv", *words)
+    assert (code, "has words, and the context was made from a graph file" in err) == (2, True)
 
 
 @pytest.mark.usefixtures("graph", "short_fine_tuning")

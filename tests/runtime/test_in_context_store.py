@@ -21,6 +21,7 @@ from adar_runtime import (
     SparseRows,
     StopRule,
 )
+from adar_runtime.bundle import memory
 from adar_runtime.errors import GraphError
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.store import GraphStore, open_store, sources, write_store
@@ -28,7 +29,7 @@ from adar_runtime.graph.store.store import checksum_of
 from adar_runtime.graph.store.whole import whole_graph
 from adar_runtime.graph.store.write import Classes
 from adar_runtime.in_context.start import known_labels
-from adar_runtime.phases.run_store import PROCESS, Plan, loop_over_store
+from adar_runtime.phases.run_store import Plan, check_memory, loop_over_store
 from tests.in_context_graphs import block_graph, labelled_graph, with_random_gates
 
 PARTS = 4
@@ -183,13 +184,27 @@ def test_a_store_of_an_older_version_has_descriptions_only(bundle: Bundle, tmp_p
 
 
 def test_a_start_that_does_not_fit_the_memory_is_refused(bundle: Bundle, tmp_path: Path) -> None:
-    store = sharded(tmp_path / "store", block_graph())
-    for limit, words in (
-        (10**5, "places all nodes in one process"),
-        (PROCESS + 60_000, "write the store again"),
+    """The start counts the process itself, as a part does."""
+    graph = block_graph()
+    store = sharded(tmp_path / "store", graph)
+    edges = np.random.default_rng(0).integers(0, graph.nodes, (2, 40_000))
+    dense = replace(graph, edge_index=edges)  # a part needs more for each edge than the start
+    of_parts = sharded(tmp_path / "one part", dense, parts=1)
+    for each, beside, words in (
+        (store, -memory.PROCESS + 10**5, "places all nodes in one process"),
+        (store, 60_000, "places all nodes in one process"),
+        (of_parts, 2_500_000, "write the store again"),
     ):
         with pytest.raises(GraphError, match=words):
-            loop_over_store(bundle, store, 12, Final(), Euler(), Plan(tmp_path / "work", max_bytes=limit))
+            check_memory(each, bundle.manifest, memory.PROCESS + beside)
+
+
+def test_sparse_features_count_in_the_memory_of_the_start(bundle: Bundle, tmp_path: Path) -> None:
+    graph, limit = block_graph(width=2000), memory.PROCESS + 5 * 10**6
+    check_memory(sharded(tmp_path / "dense", graph), bundle.manifest, limit)
+    store = sharded(tmp_path / "sparse", sparse(graph))
+    with pytest.raises(GraphError, match="places all nodes in one process"):
+        check_memory(store, bundle.manifest, limit)
 
 
 def test_damaged_labels_are_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from adar_runtime import (
     SparseRows,
     StopRule,
 )
+from adar_runtime.bundle import memory
 from adar_runtime.errors import AdarWarning, DivergedError, GraphError, UsageError
 from adar_runtime.graph import EDGE, EncodedColumn, FeatureEncoding
 from adar_runtime.graph.formats import read_tables
@@ -31,7 +32,7 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.store import GraphStore, open_store, sources, table_blocks, write_store
 from adar_runtime.graph.store.store import checksum_of
 from adar_runtime.graph.store.write import Classes
-from adar_runtime.phases.run_store import PROCESS, Plan, check_can_shard, loop_over_store
+from adar_runtime.phases.run_store import Plan, check_can_shard, loop_over_store
 from adar_train import ModelConfig
 from adar_train.untrained import trial_run
 
@@ -198,7 +199,7 @@ def test_numbers_that_stop_being_finite_name_the_shard_and_the_call(bundle: Bund
 
 def test_a_part_that_does_not_fit_the_memory_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     store = sharded(tmp_path / "store", some_graph())
-    for limit, advice in ((PROCESS + 15_000, r"--parts \d+\)"), (10**6, "allow more memory")):
+    for limit, advice in ((memory.PROCESS + 15_000, r"--parts \d+\)"), (10**6, "allow more memory")):
         with pytest.raises(GraphError, match=advice):
             loop_over_store(bundle, store, 5, Final(), Euler(), Plan(tmp_path / "work", max_bytes=limit))
 

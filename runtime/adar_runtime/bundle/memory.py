@@ -14,6 +14,7 @@ from adar_runtime.in_context.start import known_labels
 
 FLOAT, INDEX = 4, 8
 PADDING = 1.2  # entries of the neighbour tables per edge
+PROCESS = 250 * 2**20  # Python, numpy, ONNX Runtime and the models
 SPARE = 1.15  # ONNX Runtime's memory arena, measured on graphs of 10,000 to 1,000,000 nodes
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")

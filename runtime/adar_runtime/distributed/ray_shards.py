@@ -47,7 +47,7 @@ class ShardActor:
 
 
 class RayShards:
-    """See `adar_runtime.phases.sharded_recurrence.Workers`."""
+    """See `adar_runtime.phases.workers.Workers`."""
 
     def __init__(
         self, cpus: int, bundle: "Bundle", store: GraphStore, work: Path, on_progress: Progress

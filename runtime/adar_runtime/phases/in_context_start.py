@@ -1,8 +1,8 @@
 """The start of a pretrained model on a graph store: closed form and label check, before the first step.
 
-The closed form compares all nodes with each other, so it runs in the process that starts the inference. The
-features stay on disk; the memory holds a few arrays [n, d] and [n, c], and the edges. The label check runs
-its steps over the shards.
+The closed form compares all nodes with each other, so it runs in the process that starts the inference. Dense
+features stay on disk; the memory holds a few arrays [n, d] and [n, c], sparse features and the edges. The
+label check runs its steps over the shards.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from adar_runtime.errors import GraphError
 from adar_runtime.graph import Floats
 from adar_runtime.graph.store import GraphStore
 from adar_runtime.graph.store.store import part_folder
-from adar_runtime.graph.store.whole import whole_graph
+from adar_runtime.graph.store.whole import sparse_bytes, whole_graph
 from adar_runtime.in_context.label_check import STEPS, LabelCheck, folds
 from adar_runtime.in_context.start import SmoothedFeatures, Start, check_can_start, known_labels
 from adar_runtime.loop.loop import Loop
@@ -36,6 +36,7 @@ from adar_runtime.phases.workers import Workers
 TARGETS = STATE[1]
 CHECKS, SPOOL = "check", "features.raw"  # in the folder of the unfinished inference; removed after the start
 EDGE_BYTES = 48  # of an edge: its ends, a sort key and its copy, and the neighbours
+JOINED_COPIES = 3  # of sparse features: by part, joined, and in the order of the graph
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,10 @@ def check_can_place(store: GraphStore, manifest: Manifest, limit: int | None) ->
     known = 0 if labels is None else int((labels >= 0).sum())
     classes = max(store.classes, 0 if described is None else len(described))
     sizes = store.nodes, classes, store.features, manifest.hidden
-    needed = memory.placing_bytes(sizes, known, described=described is not None)
-    needed += EDGE_BYTES * store.edges
+    placing = memory.placing_bytes(sizes, known, described=described is not None)
+    sparse = sparse_bytes(store)
+    beside = max(sparse + placing, JOINED_COPIES * sparse) + EDGE_BYTES * store.edges
+    needed = memory.PROCESS + beside
     if limit is not None and needed > limit:
         raise GraphError(
             f"the closed-form start of a pretrained model places all nodes in one process, which needs about "

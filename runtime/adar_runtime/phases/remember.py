@@ -69,7 +69,7 @@ def remember(
             encoded=recurrence.encoded if start is None else start.encoded,
             smoothed=recurrence.smoothed if start is None else start.smoothed,
             targets=targets,
-            target_features=prepared.target_features,
+            target_features=prepared.target_features if start is None else None,
             result=result,
             ids=graph.ids,
             placement=None if start is None else start.placement,

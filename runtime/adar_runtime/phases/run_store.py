@@ -157,17 +157,16 @@ def check_memory(store: GraphStore, manifest: Manifest, max_bytes: int | None) -
     largest = max(range(store.parts), key=needed.__getitem__)
     if limit is None or needed[largest] <= limit:
         return
-    parts = store.parts * -(-(needed[largest] - PROCESS) // max(1, limit - PROCESS))
+    parts = store.parts * -(-(needed[largest] - memory.PROCESS) // max(1, limit - memory.PROCESS))
     advice = f"write the store again with more parts (data shard --parts {parts})"
     if parts > store.nodes:
-        advice = f"allow more memory (--memory); a process needs {PROCESS:,} without any node"
+        advice = f"allow more memory (--memory); a process needs {memory.PROCESS:,} without any node"
     raise GraphError(
         f"part {largest} of the store needs about {needed[largest]:,} bytes, and {limit:,} are allowed: "
         f"{advice}"
     )
 
 
-PROCESS = 250 * 2**20  # Python, numpy, ONNX Runtime and the models
 GATES = 160  # numbers of a node in the gates of a pretrained model
 
 
@@ -179,14 +178,15 @@ def needed_bytes(part: Part, manifest: Manifest) -> int:
     c = manifest.targets or (0 if target_features is None else len(target_features))
     if manifest.in_context:
         c = max(c, part.store.classes)
-        return PROCESS + _in_context_bytes((k, m, r), d, c) + int(memory.SPARE * memory.between_bytes(c, p))
+        between = int(memory.SPARE * memory.between_bytes(c, p))
+        return memory.PROCESS + _in_context_bytes((k, m, r), d, c) + between
     encoding = memory.FLOAT * k * (manifest.features + 2 * d) + memory.INDEX * 8 * m  # and the tables
     messages = memory.FLOAT * k * (p + c + 7 * d)
     rows = memory.FLOAT * 2 * (k + r) * d  # blocks, and one array of them
     gathered = memory.FLOAT * memory.PADDING * m * (d + 1)
     updating = rows + max(gathered + memory.FLOAT * k * d, memory.FLOAT * k * 8 * d)
     small = memory.between_bytes(c, p)
-    return PROCESS + int(memory.SPARE * max(encoding, messages, updating, small))
+    return memory.PROCESS + int(memory.SPARE * max(encoding, messages, updating, small))
 
 
 def _in_context_bytes(sizes: tuple[int, int, int], d: int, c: int) -> int:

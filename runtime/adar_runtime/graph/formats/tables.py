@@ -181,8 +181,8 @@ def read_new_nodes(
 
 
 def _require_numbers(own: FeatureEncoding | None) -> None:
-    """Refuse columns whose meaning depends on the table: the model was trained on a graph file."""
-    reason = "the model was trained on a graph file: give its features as columns of numbers"
+    """Refuse columns whose meaning depends on the table: neither model nor context has another one."""
+    reason = "the context was made from a graph file: give its features as columns of numbers"
     if own is None or not own.columns:
         raise GraphError(f"the table has no feature columns, and {reason}")
     for column in own.columns:

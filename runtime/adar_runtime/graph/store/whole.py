@@ -1,4 +1,4 @@
-"""All parts of a store as one graph. Its features stay on disk."""
+"""All parts of a store as one graph. Its dense features stay on disk."""
 
 from pathlib import Path
 
@@ -27,6 +27,14 @@ def whole_graph(store: GraphStore, spool: Path) -> Graph:
         target_features=store.target_features,
         class_names=store.class_names,
     )
+
+
+def sparse_bytes(store: GraphStore) -> int:
+    """The size of the features if they are sparse, which are in memory; 0 for dense ones."""
+    if DENSE[0] in store.files[0]:
+        return 0
+    parts = [store.part(number) for number in range(store.parts)]
+    return sum(part.array(name).nbytes for part in parts for name in SPARSE)
 
 
 def _features(store: GraphStore, spool: Path) -> Floats | SparseRows:
