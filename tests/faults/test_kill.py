@@ -144,6 +144,20 @@ def test_run(times: int, commands: Server, home: Path) -> None:
     assert left_behind(home) == []
 
 
+def test_run_of_a_store(commands: Server, home: Path) -> None:
+    """Where the summary is, all parts are there and belong to it."""
+    assert commands.run(home, "data", "shard", "g.npz", "--parts", 2, "--output", "store")["code"] == 0
+    command = ("run", "store", "--bundle", "bundle", "--max-steps", 2, "--output", "answers")
+    assert commands.run(home, *command)["code"] == 0
+    whole, summary = commands.run(home, *command), home / "answers" / "run.json"
+    for write in range(whole["writes"], whole["writes"] // 2, -4):
+        assert commands.run(home, *command, write=write)["code"] == -9
+        assert not summary.exists() or len([*(home / "answers").glob("part-*.parquet")]) == 2
+        assert commands.run(home, *command)["code"] == 0
+        assert summary.exists()
+        assert left_behind(home) == []
+
+
 @pytest.mark.skipif(find_spec("tensorrt_rtx") is None, reason="engines are built by tensorrt-rtx")
 @pytest.mark.parametrize("times", [pytest.param(100, id="100 times", marks=pytest.mark.torture)])
 def test_build(times: int, commands: Server, home: Path) -> None:

@@ -188,8 +188,8 @@ def _replaced(path: Path) -> Iterator[Path]:
     point, a working folder, or a folder whose parent cannot be written is not exchanged.
     """
     old = path.resolve()  # keep a link: replace the folder that it points to
-    fixed = old.is_mount() or Path.cwd().is_relative_to(old) or not os.access(old.parent, os.W_OK)
-    if fixed or not (old / run_files.CONFIG).is_file():
+    finished = (old / run_files.CONFIG).is_file()
+    if not finished or old.is_mount() or old.samefile(".") or not os.access(old.parent, os.W_OK):
         yield path
         return
     with changed_folder(old) as new:
