@@ -1,7 +1,6 @@
 """The work of `adar-deploy run` on a graph store: progress, and predictions by part."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,7 +37,7 @@ class StoreInference:
         """Predict, or continue an interrupted inference."""
         from adar_runtime.files import Marker, check_replaceable, write_file, writing
         from adar_runtime.prediction_files import prediction_writer
-        from adar_runtime.temporary_files import locked
+        from adar_runtime.temporary_files import locked, temporary_folder
 
         prediction_writer(self.output / "part.parquet")  # raises an error if a package is missing
         check_replaceable(self.output, Marker(SUMMARY, "stop_reason"), Marker(WORK))
@@ -55,7 +54,8 @@ class StoreInference:
                 written = self._write(store, result)
                 done = self._success(store, result, written)
                 write_file(self.output / SUMMARY, json.dumps(done.summary()).encode())
-                shutil.rmtree(work)
+                with temporary_folder(self.output) as removed:
+                    work.rename(removed / WORK)  # in one operation: no later command finds a part of it
         return done
 
     def _store(self, work: Path, *, shown: bool) -> "GraphStore":
@@ -113,6 +113,7 @@ class StoreInference:
         from adar_runtime.files import write_file
         from adar_runtime.prediction_files import prediction_writer
 
+        (self.output / SUMMARY).unlink(missing_ok=True)  # written last: with it, all parts are there
         for old in self.output.glob(f"part-{'[0-9]' * 5}.parquet"):
             old.unlink()
         paths = tuple(self.output / f"part-{number:05d}.parquet" for number in range(store.parts))

@@ -35,7 +35,7 @@ def inspect(
     from adar_runtime.bundle.onnx_facts import facts_of
     from adar_runtime.bundle.reading import read_bundle
 
-    manifest, contents = read_bundle(bundle, allow_unknown_model=True)
+    manifest, contents = read_bundle(bundle, allow_unknown_model=True, whole=True)
     with readable(bundle):
         facts = {name: facts_of(content) for name, content in contents.items()}
         engines = list(sidecars(bundle))

@@ -43,7 +43,7 @@ def sign(
         raise UsageError("choose how to sign: --private-key FILE, or --sigstore")
     require_folder(bundle, "signing")
     target = signature or bundle_signatures.default_signature(bundle)
-    read_bundle(bundle)  # sign nothing that cannot be loaded
+    read_bundle(bundle, whole=True)  # sign nothing that cannot be loaded
     if target.name != bundle_signatures.SIGNATURE and target.resolve().is_relative_to(bundle.resolve()):
         raise UsageError(
             f"a signature inside the bundle is called {bundle_signatures.SIGNATURE}: {target} is not"

@@ -157,7 +157,7 @@ def weights_in_bundle(folder: Path) -> dict[str, Tensor]:
 
     Raises:
         UsageError: The bundle is not a pretrained model.
-        BundleError: The folder is not a bundle of this version.
+        BundleError: The folder is not a bundle of this version, or its weights have other names.
     """
     manifest, models = read_bundle(folder)
     if not manifest.in_context:
@@ -168,6 +168,8 @@ def weights_in_bundle(folder: Path) -> dict[str, Tensor]:
     for name in EquivariantAdaR(manifest.hidden).state_dict():
         stored = name.removeprefix("cell.")
         kernel = f"{stored.removesuffix('.weight')}.T"
+        if kernel not in arrays and stored not in arrays:  # a known model may have any names
+            raise BundleError(f"{folder} has no weights {stored!r}: it cannot be trained further")
         weights[name] = arrays[kernel].T.contiguous() if kernel in arrays else arrays[stored]
     return weights
 

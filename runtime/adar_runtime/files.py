@@ -156,7 +156,7 @@ def _sync(folder: Path) -> None:
     """Write every file to disk before the folder gets its final name."""
     for path in folder.rglob("*"):
         if path.is_file():
-            with path.open("rb") as file:
+            with suppress(PermissionError), path.open("rb") as file:  # a link to a file of somebody else
                 os.fsync(file.fileno())
 
 

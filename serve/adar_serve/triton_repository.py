@@ -64,7 +64,7 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
     check = partial(check_version, bundle, repository, overwrite=overwrite)
     version = check()
     source, model = Path(bundle.folder), version.parent
-    manifest, _ = read_bundle(source)
+    manifest, _ = read_bundle(source, whole=True)
     inputs, outputs = input_ports(manifest), output_ports(manifest)
     ports = "\n".join([*map(_input, inputs), *map(_output, outputs)])
     configuration = CONFIGURATION.format(name=bundle.name, ports=ports).encode()

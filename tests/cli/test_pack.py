@@ -1,11 +1,14 @@
 """`pack` and `unpack`, and the commands that open a pack as it is."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from adar_runtime import Graph, write_graph
+from adar_runtime.bundle.pack import encode, files_of
+from adar_runtime.bundle.reading import read_manifest
 
 
 @pytest.fixture
@@ -40,6 +43,32 @@ def test_commands_that_write_into_a_bundle_need_a_folder(adar, packed: Path) -> 
         code, _, err = adar(*command)
         assert code == 2
         assert f"adar-deploy unpack {packed}" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("model", ["batched_cell", "phase_message"])
+@pytest.mark.usefixtures("packed")
+def test_damage_is_noticed_in_models_that_few_commands_read(
+    model: str, adar, bundle_folder: Path, tmp_path: Path
+) -> None:
+    """They were packed, signed and shown as unchanged, and refused when a command needed them."""
+    shutil.copytree(bundle_folder, tmp_path / "copy")
+    damaged = tmp_path / "copy" / f"{model}.onnx"
+    content = bytearray(damaged.read_bytes())
+    content[-50] ^= 1
+    damaged.write_bytes(content)
+    manifest = read_manifest(tmp_path / "copy")
+    (tmp_path / "damaged.adar").write_bytes(encode(files_of(tmp_path / "copy", manifest)))
+    for command in (
+        ["inspect", "copy"],
+        ["inspect", "damaged.adar"],
+        ["pack", "copy"],
+        ["unpack", "damaged.adar", "--out", "out"],
+        ["sign", "copy", "--private-key", "key"],
+        ["triton", "copy", "--out", "models"],
+    ):
+        code, _, err = adar(*command)
+        assert (code, f"{model}.onnx was changed" in " ".join(err.split())) == (2, True), (command, err)
+    assert not any((tmp_path / name).exists() for name in ("copy.adar", "out", "models"))
 
 
 @pytest.mark.usefixtures("packed")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import adar_deploy
@@ -17,6 +18,7 @@ from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.training_data import identity
 from adar_train import pretraining
+from tests.bundles import change_model
 from tests.in_context_graphs import block_graph, half_labelled
 
 
@@ -327,6 +329,18 @@ def test_fine_tuning_refuses_damaged_records_before_the_training(
         (tmp_path / "base" / "manifest.json").write_text(json.dumps(changed.to_dict()))
         code, _, err = adar("train", "half.npz", "--from", "base", "--out", "tuned", "--epochs", 1)
         assert (code, "damaged" in err, len(err.splitlines())) == (2, True, 1), err
+
+
+def test_fine_tuning_refuses_weights_of_other_names(adar, graph: str, tmp_path: Path) -> None:
+    def rename(model: onnx.ModelProto) -> None:
+        weight = next(each for each in model.graph.initializer if each.name.endswith(".T"))
+        for node in model.graph.node:
+            node.input[:] = ["other" if name == weight.name else name for name in node.input]
+        weight.name = "other"
+
+    change_model(named_bundle(PRETRAINED), tmp_path / "base", "cell", rename)
+    code, _, err = adar("train", graph, "--from", "base", "--out", "tuned", "--epochs", 1)
+    assert (code, "has no weights" in err, len(err.splitlines())) == (2, True, 1), err
 
 
 @pytest.mark.parametrize("lr", ["nan", "-1", "0", "inf"])

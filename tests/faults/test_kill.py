@@ -1,6 +1,8 @@
 """kill -9, at any moment: what is there afterwards is whole, the next one goes on, and nothing piles up."""
 
+import json
 import random
+import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +17,15 @@ from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, HISTORY
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
+from adar_train.runs import newest_run
 from tests.faults.conftest import KILLS, Server, left_behind
 
 TRAIN = ("train", "g.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--epochs", 12, "--out", "r")
 CHECKPOINTS = ("--checkpoint-every", 2)
 EXPORT = ("export", "run", "--out", "bundle", "--opset")
 BUILD = ("build", "bundle", "--profile", "small")
+OLDER = ["older"]  # in the configuration of a run
+STRAIGHTEN = ("straighten", "run", "--out", "old", "--updates", 1, "--overwrite")
 RUN = ("run", "g.npz", "--bundle", "bundle", "--max-steps", 40, "--output", "p.npz")
 
 
@@ -56,6 +61,33 @@ def test_train(times: int, commands: Server, home: Path) -> None:
     assert end["code"] == 0, end["stderr"]
     assert weights_and_history(home / "r") == expected
     assert left_behind(home) == []
+
+
+@pytest.mark.parametrize("every", [pytest.param(9, id="fast"), pytest.param(1, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("command", [STRAIGHTEN, (*TRAIN[:-1], "old", "--overwrite")])
+def test_replacing_a_run(command: tuple, every: int, commands: Server, home: Path) -> None:
+    """The old run or the new one is there, and what else was in its folder."""
+    make_older_run(home)
+    whole = commands.run(home, *command)
+    assert whole["code"] == 0, whole["stderr"]
+    assert load_run(home / "old").config["data"] != OLDER
+    assert left_behind(home) == []
+    for write in range(whole["writes"], 0, -every):
+        make_older_run(home)
+        assert commands.run(home, *command, write=write)["code"] == -9
+        assert load_run(home / "old").graph().nodes == 144
+        assert (home / "old" / "notes.txt").read_text() == "mine"
+        assert newest_run(home).name in ("run", "old")
+    assert commands.run(home, *command)["code"] == 0
+    assert left_behind(home) == []
+
+
+def make_older_run(home: Path) -> None:
+    shutil.rmtree(home / "old", ignore_errors=True)
+    shutil.copytree(home / "run", home / "old")
+    config = json.loads((home / "old" / CONFIG).read_text())
+    (home / "old" / CONFIG).write_text(json.dumps(config | {"data": OLDER}))
+    (home / "old" / "notes.txt").write_text("mine")
 
 
 def weights_and_history(run: Path) -> tuple[str, str]:
@@ -110,6 +142,20 @@ def test_run(times: int, commands: Server, home: Path) -> None:
                 break
     assert commands.run(home, *RUN)["code"] == 0
     assert left_behind(home) == []
+
+
+def test_run_of_a_store(commands: Server, home: Path) -> None:
+    """Where the summary is, all parts are there and belong to it."""
+    assert commands.run(home, "data", "shard", "g.npz", "--parts", 2, "--output", "store")["code"] == 0
+    command = ("run", "store", "--bundle", "bundle", "--max-steps", 2, "--output", "answers")
+    assert commands.run(home, *command)["code"] == 0
+    whole, summary = commands.run(home, *command), home / "answers" / "run.json"
+    for write in range(whole["writes"], whole["writes"] // 2, -4):
+        assert commands.run(home, *command, write=write)["code"] == -9
+        assert not summary.exists() or len([*(home / "answers").glob("part-*.parquet")]) == 2
+        assert commands.run(home, *command)["code"] == 0
+        assert summary.exists()
+        assert left_behind(home) == []
 
 
 @pytest.mark.skipif(find_spec("tensorrt_rtx") is None, reason="engines are built by tensorrt-rtx")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -18,12 +19,12 @@ from adar_runtime.bundle.run_files import find_weights
 from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.plots import plot_learning
 from adar_runtime.evaluation.training_data import KEY
-from adar_runtime.files import Marker, check_replaceable, check_writable, write_file, writing
+from adar_runtime.files import Marker, changed_folder, check_replaceable, check_writable, write_file, writing
 from adar_runtime.graph import LEVELS, FeatureEncoding, Graph
 from adar_runtime.graph.formats import FORMATS, TABLES, read_graph, read_graphs, write_graph
 from adar_runtime.graph.formats.many_graphs import encode_graphs
 from adar_runtime.loop.registry import is_count, is_number
-from adar_runtime.temporary_files import locked
+from adar_runtime.temporary_files import NAME, locked
 from adar_train.alignments import ALIGNMENTS
 from adar_train.baselines import BASELINES
 from adar_train.cell import ModelConfig, current_settings
@@ -128,10 +129,11 @@ def save_run(
 ) -> None:
     """Write a training run to a folder, as `load_run` and `adar-deploy export` read it.
 
-    config.json is written last: a folder without it is not a finished run.
+    config.json is written last: a folder without it is not a finished run. A finished run is replaced in one
+    operation, so that one of the two is there at every moment.
 
     Args:
-        path: Folder of the run; an existing run in it is replaced.
+        path: Folder of the run; an existing run in it is replaced. Other files in it stay.
         fitted: The trained model, from `fit` or `Trainer.run`.
         graph: The graph that the model was trained on; of several graphs, the first.
         data: Names of the graphs, for people who read config.json.
@@ -156,26 +158,58 @@ def save_run(
         "data_sha256": fitted.data_sha256,
         **({KEY: fitted.trained_on} if fitted.trained_on else {}),
     }
-    with writing(path):
-        (path / run_files.CONFIG).unlink(missing_ok=True)
-        write_file(path / run_files.WEIGHTS, weights)
-        write_graph(path / run_files.GRAPH, graph)
-        (path / run_files.GRAPHS).unlink(missing_ok=True)
+    with writing(path), _replaced(path) as folder:
+        (folder / run_files.CONFIG).unlink(missing_ok=True)
+        write_file(folder / run_files.WEIGHTS, weights)
+        write_graph(folder / run_files.GRAPH, graph)
+        (folder / run_files.GRAPHS).unlink(missing_ok=True)
         if many:
-            write_file(path / run_files.GRAPHS, encode_graphs(many))
-        plot_learning(fitted.history, fitted.metrics["metric"], path / run_files.LEARNING_CURVE)
-        write_file(path / run_files.HISTORY, json.dumps(fitted.history).encode())
-        write_file(path / run_files.METRICS, json.dumps(fitted.metrics, indent=2).encode())
+            write_file(folder / run_files.GRAPHS, encode_graphs(many))
+        plot_learning(fitted.history, fitted.metrics["metric"], folder / run_files.LEARNING_CURVE)
+        write_file(folder / run_files.HISTORY, json.dumps(fitted.history).encode())
+        write_file(folder / run_files.METRICS, json.dumps(fitted.metrics, indent=2).encode())
         written = (
             run_files.METRICS,
             run_files.HISTORY,
             run_files.GRAPH,
             *([run_files.GRAPHS] if many else []),
         )
-        config[run_files.FILES] = {name: run_files.sha256_of(path / name) for name in written}
-        write_file(path / run_files.CONFIG, json.dumps(config, indent=2).encode())
-        _make_newest(path)
-        (path / run_files.CHECKPOINT).unlink(missing_ok=True)
+        config[run_files.FILES] = {name: run_files.sha256_of(folder / name) for name in written}
+        write_file(folder / run_files.CONFIG, json.dumps(config, indent=2).encode())
+        _make_newest(folder)
+        (folder / run_files.CHECKPOINT).unlink(missing_ok=True)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """The folder to write a run to: `path`, or one that is exchanged with `path` if that has a finished run.
+
+    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A mount
+    point, a working folder, or a folder whose parent cannot be written is not exchanged.
+    """
+    old = path.resolve()  # keep a link: replace the folder that it points to
+    finished = (old / run_files.CONFIG).is_file()
+    if not finished or old.is_mount() or old.samefile(".") or not os.access(old.parent, os.W_OK):
+        yield path
+        return
+    with changed_folder(old) as new:
+        shutil.copymode(old, new)
+        yield new
+        for other in old.iterdir():
+            if other.name in run_files.NAMES or NAME.fullmatch(other.name):
+                continue
+            if other.is_dir() and not other.is_symlink():
+                shutil.copytree(other, new / other.name, symlinks=True, copy_function=_link)
+            else:
+                _link(str(other), str(new / other.name))
+
+
+def _link(source: str, target: str) -> None:
+    """A second name of a file, or a copy on file systems without such names."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def load_run(path: str | Path) -> Run:
@@ -372,7 +406,8 @@ def find_run(
 
 def newest_run(runs: Path) -> Path:
     """The folder of the run that was written last."""
-    found = sorted(runs.glob(f"*/{run_files.CONFIG}"), key=_written_at)
+    configs = runs.glob(f"*/{run_files.CONFIG}")
+    found = sorted((each for each in configs if not NAME.fullmatch(each.parent.name)), key=_written_at)
     if not found:
         raise RunFolderError(f"no run in {runs}: make one with adar-deploy train, or give its folder")
     return found[-1].parent

@@ -204,8 +204,13 @@ class Manifest:
 
     def file_names(self) -> list[str]:
         """The names of all ONNX files, with the batched cell and the phases where there are any."""
-        files = [*self.onnx_models.values(), self.batched_cell, *(self.phases or {}).values()]
-        return [file.file for file in files if file is not None]
+        return [file.file for file in (*self.onnx_models.values(), *self.on_demand)]
+
+    @property
+    def on_demand(self) -> list[OnnxFile]:
+        """The files that are read when they are first needed: the batched cell and the phases."""
+        files = [self.batched_cell, *(self.phases or {}).values()]
+        return [file for file in files if file is not None]
 
     def class_names_for(self, graph: Graph) -> tuple[str, ...] | None:
         """The model's class names; the graph's, where the graph describes the classes."""

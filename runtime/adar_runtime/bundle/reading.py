@@ -20,12 +20,19 @@ def is_bundle(path: Path) -> bool:
     return pack.is_pack(path) or (path / manifests.FILE_NAME).is_file()
 
 
-def read_bundle(path: Path, *, allow_unknown_model: bool = False) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest and the ONNX files that it names, checked and not yet loaded."""
+def read_bundle(
+    path: Path, *, allow_unknown_model: bool = False, whole: bool = False
+) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest and its ONNX models, checked and not yet loaded.
+
+    `whole` also checks the files of the batched cell and the phases, which other callers read on demand.
+    """
     manifest = read_manifest(path)
     models = {name: onnx_guard.read_onnx_file(path, file) for name, file in manifest.onnx_models.items()}
     if not allow_unknown_model:
         known_models.check(manifest, models)
+    for file in manifest.on_demand if whole else ():
+        onnx_guard.read_onnx_file(path, file)
     return manifest, models
 
 
@@ -66,7 +73,8 @@ def pack_bundle(folder: Path, out: Path) -> list[str]:
         UsageError: The folder contains other files, or the file cannot be written.
     """
     pack.require_folder(folder, "packing")
-    manifest, _ = read_bundle(folder, allow_unknown_model=True)  # pack nothing that cannot be loaded
+    # Pack nothing that cannot be loaded.
+    manifest, _ = read_bundle(folder, allow_unknown_model=True, whole=True)
     files = pack.files_of(folder, manifest)
     write_file(out, pack.encode(files))
     return list(files)
@@ -95,7 +103,7 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
             raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
 
     check_free()
-    manifest, _ = read_bundle(path, allow_unknown_model=True)
+    manifest, _ = read_bundle(path, allow_unknown_model=True, whole=True)
     known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
     try:
         files = pack.read_members(path, known)
@@ -104,5 +112,6 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
     with new_folder(out, MARKER, check_free) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        read_bundle(folder, allow_unknown_model=True)  # the pack may have been replaced after the first check
+        # The pack may have been replaced after the first check.
+        read_bundle(folder, allow_unknown_model=True, whole=True)
     return list(files)
