@@ -136,11 +136,12 @@ def show_parity(manifest: "Manifest") -> None:
 
 
 def _default_solver(manifest: "Manifest") -> str:
-    from adar_runtime.bundle.proven_solver import auto_solver, solver_title
+    from adar_runtime.bundle.proven_solver import auto_solver, proof_of, solver_title
     from adar_runtime.loop.solvers import REFERENCE_STEPS
 
-    title = solver_title(auto_solver(manifest, REFERENCE_STEPS))
-    return title if manifest.proof else f"{title}: no other solver was proven"
+    solver = auto_solver(manifest, REFERENCE_STEPS)
+    why = proof_of(manifest, solver, REFERENCE_STEPS) if manifest.proof else "no other solver was proven"
+    return f"{solver_title(solver)}: {why}"
 
 
 def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:

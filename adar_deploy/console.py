@@ -12,8 +12,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
+from rich.text import Text
 
 from adar_deploy.notebook_bar import NotebookBar
 
@@ -174,6 +184,26 @@ def print_next(*words: object) -> None:
     out.print(f"[dim]next:[/] {escape(command)}", soft_wrap=True)
 
 
+class _CutText(TextColumn):
+    """A text that is cut if its column is too narrow."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def _bar_columns(counted: bool, wide: bool) -> Iterator[ProgressColumn]:
+    """The columns of a bar. In a wide terminal the bar takes the space that is left, otherwise the status."""
+    fixed = Column(no_wrap=True)
+    yield TextColumn("[bold]{task.description}", table_column=fixed)
+    yield BarColumn(bar_width=None) if wide else BarColumn(bar_width=8, table_column=fixed)
+    if counted:
+        yield MofNCompleteColumn(table_column=fixed)
+    yield _CutText("{task.fields[status]}", markup=False, table_column=Column(no_wrap=wide))
+    yield TimeRemainingColumn(compact=True, table_column=fixed)
+
+
 class Bar:
     """Progress on stderr: a bar that disappears at the end or, in a log file, a line from time to time.
 
@@ -185,11 +215,7 @@ class Bar:
         self.moves = shown and err.is_terminal and not err.is_jupyter
         self._notebook = NotebookBar(title, total) if shown and err.is_jupyter else None
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None if err.width >= WIDE else 8),
-            *([MofNCompleteColumn()] if counted else []),
-            TextColumn("{task.fields[status]}", markup=False),
-            TimeRemainingColumn(compact=True),
+            *_bar_columns(counted, wide=err.width >= WIDE),
             console=err,
             transient=True,
             disable=not self.moves,

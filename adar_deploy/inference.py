@@ -282,7 +282,7 @@ def _show_one(done: Success) -> None:
         "backend": result.backend,
         **({} if result.capture is None else {"captured": str(result.capture)}),
         "solver": f"{result.solver}: {result.proof}",
-        **({} if result.check is None else {"moves": str(result.check)}),
+        **({} if result.check is None else {"label check": str(result.check)}),
         "time": f"{result.seconds:.2f} s ({phases})",
         **{
             _metric_label(part, done.metric): with_interval(

@@ -11,14 +11,14 @@ from adar_deploy.console import err, print_facts, print_note
 from adar_deploy.model_folders import find_folders
 from adar_deploy.option_groups import with_groups
 from adar_deploy.options import RunOption, parse_budgets
-from adar_deploy.paths import bundle_first, graph_files
+from adar_deploy.paths import bundle_first, graph_files, named_bundle
 from adar_deploy.table_options import TableOptions
 
 
 @with_groups
 def report(
     *,
-    model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a training run or of a bundle, or pretrained.")],
     graphs: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -60,7 +60,7 @@ def report(
 
     check_page(output)
     sizes = parse_budgets("budgets", budgets)
-    model, graphs = bundle_first(model, graphs or [])
+    model, graphs = bundle_first(named_bundle(model), graphs or [])
     folders, files = find_folders(model, run, bundle), graph_files(graphs)
     tables.check(files)
     measured = None

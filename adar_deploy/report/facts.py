@@ -39,7 +39,7 @@ def collect(
         "made_with": manifest.versions if manifest else None,
         "notes": [*folders.notes],
     }
-    if folders.bundle and manifest and folders.run is None:
+    if folders.bundle and manifest and folders.run is None and not manifest.in_context:
         searched = " or ".join(map(str, run_folders(folders.bundle)))
         facts["notes"].append(
             f"The page has no training curve: {name_of_run(manifest)} is not in {searched}. "

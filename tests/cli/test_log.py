@@ -1,5 +1,6 @@
 """Long work whose output goes to a file: a plain line on stderr now and then, and nothing of it on stdout."""
 
+import io
 import itertools
 import json
 import re
@@ -44,6 +45,23 @@ def test_a_run_tells_a_log_too_unless_it_is_to_be_quiet(eager, bundle_folder: Pa
     assert ("run  50%  step 20  t 0.50  alignment " in err) == shown
     assert len(err.splitlines()) == (10 if shown else 0)
     assert err.isascii()
+
+
+@pytest.mark.parametrize("width", [50, 60, 89, 90, 200])
+def test_a_bar_shows_its_count_and_the_time_left_at_every_width(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """The status is cut in a narrow terminal."""
+    shown = io.StringIO()
+    monkeypatch.setattr(console, "err", console.Messages(file=shown, width=width, force_terminal=True))
+    bar = Bar("train", 1060)
+    bar.update(26, "search: epoch 26 of weight decay 1e-06, dropout 0.2")
+    console.err.print(bar._progress, end="")
+    (line,) = (re.sub(r"\x1b\[[\d;]*m", "", line) for line in shown.getvalue().splitlines())
+    assert line.startswith("train ")
+    assert "26/1060 search: epoch 26" in line
+    assert line.rstrip().endswith("--:--")
+    assert len(line) <= width
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,13 @@ def test_a_score_over_known_labels_says_so(adar) -> None:
     assert told == [[message], [message]]
 
 
+def test_report_takes_the_pretrained_model(adar, graph: str) -> None:
+    code, out, err = adar("report", "pretrained", graph, "--budgets", "4", "-o", "page.html")
+    assert code == 0, err
+    assert "page.html" in out
+    assert "training curve" not in out  # there is no run, and no --run to give
+
+
 def test_run_says_what_hidden_labels_chose(adar, graph: str) -> None:
     code, out, err = adar("run", graph, "--bundle", "pretrained", "--threads", "1")
     assert code == 0, err

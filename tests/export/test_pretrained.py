@@ -270,7 +270,7 @@ def test_few_calls_of_the_packaged_model_give_the_predictions_of_300_steps(known
     graph = replace(graph, target_features=None) if known == "labels" else graph
     few, many = bundle.run(graph), bundle.run(graph, solver="euler")
     assert few.steps <= 16 < many.steps == 300
-    assert few.proof.startswith(f"{few.steps} calls gave ")
+    assert few.proof.startswith(f"in the export, {few.steps} calls gave ")
     assert (few.predictions == many.predictions).mean() >= 0.999
 
 

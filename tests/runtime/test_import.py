@@ -201,7 +201,7 @@ def test_npz_is_imported_as_it_is(tmp_path: Path) -> None:
         (f"a,{'b' * 200_000}\n", NODES, "e.csv: line 1 is not a valid table row"),
         ("a,b\n", f"id,x\na,{'1' * 200_000}\n", "n.csv: line 2 is not a valid table row"),
         ("a,b\n", 'id,x\na,"1\nb,2\n', "n.csv: line 2 is not a valid table row (a quote is opened"),
-        (b"a,b\na,\xff\n", NODES, "e.csv: line 2 is not UTF-8 text"),
+        (b"a,b\na,\xff\n", NODES, "e.csv: line 2 is not UTF-8 text: save the file as UTF-8"),
         ("a,b\n", b"id,x\na,1\nb,\xff\n", "n.csv: line 3 is not UTF-8 text"),
     ],
 )

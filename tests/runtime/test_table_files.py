@@ -228,6 +228,15 @@ def test_a_later_table_becomes_the_same_features(tmp_path: Path) -> None:
     assert read_graph(tmp_path / "g.npz").feature_encoding == read.graph.feature_encoding
 
 
+def test_numbers_with_a_decimal_comma_are_named(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "x": ["1", "2,5"], "y": ["one, two", "3"]})
+    notes = read_tables(nodes, edges).notes
+    assert [note for note in notes if "comma" in note] == [
+        "'x' has numbers with a comma ('2,5'): write them with a point to use them"
+    ]
+
+
 def test_values_that_a_model_cannot_take(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
     encoding = FeatureEncoding((EncodedColumn("x", "number"), EncodedColumn("y", "number")), id="id")

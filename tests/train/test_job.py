@@ -122,6 +122,18 @@ def test_a_signal_after_the_last_epoch_loses_no_epoch(
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
+def test_a_signal_in_the_search_says_that_there_is_no_checkpoint(
+    board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    choices = [{"dropout": 0.0}, {"dropout": 0.1}]
+    with pytest.raises(KeyboardInterrupt) as found:
+        job(board, tmp_path / "run").run("cpu", choices=choices, on_search=interrupted)
+    assert found.value.__notes__ == ["there is no checkpoint yet: the same command starts from the beginning"]
+
+
 def test_a_finished_run_of_other_data_or_another_model_is_not_taken_for_this_one(
     board: Graph, tmp_path: Path
 ) -> None:

@@ -110,9 +110,14 @@ class Job:
         def on_drop(settings: Settings, error: DivergedError) -> None:
             on_note(f"the search dropped {settings_line(settings)}: {str(error).partition(':')[0]}")
 
-        job, trainer = self._prepared(
-            device, checkpoint if resume else None, choices, challenger or {}, on_search, on_drop
-        )
+        try:
+            job, trainer = self._prepared(
+                device, checkpoint if resume else None, choices, challenger or {}, on_search, on_drop
+            )
+        except KeyboardInterrupt as interrupt:
+            if not resume:
+                interrupt.add_note("there is no checkpoint yet: the same command starts from the beginning")
+            raise
         with TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None) as log:
 
             def report(epoch: Epoch) -> None:

@@ -42,11 +42,12 @@ def proof_of(manifest: Manifest, solver: Solver, budget: int) -> str:
     proof = manifest.proof
     if proof is None or solver != auto_solver(manifest, budget):
         return "not proven for this bundle"
-    at_end, at_exit = _percent(proof["same"]), _percent(proof["same_at_exit"])
-    shares = f"{at_end} of the predictions (at the bundle's own exit {at_exit})"
+    at_end, at_stop = _percent(proof["same"]), _percent(proof["same_at_exit"])
+    at_both = "" if at_stop == at_end else f" ({at_stop} at the bundle's stop step)"
     graph = proof.get("graph", manifest.convergence.get("graph", "a graph"))  # older bundles have one graph
     on = f"{proof['outputs']:,} predictions for {short(graph)}"
-    return f"{proof['calls']} calls gave {shares} of {REFERENCE_STEPS} Euler steps, on {on}"
+    gave = f"{proof['calls']} calls gave {at_end} of the predictions of {REFERENCE_STEPS} Euler steps"
+    return f"in the export, {gave}{at_both}, on {on}"
 
 
 def _percent(share: float) -> str:

@@ -36,9 +36,12 @@ class LabelCheck:
     right_at_start: int
 
     def __str__(self) -> str:
+        hidden = f"{self.labels:,} hidden labels"
+        if not self.strength:
+            return f"strength 0: the closed-form start alone predicted {self.right:,} of {hidden} correctly"
         return (
-            f"strength {self.strength:g}, chosen with {self.labels:,} hidden labels: {self.right:,} right "
-            f"(the closed-form start: {self.right_at_start:,})"
+            f"strength {self.strength:g}: the model predicted {self.right:,} of {hidden} correctly, the "
+            f"closed-form start alone {self.right_at_start:,}"
         )
 
 

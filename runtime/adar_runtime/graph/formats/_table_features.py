@@ -4,7 +4,7 @@ Columns of numbers become features as they are. Columns of few different words b
 Columns of free text are left out. Missing values become 0, and one more feature marks them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ def fit_features(
         if known and parse_numbers(known) is not None:
             what = "is not a number, so the column is read as words: leave missing values empty"
             notes += missing_words(name, codes.words, what)
+        notes += _commas_in_numbers(name, known)
         most = MAX_CHOSEN_WORDS if chosen else min(MAX_WORDS, max(2, len(codes.codes) // 2))
         if len(codes.words) <= most:
             gaps[name] = int((codes.codes < 0).sum())
@@ -74,6 +75,13 @@ def fit_features(
             f"empty cells became 0, with a column that marks them: {', '.join(empty[:MAX_LISTED])}{rest}"
         )
     return tuple(encoded)
+
+
+def _commas_in_numbers(name: str, words: Sequence[str]) -> Iterator[str]:
+    """A note if the words are numbers that have a comma."""
+    commas = [word for word in words if "," in word]
+    if commas and parse_numbers([word.replace(",", ".", 1) for word in words]) is not None:
+        yield f"{name!r} has numbers with a comma ({short(commas[0])!r}): write them with a point to use them"
 
 
 def encode_features(
