@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from adar_runtime.in_context.label_check import FOLDS, chosen, folds
+from adar_runtime.in_context.label_check import FOLDS, LabelCheck, chosen, folds
 
 
 def test_each_label_is_hidden_once_and_every_class_keeps_one() -> None:
@@ -43,3 +43,12 @@ def test_larger_scores_alone_are_no_gain() -> None:
     labels = np.arange(60) % 3
     scores = scores_of(labels, 0.8, 0.5)
     assert chosen({1.0: 2 * scores, 0.0: scores}, labels).strength == 0
+
+
+def test_the_text_says_who_predicts() -> None:
+    assert str(LabelCheck(0.0, 1200, 96, 96)) == (
+        "strength 0: the closed-form start alone predicted 96 of 1,200 hidden labels correctly"
+    )
+    assert str(LabelCheck(1.0, 120, 98, 96)) == (
+        "strength 1: the model predicted 98 of 120 hidden labels correctly, the closed-form start alone 96"
+    )

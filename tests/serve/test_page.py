@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_runtime import Graph, load, write_graph
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.graph.synthetic import make, minesweeper
@@ -18,6 +19,7 @@ from adar_runtime.selftest import packaged
 from adar_serve import Limits, Settings
 from adar_serve.page import trajectory
 from adar_serve.page.samples import communities, samples_for
+from tests.in_context_graphs import block_graph
 from tests.serve.servers import Running, running, tensors
 
 ROOT = Path(__file__).parents[2]
@@ -239,6 +241,23 @@ def test_a_described_model_knows_the_labels_of_communities(served: Running) -> N
     found = explore(served, "described", sample="communities", nodes=400, max_steps=4)
     assert named(found, "graph")[0]["class_names"][:2] == ["community 0", "community 1"]
     assert 0 <= named(found, "answer")[0]["frame"]["accuracy"] <= 1
+
+
+def test_the_pretrained_model_takes_any_features_and_is_not_scored_on_labels_that_it_knows(
+    tmp_path: Path,
+) -> None:
+    graph = block_graph()
+    assert graph.train_mask is not None
+    wrong = np.where(graph.train_mask[0], graph.labels, (graph.labels + 1) % graph.targets)
+    write_graph(tmp_path / "graph.npz", replace(graph, labels=wrong, target_features=None))
+    with running([f"pretrained={named_bundle(PRETRAINED)}"]) as found:
+        assert found.http.get("/explore").json()["models"][0]["features"] is None
+        done = explore(found, "pretrained", (tmp_path / "graph.npz").read_bytes(), max_steps=4)
+    (answer,) = named(done, "answer")
+    right = np.array(answer["frame"]["prediction"]) == wrong
+    scored = ~graph.train_mask[0]
+    assert right[scored].mean() < right.mean()
+    assert answer["frame"]["accuracy"] == pytest.approx(right[scored].mean())
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class Explorer:
             "version": model.version,
             "description": manifest.description,
             "predicts": manifest.level,
-            "features": manifest.features,
+            "features": None if manifest.in_context else manifest.features,  # None: any
             "backend": model.bundle.backend.name,
             "solvers": [DEFAULT_SOLVER, *usable_solvers(manifest)],
             "exits": [name for name in RULES if _has_rule(model, name)],

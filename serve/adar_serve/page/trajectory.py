@@ -121,11 +121,18 @@ def drawn_edges(manifest: Manifest, graph: Graph) -> NDArray[np.int64] | None:
 
 
 def _labels(manifest: Manifest, graph: Graph) -> Integers | None:
-    """The class of every output in the numbers of the model; None if nothing is known."""
+    """The class of every output that is scored, in the numbers of the model, or -1; None if there is none.
+
+    The labels that a pretrained model knows are not scored.
+    """
     if graph.labels is None or manifest.regression:
         return None
     try:
         labels = align_labels(manifest, graph).labels
     except LabelsError:  # of other classes
         return None
-    return labels.astype(np.int64) if labels is not None and (labels >= 0).any() else None
+    if labels is None:
+        return None
+    if manifest.in_context and graph.train_mask is not None:
+        labels = np.where(graph.train_mask[0], -1, labels)
+    return labels.astype(np.int64) if (labels >= 0).any() else None

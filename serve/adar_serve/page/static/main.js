@@ -46,7 +46,7 @@ function showFigures(frame) {
     ["alignment", number(frame.alignment), "at this time"],
   ];
   if ("mean_certainty" in frame) tiles.push(["mean certainty", percent(frame.mean_certainty), "largest probability"]);
-  if ("accuracy" in frame) tiles.push(["accuracy", percent(frame.accuracy), "where labels are known"]);
+  if ("accuracy" in frame) tiles.push(["accuracy", percent(frame.accuracy), "on labels that the run did not use"]);
   if (graph.answer) tiles.push(["run", seconds(graph.answer.seconds), solverText(graph.answer)]);
   tiles.push(["graph", count(graph.nodes), `nodes, ${count(graph.edges)} edges`]);
   showTiles(tiles);

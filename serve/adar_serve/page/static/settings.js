@@ -40,7 +40,8 @@ export class Settings {
     solver.replaceChildren(...solvers.map((name) => new Option(name, name)));
     exit.replaceChildren(...exits.map((name) => new Option(name === own ? `${name} (of the bundle)` : name, name)));
     exit.value = own;
-    this.at["file-help"].textContent = `.npz with ${count(features)} features a node, up to ${count(this.choices.limits.body_mib)} MiB`;
+    const content = features === null ? "any features, and class descriptions or known labels" : `${count(features)} features a node`;
+    this.at["file-help"].textContent = `.npz with ${content}, up to ${count(this.choices.limits.body_mib)} MiB`;
     this.at.about.textContent = description ?? "Run a bundle on a graph, one step at a time.";
     this.showSample();
   }
