@@ -1,5 +1,6 @@
 """The options for a pair of tables, nodes and edges, of the commands that take graphs."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -143,9 +144,10 @@ class TableOptions(OptionGroup):
         if self.edges is None:
             return read_graph(path)
         if encoding is None and model == PACKAGED:
+            words = ("adar-deploy", "data", "convert", str(path), "graph.npz", "--edges", str(self.edges))
             raise UsageError(
                 "the pretrained model reads graph files, not tables: convert the tables first, with "
-                f"adar-deploy data convert {path} graph.npz --edges {self.edges}"
+                + shlex.join(words)
             )
         if encoding is None:
             raise UsageError(

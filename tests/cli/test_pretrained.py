@@ -127,6 +127,14 @@ def test_a_score_over_known_labels_says_so(adar) -> None:
     assert told == [[message], [message]]
 
 
+def test_the_command_that_converts_tables_can_be_copied(adar) -> None:
+    Path("my nodes.csv").write_text("id,x\na,1\n")
+    Path("edges.csv").write_text("source,target\na,a\n")
+    code, _, err = adar("run", "my nodes.csv", "--edges", "edges.csv", "--bundle", "pretrained")
+    assert code == 2
+    assert "adar-deploy data convert 'my nodes.csv' graph.npz --edges edges.csv" in err
+
+
 def test_report_takes_the_pretrained_model(adar, graph: str) -> None:
     code, out, err = adar("report", "pretrained", graph, "--budgets", "4", "-o", "page.html")
     assert code == 0, err

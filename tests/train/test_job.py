@@ -108,18 +108,18 @@ def test_a_signal_after_the_last_epoch_loses_no_epoch(
     def interrupted(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    one, epochs = job(board, tmp_path / "run"), list[Epoch]()
+    one, epochs = job(board, tmp_path / "my run"), list[Epoch]()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as found:
         patch.setattr(where, interrupted)
         one.run("cpu", epochs.append)
     assert [epoch.number for epoch in epochs] == [1, 2]
     assert found.value.__notes__ == [
-        f"to continue, run the same command with --resume --out {tmp_path / 'run'}"
+        f"to continue, run the same command with --resume --out '{tmp_path / 'my run'}'"
     ]
     metrics = one.run("cpu", epochs.append, resume=True)
     assert len(epochs) == 2  # no epoch was repeated
     assert metrics["test"] == job(board, tmp_path / "other").run("cpu")["test"]
-    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
+    assert not (tmp_path / "my run" / "checkpoint.safetensors").exists()
 
 
 def test_a_signal_in_the_search_says_that_there_is_no_checkpoint(

@@ -7,6 +7,7 @@ from functools import wraps
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from shlex import quote
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -128,7 +129,8 @@ class Job:
                 return job._save(trainer.run(report, checkpoint, checkpoint_every))
             except KeyboardInterrupt as interrupt:
                 if checkpoint.is_file():
-                    interrupt.add_note(f"to continue, run the same command with --resume --out {self.out}")
+                    where = quote(str(self.out))
+                    interrupt.add_note(f"to continue, run the same command with --resume --out {where}")
                 raise
 
     def _many(self) -> list[Graph]:

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from shlex import quote
 
 from adar_runtime.bundle import known_models, onnx_guard, pack, run_files
 from adar_runtime.bundle import manifest as manifests
@@ -52,7 +53,8 @@ def _manifest_text(path: Path) -> str:
     file = path / manifests.FILE_NAME
     if not file.is_file():
         if (path / run_files.CONFIG).is_file() and (path / run_files.WEIGHTS).is_file():
-            raise BundleError(f"this is a training run; export it: adar-deploy export {path} --out bundle")
+            run = quote(str(path))
+            raise BundleError(f"this is a training run; export it: adar-deploy export {run} --out bundle")
         missing = manifests.FILE_NAME if path.exists() else "folder"
         raise BundleError(f"not a bundle ({missing} not found): make one with adar-deploy export")
     return read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8")
