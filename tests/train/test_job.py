@@ -122,9 +122,7 @@ def test_a_signal_after_the_last_epoch_loses_no_epoch(
     assert not (tmp_path / "my run" / "checkpoint.safetensors").exists()
 
 
-def test_a_signal_in_the_search_says_that_there_is_no_checkpoint(
-    board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_in_the_search_says_that_there_is_no_checkpoint(board: Graph, tmp_path: Path) -> None:
     def interrupted(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 

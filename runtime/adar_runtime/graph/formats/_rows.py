@@ -31,7 +31,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         try:
             yield from enumerate(file, 1)
         except UnicodeDecodeError as error:
-            raise GraphError(f"line {_first_undecodable(path)} is not UTF-8 text: save the file as UTF-8") from error
+            raise GraphError(
+                f"line {_first_undecodable(path)} is not UTF-8 text: save the file as UTF-8"
+            ) from error
 
 
 def read_rows(path: Path, default_separator: str, comments: tuple[str, ...] = ()) -> Iterator[Row]:

@@ -271,7 +271,9 @@ def _class_labels(
         notes.append(f"{unknown:,} labels of {name!r} are -1, which is no class: they are unknown")
     numbered = names == [str(position) for position in range(len(names))]
     hint = "; use --labels numbers for regression targets" if integers and not numbered and not kind else ""
-    notes.append(f"labels are from {name!r}: {len(names):,} {'class' if len(names) == 1 else 'classes'}{hint}")
+    notes.append(
+        f"labels are from {name!r}: {len(names):,} {'class' if len(names) == 1 else 'classes'}{hint}"
+    )
     of_word = np.array([number[word] for word in labels.words] + [-1], np.int64)  # the last: no label
     return {"labels": of_word[labels.codes], "class_names": None if numbered else tuple(names)}
 
