@@ -11,7 +11,7 @@ from onnx.helper import make_node
 import adar_deploy
 import adar_runtime
 from adar_runtime import Final, Graph, backends
-from adar_runtime.backends import CPU, OPENVINO
+from adar_runtime.backends import CPU, CUDA, OPENVINO
 from adar_runtime.backends.openvino import OpenVinoBackend
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.reading import read_bundle
@@ -55,9 +55,11 @@ def test_features_in_blocks_give_the_same_state(packaged: dict[str, Path], monke
     assert all(np.allclose(whole[name], blocks[name], atol=1e-6) for name in whole)
 
 
-def test_auto_does_not_use_it(bundle_folder: Path) -> None:
+def test_auto_uses_it_for_bf16_only(bundle_folder: Path, packaged: dict[str, Path]) -> None:
     assert OPENVINO in backends.available()
     assert adar_runtime.load(bundle_folder).backend.name != OPENVINO
+    if CUDA not in backends.available():  # which runs bf16 too
+        assert adar_runtime.load(packaged["node bf16"]).backend.name == OPENVINO
 
 
 def test_unknown_models_are_refused(copy: Path) -> None:

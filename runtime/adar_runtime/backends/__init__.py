@@ -150,7 +150,7 @@ BACKENDS = {
 """The module and class of each backend by name, the fastest first. A module is imported on first use."""
 
 ON_REQUEST = (OPENVINO,)
-"""Backends that "auto" does not use: benchmarks/runtime.md has the reason."""
+"""Backends that "auto" uses for bf16 bundles only: benchmarks/runtime.md has the reason."""
 
 
 def available() -> list[str]:
@@ -178,7 +178,8 @@ def open_backend(
     def open_one(candidate: str) -> Backend:
         return _open(candidate, onnx_models, manifest, settings)
 
-    automatic = [one for one in BACKENDS if one not in ON_REQUEST]
+    # ONNX Runtime cannot run bf16 on the CPU, and OpenVINO takes about half of the time of float32.
+    automatic = [one for one in BACKENDS if one not in ON_REQUEST or manifest.precision == "bf16"]
     return _first(automatic, open_one) if name == AUTO else open_one(name)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from adar_runtime.backends import OPENVINO, Settings
 from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph
+from adar_runtime.backends.state_buffers import STATES, state_buffers
 from adar_runtime.bundle.manifest import ONNX_MODELS, Manifest, OnnxFile, Port
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP, Ports
 from adar_runtime.errors import AdarError, BackendError, reason
@@ -21,7 +22,6 @@ from adar_runtime.loop.solvers import Motion, Move
 
 TYPES = {"f32": "float32", "i32": "int32", "i64": "int64"}
 CONVERTER = "openvino.tools.ovc"  # sends an event to its maker when it is imported
-SLOTS = 3  # states: the cell reads one and writes another, and the third holds a kept state
 
 
 class OpenVinoBackend:
@@ -59,9 +59,11 @@ class OpenVinoRecurrence:
     def __init__(self, models: Mapping[str, Any], prepared: PreparedGraph) -> None:
         self._cell, self._head = _Request(models["cell"]), _Request(models["head"])
         first = _encode(_Request(models["encoder"]), prepared)
-        self._states = [{name: array.copy() for name, array in first.items()} for _ in range(SLOTS)]
+        self._states, self._velocities = (
+            [dict(zip(first, arrays, strict=True)) for arrays in sets]
+            for sets in state_buffers([*first.values()])
+        )
         self._current, self._kept = 0, -1  # slots; -1: no state was kept
-        self._velocities = [{name: np.zeros_like(array) for name, array in first.items()} for _ in range(2)]
         self._latest = 0  # which of the two holds the last velocity
         self._code = np.zeros(first["nodes"].shape[1], np.float32)
         self._step = {name: np.zeros((), np.float32) for name in STEP}
@@ -82,7 +84,7 @@ class OpenVinoRecurrence:
         self._code[:] = code
         for name, number in self._step.items():
             number[()] = getattr(move, name)
-        free = next(slot for slot in range(SLOTS) if slot not in (self._current, self._kept))
+        free = next(slot for slot in range(STATES) if slot not in (self._current, self._kept))
         before, after = self._velocities[self._latest], self._velocities[1 - self._latest]
         inputs = dict(self._states[self._current]) | _renamed("previous_{}_velocity", before)
         outputs = _renamed("next_{}", self._states[free]) | _renamed("{}_velocity", after)

