@@ -31,7 +31,7 @@ import torch
 import adar_runtime
 from adar_export.plain_cell import PlainAdaR
 from adar_runtime import Final, Graph
-from adar_runtime.backends import CPU, OPENVINO
+from adar_runtime.backends import AUTO, OPENVINO
 from adar_runtime.benchmarking.race import Turn, Worker, race, spread
 from adar_runtime.evaluation.metrics import metric_name, split_metrics
 from adar_runtime.graph import Floats
@@ -40,14 +40,14 @@ from adar_runtime.loop.solvers import DEFAULT_SOLVER
 from adar_train import AdaR, GraphTensors, load_run
 
 DEFAULT, EULER, EAGER, PER_EDGE, PLAIN = SIDES = ("default", "euler", "eager", "eager per edge", "plain onnx")
-OTHER, BF16 = "other checkout", "openvino bf16"
+OTHER, BF16 = EXTRA = ("other checkout", "openvino bf16")
 STEPS = 300
 
 
 def main() -> None:
     """Measure and print a table."""
     options = parse()
-    given = [side for side, value in ((OTHER, options.against), (BF16, options.bf16)) if value]
+    given = [side for side, value in zip(EXTRA, (options.against, options.bf16), strict=True) if value]
     sides = [DEFAULT, *given, *(side for side in SIDES[1:] if side not in options.without)]
     workers = {side: start(side, options) for side in sides}
     scores = {side: worker.turn()[1][1] for side, worker in workers.items()}
@@ -74,7 +74,7 @@ def parse() -> argparse.Namespace:
 
 
 def start(side: str, options: argparse.Namespace) -> Worker:
-    """The process of a side. A process imports from the paths that this one has when it starts."""
+    """The process of a side, which imports from the paths that this process has at its start."""
     before = list(sys.path)
     if side == OTHER:
         sys.path.insert(1, str(options.against.absolute() / "runtime"))
@@ -107,9 +107,9 @@ def build(side: str, options: argparse.Namespace, graph: Graph) -> Callable[[], 
         return lambda: torch_scores(plain, graph)
     # `made_here`: a plain export is an unknown model, which would run in a child process.
     folder = {PLAIN: options.plain, BF16: options.bf16}.get(side, options.fused)
-    backend = OPENVINO if side == BF16 else CPU
+    backend = OPENVINO if side == BF16 else AUTO
     bundle = adar_runtime.Bundle(folder, backend, threads=options.threads, made_here=True)
-    solver = DEFAULT_SOLVER if side in (DEFAULT, OTHER, BF16) else "euler"
+    solver = DEFAULT_SOLVER if side in (DEFAULT, *EXTRA) else "euler"
     return lambda: bundle.run(graph, STEPS, Final(), solver).scores
 
 
@@ -136,8 +136,8 @@ def print_report(
     print(f"Python {platform.python_version()}, torch {torch.__version__}, onnxruntime {ort.__version__}")
     print(f"n = {graph.nodes:,}, m = {graph.edges:,}, {STEPS} steps\n")
     print(
-        "| side | seconds, median [quartiles] | relative to default | processor seconds | relative to default "
-        f"| test {name} | changed predictions (vs {reference}) |"
+        "| side | seconds, median [quartiles] | relative to default | processor seconds "
+        f"| relative to default | test {name} | changed predictions (vs {reference}) |"
     )
     print("|---|---|---|---|---|---|---|")
     for side in seconds:

@@ -11,7 +11,9 @@ def test_each_set_has_the_shapes_of_the_first_state_and_its_own_memory() -> None
     first = [np.random.default_rng(0).random((n, 5), np.float32) for n in (103, 2, 7, 7)]
     states, velocities = state_buffers(first)
     assert (len(states), len(velocities)) == (STATES, VELOCITIES)
-    assert all([array.shape for array in one] == [array.shape for array in first] for one in states + velocities)
+    assert all(
+        [array.shape for array in one] == [array.shape for array in first] for one in states + velocities
+    )
     assert all(np.array_equal(array, value) for array, value in zip(states[0], first, strict=True))
     assert not any(array.any() for array in velocities[0])
     arrays = list(chain(*states, *velocities))

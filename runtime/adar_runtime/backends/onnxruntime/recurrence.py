@@ -172,7 +172,11 @@ class OnnxRecurrence:
 
     def _buffer(self, array: Floats) -> ort.OrtValue:
         """An array that the cell writes to: shared on the CPU."""
-        return ort.OrtValue.ortvalue_from_numpy(array) if self._placement.device == "cpu" else self._on_device(array)
+        return (
+            ort.OrtValue.ortvalue_from_numpy(array)
+            if self._placement.device == "cpu"
+            else self._on_device(array)
+        )
 
     def _on_device(self, array: np.ndarray[Any, Any]) -> ort.OrtValue:
         # Copy: an OrtValue that is made from an array on the CPU shares the array's memory.
