@@ -138,7 +138,7 @@ fingerprints: install  ## list the models that the exporter writes, which are th
 
 GRAPHS ?=
 pretrain: install  ## train the model in adar_deploy/pretrained/ on GRAPHS="a.npz b.npz"; continues from build/pretrain
-	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) --checkpoints build/pretrain
+	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) --checkpoints build/pretrain --episodes build/episodes
 
 pretrained-bundle: install  ## write adar_deploy/pretrained/ again from its own weights, after a change of the exporter
 	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained --rewrite

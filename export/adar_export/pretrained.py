@@ -325,6 +325,7 @@ def main() -> None:
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--checkpoints", type=Path, help="folder to continue from")
     task.add_argument("--rewrite", action="store_true", help="write the bundle again, with its own weights")
+    parser.add_argument("--episodes", type=Path, help="folder that keeps placed episodes for more trainings")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
@@ -346,7 +347,7 @@ def _pretrain(given: argparse.Namespace) -> Manifest:
         if done % 20 == 0:
             sys.stderr.write(f"{done} of {given.updates} updates, {100 * np.mean(gains[-20:]):+.2f} points\n")
 
-    training.run(given.graphs, show)
+    training.run(given.graphs, show, episodes=given.episodes)
     names = [*dict.fromkeys(path.stem for path in given.graphs), "generated block models"]
     return export_pretrained(
         given.checkpoints / CHECKPOINT,

@@ -231,6 +231,34 @@ def test_an_interrupted_pretraining_continues_with_the_same_weights(
     torch.testing.assert_close(weights(again), whole)
 
 
+def test_kept_episodes_give_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretraining, "EPISODES", 1)
+    write_graph(graph := tmp_path / "graph.npz", half_labelled())
+    runs = iter(range(10))
+
+    def weights(episodes: Path | None, seed: int = 0) -> list[torch.Tensor]:
+        training = Pretraining(tmp_path / str(next(runs)), 2, seed)
+        training.run([graph], episodes=episodes)
+        return [value.clone() for value in training.model.state_dict().values()]
+
+    def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+        return all(map(torch.equal, one, other))
+
+    drawn, kept = weights(None), tmp_path / "episodes"
+    assert same(weights(kept), drawn)
+    files = {file: file.stat().st_mtime_ns for file in kept.rglob("*.safetensors")}
+    assert len(files) == 4  # two updates, each with one episode of both tasks
+    assert same(weights(kept), drawn)
+    assert files == {file: file.stat().st_mtime_ns for file in kept.rglob("*.safetensors")}
+    of_labels = sorted(file for file in files if file.name.startswith("labels"))
+    of_labels[0].write_bytes(of_labels[1].read_bytes())
+    assert not same(weights(kept), drawn)  # kept episodes are used
+    weights(kept, seed=1)
+    write_graph(graph, block_graph(seed=1))
+    weights(kept)
+    assert len([*kept.iterdir()]) == 3  # each seed and each content of the files has a folder of its own
+
+
 @pytest.mark.parametrize("without", ABLATIONS)
 def test_an_ablation_reads_nothing_of_what_it_is_without(
     tmp_path: Path, without: str, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph
+from adar_train.data.context_episodes import draw_episode
 from adar_train.data.episodes import EpisodeSource
 from adar_train.data.splits import with_split
 from tests.helpers import random_graph
@@ -46,8 +47,8 @@ def test_a_small_graph_with_one_large_class_gives_an_episode() -> None:
     assert episode.nodes > 1
 
 
-def test_classes_of_patches_are_more_even_than_those_around_one_seed() -> None:
-    """Nodes of one class are neighbours: without quotas, an episode would mostly have the largest class."""
+def chain_of_classes() -> EpisodeSource:
+    """Nodes of one class are neighbours, and one class is large."""
     random, nodes = np.random.default_rng(0), 6000
     labels = np.sort(random.choice(8, nodes, p=[0.65, *[0.05] * 7]))
     links = np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
@@ -55,13 +56,35 @@ def test_classes_of_patches_are_more_even_than_those_around_one_seed() -> None:
     graph = Graph(
         features, np.concatenate([links, links[::-1]], axis=1), labels, target_features=features[:8]
     )
-    source = EpisodeSource(graph, np.arange(nodes))
+    return EpisodeSource(graph, np.arange(nodes))
+
+
+def largest_share(episode: Graph) -> float:
+    """The nodes of the largest class, relative to equal classes."""
+    assert episode.labels is not None
+    return float(np.bincount(episode.labels).max() / episode.nodes * episode.targets)
+
+
+def test_classes_of_patches_are_more_even_than_those_around_one_seed() -> None:
+    """Without quotas, an episode would mostly have the largest class."""
+    source = chain_of_classes()
 
     def largest(*, patches: bool) -> float:
         drawn = [source.draw(np.random.default_rng(seed), (300, 400), patches=patches) for seed in range(12)]
-        return float(np.mean([np.bincount(each.labels).max() / each.nodes * each.targets for each in drawn]))
+        return float(np.mean([largest_share(each) for each in drawn]))
 
     assert largest(patches=True) < 3 < largest(patches=False)
+
+
+def test_some_episodes_of_the_pretraining_are_around_one_seed() -> None:
+    """They have no quotas, so some have a larger class than all episodes of patches."""
+    sources, counts = [(chain_of_classes(), True)], []
+    for seed in range(60):
+        episode = draw_episode(sources, np.random.default_rng(seed), labelled=False)
+        if episode.width == 4:  # not a generated one
+            assert episode.labels is not None
+            counts.append(np.bincount(episode.labels).max() / episode.nodes)
+    assert 0.05 < np.mean(np.array(counts) > 0.63) < 0.25  # of patches only: none of them
 
 
 def test_a_set_of_classes_has_all_their_nodes_and_edges() -> None:

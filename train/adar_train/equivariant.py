@@ -208,15 +208,16 @@ class PlacedGraph:
     def of(cls, graph: Graph, columns: int = COLUMNS) -> "PlacedGraph":
         """Place a graph with class descriptions or with known labels."""
         placed, edges = start(graph, columns), Neighbours.in_graph(graph, weighted=False)
-        none = torch.zeros(1, columns)
-        first = State(torch.from_numpy(placed.nodes), torch.from_numpy(placed.targets), none, none)
-        return cls(
-            first,
-            torch.from_numpy(placed.known),
-            edges,
-            torch.ones(graph.nodes, 1),
-            torch.ones(1, graph.targets),
-        )
+        arrays = (placed.nodes, placed.targets, placed.known)
+        nodes, targets, known = map(torch.from_numpy, arrays)
+        return cls.at(nodes, targets, known, edges)
+
+    @classmethod
+    def at(cls, nodes: Tensor, targets: Tensor, known: Tensor, edges: Neighbours) -> "PlacedGraph":
+        """A graph whose closed-form start is known: nodes [n, d], targets [c, d]."""
+        none = torch.zeros(1, nodes.shape[1])
+        n, c = known.shape
+        return cls(State(nodes, targets, none, none), known, edges, torch.ones(n, 1), torch.ones(1, c))
 
     @classmethod
     def joined(cls, graphs: "Sequence[PlacedGraph]") -> "PlacedGraph":

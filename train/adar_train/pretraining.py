@@ -5,11 +5,16 @@ descriptions, with a few labels, or with both. Every update has some episodes wi
 with labels; each kind trains gates of its own. The start is the closed form of `adar_runtime.in_context`; the
 gates learn to improve it. Checkpoints hold the updates done, the weights and the optimiser. A killed
 pretraining continues from the last one with the same episodes: each update has a random generator of its own.
+
+Episodes do not depend on the gates. A folder keeps them placed, so several trainings with the same graphs and
+the same seed (ablations, more updates) place them once.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +23,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import adar_runtime.graph
+import adar_runtime.in_context
+import adar_train.data
 from adar_runtime.files import write_file
 from adar_runtime.graph import Graph
+from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.in_context.start import known_labels
 from adar_runtime.loop.schedule import times
 from adar_train.data.context_episodes import draw_episode, source_of
@@ -35,6 +44,7 @@ FACTORS = (2.0, 4.0)  # of scores, in the smooth error
 EPISODES = 4  # of each task in one update
 BLOCK, PASSES = 50, 4  # the episodes of 50 updates are used four times: placing one costs as much as a use
 SAVE_EVERY = 20
+EPISODE_CODE = (adar_runtime.graph, adar_runtime.in_context, adar_train.data)  # it draws and places episodes
 CHECKPOINT = "checkpoint.safetensors"
 
 
@@ -50,6 +60,21 @@ class Task:
         assert graph.labels is not None
         labels = np.where(known_labels(graph) >= 0, -1, graph.labels)
         return cls(PlacedGraph.of(graph), torch.from_numpy(labels.astype(np.int64)))
+
+    @classmethod
+    def read(cls, file: Path) -> "Task":
+        """A task that `write` wrote."""
+        tensors = safetensors.torch.load(file.read_bytes())
+        edges = Neighbours(tensors["starts"].numpy(), tensors["sources"].numpy())
+        nodes, targets, known = (tensors[name] for name in ("nodes", "targets", "known"))
+        return cls(PlacedGraph.at(nodes, targets, known, edges), tensors["labels"])
+
+    def write(self, file: Path) -> None:
+        """Write the task of one graph as a safetensors file."""
+        first, edges = self.graph.first, self.graph.edges
+        tensors = {"nodes": first.nodes, "targets": first.targets, "known": self.graph.known}
+        tensors |= {"starts": torch.from_numpy(edges.starts), "sources": torch.from_numpy(edges.sources)}
+        write_file(file, safetensors.torch.save(tensors | {"labels": self.labels}))
 
     @classmethod
     def joined(cls, tasks: "Sequence[Task]") -> "Task":
@@ -105,13 +130,39 @@ def episode_loss(
     return losses.mean(), first, last
 
 
+@dataclass(frozen=True)
+class Sources:
+    """The graph files of a pretraining; a file that is given twice is drawn twice as often.
+
+    Without `all_labels`, graphs with a train_mask give only the labels of their first split.
+    """
+
+    paths: Sequence[Path]
+    all_labels: bool = True
+
+    @cached_property
+    def graphs(self) -> list[tuple[EpisodeSource, bool]]:
+        loaded = {path: source_of(path, all_labels=self.all_labels) for path in dict.fromkeys(self.paths)}
+        return [loaded[path] for path in self.paths]
+
+    def digest(self, seed: int) -> str:
+        """What the episodes of a seed depend on: the files, and the code that draws and places them."""
+        folders = (Path(module.__path__[0]) for module in EPISODE_CODE)
+        code = (file for folder in folders for file in sorted(folder.rglob("*.py")))
+        found = hashlib.sha256(f"{seed} {self.all_labels}".encode())
+        for file in (*self.paths, *code):
+            found.update(hashlib.sha256(file.read_bytes()).digest())
+        return found.hexdigest()
+
+
 @dataclass
 class _Episodes:
     """The episodes of each update. They depend on the seed and on the number of the update only."""
 
-    sources: Sequence[tuple[EpisodeSource, bool]]
+    sources: Sources
     seed: int
     labelled: bool
+    folder: Path | None  # keeps the episodes
     _block: int = -1
     _tasks: dict[int, Task] = field(default_factory=dict)
 
@@ -127,9 +178,21 @@ class _Episodes:
 
     def _task(self, block: int, number: int) -> Task:
         if number not in self._tasks:
-            random = np.random.default_rng([self.seed, self.labelled, block, PASSES, number])
-            self._tasks[number] = Task.of(draw_episode(self.sources, random, labelled=self.labelled))
+            self._tasks[number] = self._kept(block, number)
         return self._tasks[number]
+
+    def _kept(self, block: int, number: int) -> Task:
+        """An episode of the folder; it is drawn if the folder does not have it."""
+        if self.folder is None:
+            return self._drawn(block, number)
+        file = self.folder / f"{'labels' if self.labelled else 'descriptions'}-{block}-{number}.safetensors"
+        if not file.exists():
+            self._drawn(block, number).write(file)
+        return Task.read(file)
+
+    def _drawn(self, block: int, number: int) -> Task:
+        random = np.random.default_rng([self.seed, self.labelled, block, PASSES, number])
+        return Task.of(draw_episode(self.sources.graphs, random, labelled=self.labelled))
 
 
 class Pretraining:
@@ -163,14 +226,12 @@ class Pretraining:
         on_update: Callable[[int, float], None] = lambda *_: None,
         *,
         all_labels: bool = True,
+        episodes: Path | None = None,
     ) -> None:
-        """Train on episodes of graph files; a file that is given twice is drawn twice as often.
-
-        Without `all_labels`, graphs with a train_mask give only the labels of their first split.
-        """
-        loaded = {path: source_of(path, all_labels=all_labels) for path in dict.fromkeys(paths)}
-        sources = [loaded[path] for path in paths]
-        kinds = [_Episodes(sources, self.seed, labelled) for labelled in (False, True)]
+        """Train on episodes of graph files, see `Sources`. The folder `episodes` keeps them placed."""
+        sources = Sources(paths, all_labels)
+        folder = None if episodes is None else episodes / sources.digest(self.seed)
+        kinds = [_Episodes(sources, self.seed, labelled, folder) for labelled in (False, True)]
         while self.done < self.updates:
             random = np.random.default_rng([self.seed, self.done])
             self._optimiser.zero_grad()

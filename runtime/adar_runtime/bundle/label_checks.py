@@ -1,6 +1,6 @@
 """Prepare graphs for a bundle. A pretrained model checks its moves with hidden labels."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,9 +98,14 @@ def prepare_for(bundle: "Bundle", graph: Graph, features: SmoothedFeatures | Non
     if not manifest.in_context:
         return prepare(graph, manifest, by_row=bundle.by_row)
     placed = PlacedGraph.of(graph, manifest, by_row=bundle.by_row, features=features)
-    if bundle.small_graphs is None or graph.nodes > LARGEST:
-        return placed.checked([part.predicted(_scores(bundle, part.prepared)) for part in placed.parts()])
-    parts = list(placed.parts())
+    return check_moves(bundle, placed, placed.parts())
+
+
+def check_moves(bundle: "Bundle", placed: PlacedGraph, parts: Iterable[HiddenPart]) -> PreparedGraph:
+    """Choose the strength of the moves for a placed graph, with its hidden parts."""
+    if bundle.small_graphs is None or placed.prepared.graph.nodes > LARGEST:
+        return placed.checked([part.predicted(_scores(bundle, part.prepared)) for part in parts])
+    parts = list(parts)
     scores = bundle.small_graphs.scores_of_parts([part.prepared for part in parts], _interruption)
     found = _checked(placed, parts, scores)
     if isinstance(found, AdarError):

@@ -22,6 +22,7 @@ from adar_train.data.episodes import EpisodeSource
 
 STORED_COLUMNS = 128  # of the features that episodes are drawn from
 NODES = (300, 700)  # range of the number of nodes of an episode
+ONE_PATCH = 0.25  # share of the episodes of files with all nodes around one seed
 LABELS = (1, 10)  # range of the known labels of a class
 FEWEST_LABELS = 100  # of a graph: episodes consist of nodes with labels
 GENERATED = 0.25  # share of episodes from generated graphs
@@ -80,7 +81,7 @@ def _drawn(
         graph = block_model(random)
     else:
         source, is_described = sources[int(random.integers(len(sources)))]
-        graph = source.draw(random, NODES, patches=True)
+        graph = source.draw(random, NODES, patches=random.random() >= ONE_PATCH)
         if not is_described:
             graph = replace(graph, target_features=made_descriptions(graph, random))
     if random.random() < NOISY:
