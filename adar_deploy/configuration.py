@@ -31,6 +31,8 @@ LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\
 """A key of 50 parts (a.b.c…): tomllib takes minutes for one of some 100,000."""
 
 MAX_MESSAGE = 500  # characters of an error
+PYG_PREFIX = "pyg:"  # of data sets that PyTorch Geometric downloads, and partly unpickles
+DOWNLOADS = "what is downloaded"
 FILES = ("pyproject.toml", "adar.toml")  # in the working folder; the last one wins
 NOT_FROM_WORKING_FOLDER = {
     "where files are written": ("out", "output", "plot", "timing-cache", "signature", "triton"),
@@ -161,7 +163,7 @@ def read_defaults(group: Any, files: list[Path], *, named: bool) -> dict[str, An
             if not matching:
                 raise _error(path, f"unknown option {'.'.join(key)}: {_hint(key, known)}")
             if not named:
-                _check_allowed(path, key, name)
+                _check_allowed(path, key, name, value)
             for parameter in matching:
                 if isinstance(value, bool) and not getattr(parameter.parsed_by, "is_flag", False):
                     raise _error(
@@ -174,9 +176,13 @@ def read_defaults(group: Any, files: list[Path], *, named: bool) -> dict[str, An
     return defaults
 
 
-def _check_allowed(path: Path, key: tuple[str, ...], name: str) -> None:
-    """Refuse an option that a file in the working folder may not set."""
-    for what, names in NOT_FROM_WORKING_FOLDER.items():
+def _check_allowed(path: Path, key: tuple[str, ...], name: str, value: Any) -> None:
+    """Refuse an option, or a download, that a file in the working folder may not choose."""
+    downloads = any(
+        str(word).startswith(PYG_PREFIX) for word in (value if isinstance(value, list) else [value])
+    )
+    refused = {**NOT_FROM_WORKING_FOLDER, **({DOWNLOADS: (name,)} if downloads else {})}
+    for what, names in refused.items():
         if name in names:
             raise _error(
                 path,

@@ -131,6 +131,15 @@ def path_options() -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
+@pytest.mark.parametrize("value", ['"pyg:WikiCS"', '["minesweeper", "pyg:WikiCS"]'])
+def test_a_file_in_the_working_folder_downloads_nothing(adar, value: str) -> None:
+    """PyG unpickles some of the data sets that it downloads."""
+    Path("adar.toml").write_text(f"[train]\ndata = {value}\nepochs = 1\n")
+    code, out, err = adar("train")
+    assert (code, out) == (2, "")
+    assert "train.data decides what is downloaded" in " ".join(err.split())
+
+
 def test_the_document_lists_what_a_file_in_the_working_folder_may_not_set() -> None:
     text = (Path(__file__).parents[2] / "docs/settings.md").read_text()
     for decides, names in NOT_FROM_WORKING_FOLDER.items():
