@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -184,12 +185,10 @@ def save_run(
 def _replaced(path: Path) -> Iterator[Path]:
     """The folder to write a run to: `path`, or one that is exchanged with `path` if that has a finished run.
 
-    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A mount
-    point, a working folder, or a folder whose parent cannot be written is not exchanged.
+    The new folder gets links to all other files of the old one, such as the logs of TensorBoard.
     """
     old = path.resolve()  # keep a link: replace the folder that it points to
-    finished = (old / run_files.CONFIG).is_file()
-    if not finished or old.is_mount() or old.samefile(".") or not os.access(old.parent, os.W_OK):
+    if not (old / run_files.CONFIG).is_file() or not _can_be_exchanged(old):
         yield path
         return
     with changed_folder(old) as new:
@@ -202,6 +201,39 @@ def _replaced(path: Path) -> Iterator[Path]:
                 shutil.copytree(other, new / other.name, symlinks=True, copy_function=_link)
             else:
                 _link(str(other), str(new / other.name))
+
+
+def _can_be_exchanged(folder: Path) -> bool:
+    """Whether everything in a folder can be linked into another one, and the folder can then be removed.
+
+    The old folder is removed with all that is below it, so nothing may be mounted there. A process whose
+    working folder is removed cannot name files any more.
+    """
+    if not os.access(folder.parent, os.W_OK):
+        return False
+    mounted, unreadable = _mount_points(), list[OSError]()
+    for name, _, files in os.walk(folder, onerror=unreadable.append):
+        here = Path(name)
+        if here.is_mount() or here in mounted or here.samefile("."):
+            return False
+        if not os.access(here, os.R_OK | os.W_OK | os.X_OK):
+            return False
+        if any(not os.access(here / file, os.R_OK) and not (here / file).is_symlink() for file in files):
+            return False
+    return not unreadable
+
+
+def _mount_points() -> set[Path]:
+    """The mount points that Linux lists. `Path.is_mount` does not see a folder mounted from its own disk."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return set()
+    # The fifth column; a space or a backslash in it is written as an octal number.
+    names = (
+        re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), line.split()[4]) for line in lines
+    )
+    return {Path(os.fsdecode(name)) for name in names}
 
 
 def _link(source: str, target: str) -> None:
@@ -423,7 +455,8 @@ def free_name(runs: Path, name: str) -> Path:
 
 def _make_newest(path: Path) -> None:
     """Make this run's time of writing the latest, even if the clock was set back since another run."""
-    latest = max(_written_at(file) for file in path.parent.glob(f"*/{run_files.CONFIG}"))
+    runs = path.resolve().parent  # of "." as well
+    latest = max(_written_at(file) for file in runs.glob(f"*/{run_files.CONFIG}"))
     if (path / run_files.CONFIG).stat().st_mtime_ns < latest:
         os.utime(path / run_files.CONFIG, ns=(latest + 1, latest + 1))
 
