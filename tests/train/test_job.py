@@ -1,7 +1,10 @@
 """A training as the command runs it: search, resume, gradient checkpoints, TensorBoard."""
 
 import json
+import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from adar_runtime.errors import GraphError, UsageError
 from adar_train import Epoch, TrainConfig
 from adar_train.job import Job, TensorBoardLog
 from adar_train.prepare import model_config
+from adar_train.runs import load_run, save_run
 
 
 def job(board: Graph, out: Path) -> Job:
@@ -85,6 +89,59 @@ def test_files_of_another_program_beside_tensorboard_are_not_replaced(board: Gra
         with pytest.raises(UsageError, match=r"metrics\.json is not of a run of adar-deploy"):
             job(board, tmp_path / "run").run("cpu", overwrite=overwrite)
     assert (tmp_path / "run" / "metrics.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("start", [".", "below"])
+def test_a_run_in_the_working_folder_or_above_it(
+    board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """The working folder stays, and a folder without a name is found among its neighbours."""
+    (tmp_path / "run" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "run" / start)
+    for overwrite in (False, True):
+        one = job(board, Path("." if start == "." else ".."))
+        save_run(one.out, one._trainer("cpu").run(), board, ["board"], one.training)
+        assert load_run(tmp_path / "run").graph().nodes == board.nodes, overwrite
+        assert Path.cwd() == (tmp_path / "run" / start).resolve()
+
+
+SAVE_AGAIN = """
+from pathlib import Path
+from adar_train import load_run, save_run
+from adar_train.config import TrainConfig
+from adar_train.trainer import Fitted
+
+run = load_run(Path("run"))
+save_run("run", Fitted(run.model, run.metrics, []), run.graph(), ["again"], TrainConfig())
+"""
+
+
+def test_a_disk_that_is_mounted_in_a_run_keeps_its_files(board: Graph, tmp_path: Path) -> None:
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this system does not let a test mount a disk of its own (unshare, mount)")
+    job(board, tmp_path / "run").run("cpu")
+    (tmp_path / "run" / "a disk").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious").write_text("mine")
+    command = 'mount --bind other "run/a disk" && exec "$0" -c "$1"'
+    subprocess.run([*alone, "sh", "-c", command, sys.executable, SAVE_AGAIN], cwd=tmp_path, check=True)
+    assert load_run(tmp_path / "run").config["data"] == ["again"]
+    assert (tmp_path / "other" / "precious").read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "run"]
+
+
+def test_a_folder_in_a_run_that_cannot_be_read_stays(board: Graph, tmp_path: Path) -> None:
+    """A folder without rights in the run of somebody who is not root, as a container leaves them."""
+    alone = ["unshare", "--user"]  # an unknown user without rights to override those of files
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this system does not let a test be another user (unshare)")
+    job(board, tmp_path / "run").run("cpu")
+    (tmp_path / "run" / "theirs").mkdir(mode=0)
+    subprocess.run([*alone, sys.executable, "-c", SAVE_AGAIN], cwd=tmp_path, check=True)
+    assert load_run(tmp_path / "run").config["data"] == ["again"]
+    assert (tmp_path / "run" / "theirs").is_dir()
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_supervisor_can_always_resume(board: Graph, tmp_path: Path) -> None:

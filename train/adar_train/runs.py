@@ -184,12 +184,11 @@ def save_run(
 def _replaced(path: Path) -> Iterator[Path]:
     """The folder to write a run to: `path`, or one that is exchanged with `path` if that has a finished run.
 
-    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A mount
-    point, a working folder, or a folder whose parent cannot be written is not exchanged.
+    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A folder with
+    folders of others in it is written in place.
     """
     old = path.resolve()  # keep a link: replace the folder that it points to
-    finished = (old / run_files.CONFIG).is_file()
-    if not finished or old.is_mount() or old.samefile(".") or not os.access(old.parent, os.W_OK):
+    if not (old / run_files.CONFIG).is_file() or not _can_be_exchanged(old):
         yield path
         return
     with changed_folder(old) as new:
@@ -198,10 +197,27 @@ def _replaced(path: Path) -> Iterator[Path]:
         for other in old.iterdir():
             if other.name in run_files.NAMES or NAME.fullmatch(other.name):
                 continue
-            if other.is_dir() and not other.is_symlink():
+            if other == old / run_files.TENSORBOARD:
                 shutil.copytree(other, new / other.name, symlinks=True, copy_function=_link)
             else:
                 _link(str(other), str(new / other.name))
+
+
+def _can_be_exchanged(folder: Path) -> bool:
+    """Whether a folder has nothing but files and the logs of TensorBoard, which can all be linked.
+
+    The old folder is removed with all that is in it. Another folder in it may be mounted, or the working folder
+    of a process.
+    """
+    if folder.is_mount() or folder.samefile(".") or not os.access(folder.parent, os.W_OK):
+        return False
+    logs = folder / run_files.TENSORBOARD
+    entries = [entry for entry in folder.iterdir() if entry != logs]
+    if logs.is_dir():
+        if logs.is_symlink() or logs.is_mount() or logs.samefile("."):
+            return False
+        entries += logs.iterdir()
+    return all(entry.is_symlink() or (entry.is_file() and os.access(entry, os.R_OK)) for entry in entries)
 
 
 def _link(source: str, target: str) -> None:
@@ -423,7 +439,8 @@ def free_name(runs: Path, name: str) -> Path:
 
 def _make_newest(path: Path) -> None:
     """Make this run's time of writing the latest, even if the clock was set back since another run."""
-    latest = max(_written_at(file) for file in path.parent.glob(f"*/{run_files.CONFIG}"))
+    runs = path.resolve().parent  # of "." as well
+    latest = max(_written_at(file) for file in runs.glob(f"*/{run_files.CONFIG}"))
     if (path / run_files.CONFIG).stat().st_mtime_ns < latest:
         os.utime(path / run_files.CONFIG, ns=(latest + 1, latest + 1))
 
