@@ -184,8 +184,8 @@ def save_run(
 def _replaced(path: Path) -> Iterator[Path]:
     """The folder to write a run to: `path`, or one that is exchanged with `path` if that has a finished run.
 
-    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A folder with
-    folders of others in it is written in place.
+    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A run with
+    other folders in it is written in place.
     """
     old = path.resolve()  # keep a link: replace the folder that it points to
     if not (old / run_files.CONFIG).is_file() or not _can_be_exchanged(old):
@@ -197,7 +197,7 @@ def _replaced(path: Path) -> Iterator[Path]:
         for other in old.iterdir():
             if other.name in run_files.NAMES or NAME.fullmatch(other.name):
                 continue
-            if other == old / run_files.TENSORBOARD:
+            if other.is_dir() and not other.is_symlink():  # the logs
                 shutil.copytree(other, new / other.name, symlinks=True, copy_function=_link)
             else:
                 _link(str(other), str(new / other.name))
@@ -206,16 +206,14 @@ def _replaced(path: Path) -> Iterator[Path]:
 def _can_be_exchanged(folder: Path) -> bool:
     """Whether a folder has nothing but files and the logs of TensorBoard, which can all be linked.
 
-    The old folder is removed with all that is in it. Another folder in it may be mounted, or the working folder
-    of a process.
+    The old folder is removed with all that is in it. Another folder in it may be mounted, or the working
+    folder of a process.
     """
     if folder.is_mount() or folder.samefile(".") or not os.access(folder.parent, os.W_OK):
         return False
-    logs = folder / run_files.TENSORBOARD
-    entries = [entry for entry in folder.iterdir() if entry != logs]
-    if logs.is_dir():
-        if logs.is_symlink() or logs.is_mount() or logs.samefile("."):
-            return False
+    entries, logs = [*folder.iterdir()], folder / run_files.TENSORBOARD
+    if logs.is_dir() and not (logs.is_symlink() or logs.is_mount() or logs.samefile(".")):
+        entries.remove(logs)
         entries += logs.iterdir()
     return all(entry.is_symlink() or (entry.is_file() and os.access(entry, os.R_OK)) for entry in entries)
 
