@@ -58,9 +58,8 @@ Some rows of baselines have products in bfloat16 ([results/README.md](results/RE
 AdaR's preset trains for 100 epochs at a learning rate of 0.003 in its quick form. AdaR's default has no quick
 form: beside a quick baseline, it trained for longer. Its products are in bfloat16, as graphs of this size
 have by default.
-[accuracy.md](accuracy.md) has AdaR's own figures from its commands, also where a row is missing here: the
-mean of three splits of tolokers is 85.36. The rows of amazon-computers were trained before the default had
-400 epochs and a final of its search; with both, the mean of the three splits is 93.21.
+[accuracy.md](accuracy.md) has AdaR's own figures from its commands. The rows of amazon-computers were trained
+before the default had 400 epochs and a final of its search; with both, the mean of the three splits is 93.21.
 """
 
 STEP = """\
@@ -126,7 +125,7 @@ weight decay 5e-4. Both train for 200 epochs.
 """
 
 UNFINISHED = """\
-## What is not finished
+## Full and quick rows
 
 `python -m benchmarks.paper --list` names the rows that are not there in full; the same command without
 `--list` measures them. The quick form has fewer settings per search: "rows of the full form alone" are those
