@@ -188,5 +188,5 @@ def _figure(width: float, height: float) -> Any:
 def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
-    figure.savefig(content, dpi=80, format="png", pil_kwargs={"optimize": True})
+    figure.savefig(content, dpi=72, format="png", pil_kwargs={"optimize": True})
     write_file(path, content.getvalue())
