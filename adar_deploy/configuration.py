@@ -47,7 +47,7 @@ NOT_FROM_WORKING_FOLDER = {
         "context",
         "allow-unknown-model",
     ),
-    "which machines get the graphs": ("workers", "ray"),
+    "whether Ray starts, and which machines get the graphs": ("workers", "shards", "ray"),
     "who can reach the server": (
         "host",
         "port",

@@ -172,6 +172,20 @@ def test_a_file_in_the_working_folder_chooses_no_output_and_no_model(adar, tmp_p
         (tmp_path / file).unlink()
 
 
+def test_a_file_in_the_working_folder_does_not_start_ray(adar, bundle_folder: Path, board) -> None:
+    """Its ports listen on all interfaces, without access control."""
+    from adar_runtime import write_graph
+
+    write_graph(Path("g.npz"), board)
+    words = ("run", "g.npz", "--bundle", bundle_folder, "--max-steps", 2, "--output", "answers")
+    for option in ("shards = 2", 'workers = "2"'):
+        Path("adar.toml").write_text(f"[run]\n{option}\n")
+        code, out, err = adar(*words)
+        assert (code, out) == (2, ""), option
+        assert "decides whether Ray starts" in " ".join(err.split())
+        assert not Path("answers").exists()
+
+
 def test_a_file_in_the_working_folder_does_not_make_a_run_write(
     adar, bundle_folder: Path, board, tmp_path: Path
 ) -> None:
