@@ -15,6 +15,7 @@ from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, METRICS, WEIGHTS
 from adar_runtime.errors import RunFolderError
 from adar_runtime.graph.synthetic import minesweeper
 from adar_train import Epoch, TrainConfig, load_run
+from adar_train.checkpoints import CHECKSUM
 from adar_train.job import Job
 from adar_train.prepare import model_config
 
@@ -119,6 +120,32 @@ def test_a_changed_checkpoint_is_refused(name: str, unfinished: Path, tmp_path: 
 def test_an_unchanged_checkpoint_is_resumed(unfinished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(unfinished, tmp_path / "run")
     rewrite(run / CHECKPOINT, lambda *_: None)
+    assert job(minesweeper(side=6), run).run("cpu", resume=True)["epochs"] == 3
+
+
+def test_a_changed_bit_is_detected(unfinished: Path, tmp_path: Path) -> None:
+    """The bit is in a tensor: without a checksum, the training went on from other weights."""
+    run = shutil.copytree(unfinished, tmp_path / "run")
+    content = bytearray((run / CHECKPOINT).read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    start, _ = json.loads(content[8 : 8 + length])["model.cell.message.linear.weight"]["data_offsets"]
+    content[8 + length + start] ^= 1
+    (run / CHECKPOINT).write_bytes(content)
+    with pytest.raises(RunFolderError, match="its content was changed since it was written"):
+        job(minesweeper(side=6), run).run("cpu", resume=True)
+
+
+@pytest.mark.parametrize("name", ["best_val", "seconds"])
+def test_changed_progress_is_detected(name: str, unfinished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(unfinished, tmp_path / "run")
+    rewrite(run / CHECKPOINT, put(name, 0.123))
+    with pytest.raises(RunFolderError, match="its content was changed since it was written"):
+        job(minesweeper(side=6), run).run("cpu", resume=True)
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed(unfinished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(unfinished, tmp_path / "run")
+    rewrite(run / CHECKPOINT, lambda header, _: header["__metadata__"].pop(CHECKSUM))
     assert job(minesweeper(side=6), run).run("cpu", resume=True)["epochs"] == 3
 
 

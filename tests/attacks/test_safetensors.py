@@ -161,6 +161,20 @@ def test_the_optimiser_of_a_checkpoint(tmp_path: Path, part: str, change) -> Non
         load_checkpoint(tmp_path / CHECKPOINT, model, optimizer, random)
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.int64, torch.complex64])
+def test_weights_of_another_type(run_folder: Path, tmp_path: Path, kind: torch.dtype) -> None:
+    """PyTorch would raise an exception in the first step."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    tensors = load_file(run / WEIGHTS)
+    name = "cell.velocity.relation.weight"
+    save_file(tensors | {name: tensors[name].to(kind)}, run / WEIGHTS)
+    config = json.loads((run / CONFIG).read_text())
+    config["weights"] = hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
+    (run / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(RunFolderError, match="numbers of another type"):
+        load_run(run)
+
+
 def test_changed_weights_are_detected(run_folder: Path, tmp_path: Path) -> None:
     run = shutil.copytree(run_folder, tmp_path / "run")
     content = bytearray((run / WEIGHTS).read_bytes())

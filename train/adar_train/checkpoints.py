@@ -23,6 +23,7 @@ from adar_train.cell import current_settings
 from adar_train.weight_average import WeightAverage
 
 ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
+CHECKSUM = "sha256"  # in the metadata: of all tensors and the other metadata. Older checkpoints have none
 UNREADABLE = (
     SafetensorError,
     OSError,
@@ -54,7 +55,7 @@ def save_checkpoint(
     tensors["random.torch"] = torch.get_rng_state()
     meta = {"progress": json.dumps(progress), "random.numpy": json.dumps(random.bit_generator.state)}
     content = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_file(path, save(content, metadata=meta))
+    write_file(path, save(content, metadata=meta | {CHECKSUM: _checksum(content, meta)}))
 
 
 def read_progress(path: Path) -> dict[str, Any]:
@@ -137,7 +138,18 @@ def load_checkpoint(
         random.bit_generator.state = parse_json(meta["random.numpy"])
         if average is not None:
             average.load(_part(tensors, "average"))
+        if meta.pop(CHECKSUM, None) not in (None, _checksum(tensors, meta)):
+            raise ValueError("its content was changed since it was written")
         return best
+
+
+def _checksum(tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> str:
+    """A sha256 of a checkpoint: a changed bit in it would give other weights without an error."""
+    digest = hashlib.sha256(json.dumps(sorted(meta.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _check_weights(model: torch.nn.Module, best: Mapping[str, Tensor]) -> None:

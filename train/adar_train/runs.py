@@ -279,6 +279,9 @@ def _read_model(file: Path, config: dict[str, Any]) -> Model:
             f"{file.name} was changed after training (sha256 differs from {run_files.CONFIG}): train again"
         )
     weights = load(content)
+    types = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    if any(tensor.dtype != types.get(name, tensor.dtype) for name, tensor in weights.items()):
+        raise ValueError(f"{file.name} has numbers of another type than the model")
     if model.config.regression:  # older runs have no label scale: their scores are the inner products
         shape = model.label_offset.shape
         none = {"label_offset": torch.zeros(1).expand(shape), "label_scale": torch.ones(1).expand(shape)}
