@@ -148,7 +148,7 @@ def _checksum(tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> str:
     digest = hashlib.sha256(json.dumps(sorted(meta.items())).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
