@@ -34,10 +34,9 @@ class LiveStatus:
 
     def _status(self, step: "Step", seconds: float) -> str:
         rate = f"{step.index / seconds:.0f}/s"
-        if self._bar.moves and err.width < WIDE:
-            name = self._name if len(self._name) < 14 else f"{self._name[:11]}…  "
-            parts = f"{step.index}  t {step.time:.2f}  {step.alignment:.3g}  {rate}"
-            return f"{name}{parts} {sparkline(self._alignment, 5)}"
+        if self._bar.moves and err.width < WIDE:  # the end is cut
+            curve = sparkline(self._alignment, 5)
+            return f"{step.index}  t {step.time:.2f}  {step.alignment:.3g} {curve}  {rate}  {self._name}"
         parts = f"step {step.index}  t {step.time:.2f}  alignment {step.alignment:.4g}  {rate}"
         curve = f"  {sparkline(self._alignment, 12)}" if self._bar.moves else ""  # a log gets plain text
         return f"{self._name}{parts}{curve}"
