@@ -18,6 +18,7 @@ from adar_runtime import Graph
 from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, GRAPH, HISTORY
 from adar_runtime.errors import RunFolderError
 from adar_train import Epoch, ModelConfig, TrainConfig, load_run
+from adar_train.checkpoints import CHECKSUM
 from adar_train.evaluate import curves
 from adar_train.job import Job
 from adar_train.tensors import GraphTensors
@@ -53,6 +54,7 @@ def rewrite_checkpoint(path: Path) -> None:
         meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     progress = json.loads(meta["progress"])
     to_old_form(progress["settings"])
+    del meta[CHECKSUM]  # version 0.2 wrote none
     save_file(tensors, path, meta | {"progress": json.dumps(progress)})
 
 
