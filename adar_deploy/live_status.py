@@ -36,7 +36,8 @@ class LiveStatus:
         rate = f"{step.index / seconds:.0f}/s"
         if self._bar.moves and err.width < WIDE:  # the end is cut
             curve = sparkline(self._alignment, 5)
-            return f"{step.index}  t {step.time:.2f}  {step.alignment:.3g} {curve}  {rate}  {self._name}"
+            name = self._name.rstrip()
+            return f"{step.index}  t {step.time:.2f}  {step.alignment:.3g} {curve}  {rate}  {name}"
         parts = f"step {step.index}  t {step.time:.2f}  alignment {step.alignment:.4g}  {rate}"
         curve = f"  {sparkline(self._alignment, 12)}" if self._bar.moves else ""  # a log gets plain text
         return f"{self._name}{parts}{curve}"
