@@ -83,14 +83,15 @@ def _overview(
 ) -> dict[str, Any]:
     from adar_runtime.graph.labels import listed
 
-    training = manifest.training
+    training, in_context = manifest.training, manifest.in_context
+    features = "any number" if in_context else manifest.features
     scores = [f"{part} {percent(training[part])}" for part in ("val", "test") if part in training]
     return {
         "folder": path,
         **_metadata(manifest),
         "predicts": predicted(manifest.targets, manifest.level, regression=manifest.regression),
-        "features, hidden, proxies": f"{manifest.features}, {manifest.hidden}, {manifest.proxies}",
-        "targets": manifest.targets or "as many as the graph describes",
+        "features, hidden, proxies": f"{features}, {manifest.hidden}, {manifest.proxies}",
+        "targets": manifest.targets or f"as many as the graph {'has classes' if in_context else 'describes'}",
         **({"classes": listed(manifest.class_names, CLASSES)} if manifest.class_names else {}),
         "opset, precision": f"{manifest.opset}, {manifest.precision}",
         "size": f"{megabytes(manifest)}, {sum(f.parameters for f in facts.values()):,} parameters",

@@ -43,20 +43,20 @@ def training_section(facts: Facts) -> str:
         rows["reason"] = str(metrics["exit_reason"])
     return section(
         "Training",
-        "The stop rule was chosen on validation labels. The loss of a rule is its distance from the best "
+        "The stop rule was chosen on validation labels. The table says how far each rule is below the best "
         "step there.",
         fact_table(rows) + _stop_rules(facts) + _learning(facts),
     )
 
 
 def _stop_rules(facts: Facts) -> str:
-    """The loss of each stop rule on validation labels; the rule that is used is marked."""
-    losses = facts["metrics"].get("exit_regret")
-    if not losses:
+    """How far each stop rule is below the best step on validation labels; the rule that is used is marked."""
+    below = facts["metrics"].get("exit_regret")
+    if not below:
         return ""
     used = (facts["exit"] or {}).get("rule")
-    rows = [(name, percent(value), "● used" if name == used else "") for name, value in losses.items()]
-    return table(["stop rule", "loss", ""], rows)
+    rows = [(name, percent(value), "● used" if name == used else "") for name, value in below.items()]
+    return table(["stop rule", "below the best step", ""], rows)
 
 
 def configuration_section(facts: Facts) -> str:

@@ -12,7 +12,7 @@ from adar_runtime.graph.labels import listed
 
 TITLES = {"roc_auc": "ROC-AUC", "accuracy": "accuracy", "r2": "R²"}
 MOST_NAMES = 50  # class names and groups of columns that the card lists
-MOST_GRAPHS = 5  # names of training graphs
+MOST_GRAPHS = 10  # names of training graphs
 
 
 def model_card(manifest: Manifest) -> str:
@@ -141,13 +141,18 @@ def _exit(manifest: Manifest) -> str:
 
 def _inputs(manifest: Manifest) -> str:
     lines = [f"A graph with {manifest.features:,} features per node."]
+    if manifest.in_context:
+        lines = [
+            "A graph with any number of features per node. Its classes come from the graph itself: from "
+            "descriptions (`target_x`), from known labels (`y` with `train_mask`), or from both."
+        ]
     if manifest.level != NODE:
         lines.append(
             "Each prediction is for a pair of nodes."
             if manifest.level == "edge"
             else "One prediction per graph."
         )
-    if manifest.targets is None:
+    if manifest.targets is None and not manifest.in_context:
         lines.append("The graph describes its classes (`target_x`).")
     text = f"## Inputs and outputs\n\n{' '.join(lines)}"
     text += _table_columns(manifest.feature_encoding) or _feature_columns(manifest)
@@ -185,12 +190,24 @@ def _limits(manifest: Manifest) -> str:
     lines = [
         f"- The exported models agree with PyTorch to {parity['needed']:.1e} (allowed "
         f"{parity['tolerance']:.0e}), relative to the largest entry of each state.",
-        "- The metrics hold for graphs like the training data. `adar-deploy drift` compares a graph with it.",
+        *_validity(manifest),
         "- Nodes receive messages along incoming edges only: give both directions of an undirected graph.",
     ]
     if not manifest.behaves_like_ode:
         lines.append("- Only Euler's method: the cell does not behave like an ODE.")
     return "## Limits\n\n" + "\n".join(lines)
+
+
+def _validity(manifest: Manifest) -> list[str]:
+    """For which graphs the metrics hold, in a list for the section of limits."""
+    if manifest.in_context:
+        return [
+            "- No metric holds for every new graph: keep some labels of yours out of `train_mask`, and "
+            "`adar-deploy evaluate` scores them."
+        ]
+    return [
+        "- The metrics hold for graphs like the training data. `adar-deploy drift` compares a graph with it."
+    ]
 
 
 def _how_to_run(manifest: Manifest) -> str:

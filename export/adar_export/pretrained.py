@@ -46,9 +46,10 @@ EXIT = {"rule": "final"}
 PROOF_NODES, PROOF_SEEDS = 1000, 4  # of the graphs of the solver's proof; each seed has three tasks
 FINE_TUNING_UPDATES, FINE_TUNING_LR = 100, 5e-4
 DESCRIPTION = (
-    "AdaR for graphs it has never seen: classes come from descriptions (target_x), from a few known labels "
-    "(train_mask) or from both. It takes any features. Nodes and targets start at a closed form; gates that "
-    "read only invariants decide how far they move."
+    "Predicts classes of nodes on graphs that it was not trained on. The graph says what the classes are: "
+    "with descriptions (target_x), with some known labels (train_mask), or with both. Features may have any "
+    "number of columns. A computation without trained weights gives the first answer; the trained part then "
+    "refines it."
 )
 LICENCES = (
     "The training graphs are public benchmark data: arxiv-2023-text from TRAIS-Lab/LLM-Structured-Data "

@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -21,6 +21,9 @@ from adar_runtime.temporary_files import NAME, OCCUPIED, set_aside, temporary_fi
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # and do not wait on a pipe
 MAX_MARKER_BYTES = 16 * 2**20
+HOLES_FROM_BYTES = 256 * 2**20  # smaller files are read whatever is in them
+MOST_BYTES_FOR_ONE = 100  # bytes of files for each byte of them on the disk
+BLOCK_BYTES = 512  # of the system's count of blocks
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the kernel or file system has no exchange
 
 
@@ -104,6 +107,22 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{short(path.name)} is not a regular file")
         yield file
+
+
+def check_holes(paths: Iterable[Path]) -> None:
+    """Refuse large files that are almost empty: 4 kB on the disk can have terabytes of zeros to read.
+
+    Some file systems count no blocks. Their files pass.
+
+    Raises:
+        OSError: A file is missing.
+        ValueError: The disk has less than a hundredth of the bytes of these files.
+    """
+    found = [path.stat() for path in paths]
+    size = sum(each.st_size for each in found)
+    on_disk = sum(BLOCK_BYTES * getattr(each, "st_blocks", 0) for each in found)
+    if on_disk and size > max(HOLES_FROM_BYTES, MOST_BYTES_FOR_ONE * on_disk):
+        raise ValueError(f"there are {size:,} bytes to read, of which the disk has only {on_disk:,}")
 
 
 def check_writable(path: Path) -> None:

@@ -378,6 +378,10 @@ CHANGES = {
         lambda c: (c / "sent.npy").write_bytes(b"x" + (c / "sent.npy").read_bytes()[1:]),
         "changed",
     ),
+    "a file with a hole of a gigabyte": (
+        lambda c: os.truncate(c / "sent.npy", 2**30),
+        "bytes to read, of which the disk has only",
+    ),
     "a missing file": (lambda c: (c / "targets.npy").unlink(), "not a context"),
     "a changed manifest": (
         lambda c: (c / "context.json").write_text(

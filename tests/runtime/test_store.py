@@ -360,6 +360,27 @@ def test_files_that_never_end_are_refused(name: str, tmp_path: Path) -> None:
         open_store(path).check()
 
 
+@pytest.mark.parametrize("name", ["00002/sources.npy", "00000/x.npy"])
+def test_files_that_are_small_on_the_disk_and_long_to_read_are_refused(name: str, tmp_path: Path) -> None:
+    """A store of some kilobytes with a file of 8 TB was read for hours."""
+    path = tmp_path / "store"
+    sharded(path, some_graph())
+    os.truncate(path / name, 2**30)
+    with pytest.raises(GraphError, match=r"1,0.* bytes to read, of which the disk has only"):
+        open_store(path).check()
+    with pytest.raises(GraphError, match="bytes to read"):
+        sources.read_nodes(sparse_features(tmp_path / "x.npy"), tmp_path / "spool", None, None)
+
+
+def sparse_features(path: Path) -> Path:
+    """Features of 2^28 nodes, in a file that has nothing but its header on the disk."""
+    with path.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (2**28, 1)}
+        np.lib.format.write_array_header_2_0(file, header)
+        file.truncate(file.tell() + 2**30)
+    return path
+
+
 IDS = {
     "of another number": np.arange(1),
     "in two dimensions": np.zeros((N, 2), int),

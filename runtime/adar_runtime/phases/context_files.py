@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adar_runtime.bundle.manifest import Manifest, checksum_of
 from adar_runtime.errors import BundleError, GraphError, short
-from adar_runtime.files import Marker, new_folder, open_regular
+from adar_runtime.files import Marker, check_holes, new_folder, open_regular
 from adar_runtime.graph import FeatureEncoding
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array, write_array, write_stack
@@ -152,6 +152,7 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
             raise BundleError(
                 f"{path}: the context was made with another bundle: make it again (adar-deploy remember)"
             )
+        check_holes(path / f"{name}.npy" for name in raw["files"] if name in NAMES)
         arrays = {name: _checked(path, name, digest, shared) for name, digest in raw["files"].items()}
         kept = _kept(arrays, raw["result"], manifest)
         if "feature_encoding" in raw:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, UsageError, short, warn
+from adar_runtime.files import check_holes
 from adar_runtime.graph import EncodedColumn, FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.feature_encoding import NUMBER
@@ -76,6 +77,10 @@ def read_nodes(path: Path, spool: Path, id_column: str | None, features: Sequenc
     """The nodes of a `.npy` file [n, f], or of a table of numbers, which is written to `spool` in blocks."""
     if path.suffix == ".npy":
         found = map_array(path)
+        try:
+            check_holes([path])
+        except ValueError as error:
+            raise GraphError(f"{path}: {error}") from error
         if found.ndim != 2 or found.dtype.kind not in "fiu":
             raise GraphError(f"{path}: features are numbers [nodes, columns]; got {list(found.shape)}")
         return ArrayRows(found)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, UsageError, reason, short
-from adar_runtime.files import Marker, open_regular
+from adar_runtime.files import Marker, check_holes, open_regular
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array
@@ -115,6 +115,7 @@ class GraphStore:
         Raises:
             GraphError: A file is missing or was changed, or its numbers do not describe a graph.
         """
+        self._check_sizes()
         for name, facts in self.target_files.items():
             self._check_hash(".", name, facts)
         self._check_classes()
@@ -131,6 +132,14 @@ class GraphStore:
         if not seen.all():
             raise self._damaged(f"node {int(seen.argmin())} is in no part")
 
+    def _check_sizes(self) -> None:
+        """Refuse files that would take hours to read, and are small on the disk."""
+        folders = [(".", self.target_files), *((part_folder(i), each) for i, each in enumerate(self.files))]
+        try:
+            check_holes(self._file(folder, name) for folder, files in folders for name in files)
+        except (OSError, ValueError) as error:
+            raise self._damaged(reason(error)) from error
+
     def _check_classes(self) -> None:
         labels, described = self.known_labels, self.target_features
         if described is not None and self.classes > len(described):
@@ -142,9 +151,8 @@ class GraphStore:
             raise self._damaged(f"{KNOWN_LABELS}.npy does not have the classes of its nodes")
 
     def _check_hash(self, folder: str, name: str, facts: Mapping[str, str]) -> None:
-        path = self.path / folder / f"{name}.npy"
         try:
-            with open_regular(path) as file:
+            with open_regular(self._file(folder, name)) as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError) as error:
             raise self._damaged(f"{folder}/{name}.npy cannot be read ({reason(error)})") from error
@@ -152,7 +160,10 @@ class GraphStore:
             raise self._damaged(f"{folder}/{name}.npy was changed after it was written")
 
     def _map(self, folder: str, name: str) -> NDArray[Any]:
-        return map_array(self.path / folder / f"{name}.npy")
+        return map_array(self._file(folder, name))
+
+    def _file(self, folder: str, name: str) -> Path:
+        return self.path / folder / f"{name}.npy"
 
     def _damaged(self, what: str) -> GraphError:
         return GraphError(f"{self.path}: {what}: copy the store again, or write it again with data shard")
