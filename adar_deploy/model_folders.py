@@ -11,7 +11,9 @@ from adar_deploy.paths import BUNDLE, run_folders
 from adar_runtime.bundle.run_files import (
     CONFIG,
     GRAPH,
+    check_present,
     check_unchanged,
+    check_weights,
     find_weights,
     has_weights,
     read_json,
@@ -103,6 +105,7 @@ def find_folders(path: Path, run: Path | None, bundle: Path | None = None) -> Mo
         return ModelFolders(_run_of_bundle(path, run), path, notes)
     if not (path / CONFIG).is_file():
         raise RunFolderError(f"{path} holds neither a training run nor a bundle: give the folder of one")
+    _check_files(path)
     found = bundle or BUNDLE
     used = found if _same_weights(path, found) else None
     notes = (
@@ -125,9 +128,24 @@ def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
     weights = weights_of(read_manifest(bundle))
     if run is None:
         return find_weights(run_folders(bundle), weights)
+    _check_files(run)
     if not has_weights(run, weights):
         raise RunFolderError(f"the bundle was not exported from {run}: the weights differ")
     return run
+
+
+def _check_files(run: Path) -> None:
+    """Refuse a run whose files are missing or, as far as a hash is enough to see it, those of another run."""
+    from adar_runtime.errors import RunFolderError, reason
+
+    try:
+        config = read_json(run / CONFIG)
+        if not isinstance(config, dict):
+            raise ValueError(f"{CONFIG} contains no JSON object")
+        check_present(run, config)
+        check_weights(run, config)
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"the run in {run} cannot be read: {reason(error)}") from error
 
 
 def weights_of(manifest: "Manifest") -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adar_deploy.model_folders import ModelFolders
+from adar_deploy.model_folders import ModelFolders, find_folders
 from adar_deploy.report.facts import collect
 from adar_export import export_bundle
 from adar_runtime import write_graph
@@ -124,6 +124,35 @@ def test_a_report_does_not_use_files_of_another_run(name: str, run_folder: Path,
         (run / name).write_text("[]")
     with pytest.raises(RunFolderError, match="was changed after training"):
         collect(ModelFolders(run, None), None, [3])
+
+
+def test_a_report_does_not_mix_a_run_with_the_weights_of_another(
+    run_folder: Path, bundle_folder: Path, tmp_path: Path
+) -> None:
+    """The page had the metrics of one run, and the measurements of the bundle of the other one."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"weights": "0" * 64}))
+    with pytest.raises(RunFolderError, match=r"model\.safetensors was changed after training"):
+        find_folders(run, None, bundle_folder)
+    assert finished_metrics(run, data=["board"]) is None, "train --resume would call it finished"
+
+
+@pytest.mark.parametrize("name", ["graph.pt", "history.json", "model.safetensors"])
+def test_a_run_without_a_file_of_the_training_is_refused(
+    name: str, run_folder: Path, bundle_folder: Path, tmp_path: Path
+) -> None:
+    """A bundle without class names, a page without a curve, and "nothing to resume" were the result."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    weights = load_run(run).fingerprint()
+    (run / name).unlink()
+    with pytest.raises(RunFolderError, match=f"{name}.*(is missing|not found)"):
+        load_run(run)
+    for named in ((run, None, bundle_folder), (bundle_folder, run)):
+        with pytest.raises(RunFolderError, match=f"{name} is missing"):
+            find_folders(*named)
+    assert finished_metrics(run, data=["board"]) is None
+    assert not has_weights(run, weights)
 
 
 def test_a_bundle_names_the_weights_that_were_loaded(run_folder: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from onnx.helper import make_node
 
 import adar_deploy
 import adar_runtime
+from adar_export.writer import open_unmeasured
 from adar_runtime import Final, Graph, backends
 from adar_runtime.backends import CPU, CUDA, OPENVINO
 from adar_runtime.backends.openvino import OpenVinoBackend
@@ -18,6 +19,10 @@ from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import BackendError
 from adar_runtime.selftest.graphs import selftest_graphs
 from adar_runtime.selftest.packaged import unpack
+from adar_train import AdaR, ModelConfig, TrainConfig
+from adar_train.cell import ZERO_SHOT
+from adar_train.fit import Fitted
+from adar_train.runs import load_run, save_run
 from tests.bundles import change_model
 from tests.in_context_graphs import block_graph
 
@@ -98,6 +103,19 @@ def test_several_threads_share_a_bundle(packaged: dict[str, Path]) -> None:
     with ThreadPoolExecutor(3) as pool:
         together = list(pool.map(lambda graph: bundle.run(graph, 5, Final()).scores, graphs))
     assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+def test_a_zero_shot_model_that_ignores_the_time_runs_on_it(tmp_path: Path) -> None:
+    """OpenVINO leaves out the time, and the bundle was refused as one with other inputs."""
+    graph = block_graph()
+    config = ModelConfig(graph.width, None, hidden=graph.width, proxies=4, variant=ZERO_SHOT)
+    fitted = Fitted(AdaR(config), {"metric": "accuracy", "split": 0}, [])  # its last layers are zero
+    save_run(tmp_path / "run", fitted, graph, ["blocks"], TrainConfig())
+    (tmp_path / "bundle").mkdir()
+    reference = open_unmeasured(load_run(tmp_path / "run"), tmp_path / "bundle")
+    bundle = adar_runtime.load(tmp_path / "bundle", OPENVINO, threads=1)
+    one, other = (each.run(graph, STEPS, Final(), "euler") for each in (bundle, reference))
+    np.testing.assert_allclose(one.scores, other.scores, atol=1e-4)
 
 
 def test_the_pretrained_model_runs_on_it() -> None:

@@ -247,6 +247,7 @@ def load_run(path: str | Path) -> Run:
         metrics = _read_object(path / run_files.METRICS, config=config)
         _check_types(config, metrics)
         model = _read_model(path / run_files.WEIGHTS, config)
+        run_files.check_present(path, config)
     except (FileNotFoundError, NotADirectoryError) as error:
         missing = Path(error.filename or path).name
         raise RunFolderError(
@@ -275,9 +276,7 @@ def _read_model(file: Path, config: dict[str, Any]) -> Model:
         model = kind(ModelConfig(**current_settings(config["model"])))
     content = run_files.read_file(file, _most_bytes(model))
     if config.get("weights") not in (None, hashlib.sha256(content).hexdigest()):
-        raise ValueError(
-            f"{file.name} was changed after training (sha256 differs from {run_files.CONFIG}): train again"
-        )
+        raise ValueError(run_files.CHANGED.format(file.name))
     weights = load(content)
     types = {name: tensor.dtype for name, tensor in model.state_dict().items()}
     if any(tensor.dtype != types.get(name, tensor.dtype) for name, tensor in weights.items()):
@@ -392,6 +391,8 @@ def finished_metrics(path: Path, **settings: Any) -> Any:
     try:
         config = _read_object(path / run_files.CONFIG)
         metrics = _read_object(path / run_files.METRICS, config=config)
+        run_files.check_present(path, config)
+        run_files.check_weights(path, config)
     except UNREADABLE:
         return None
     asked = json.loads(json.dumps(settings))

@@ -21,6 +21,7 @@ from adar_runtime.graph import Floats, Integers
 from adar_runtime.loop.solvers import Motion, Move
 
 TYPES = {"f32": "float32", "i32": "int32", "i64": "int64"}
+MAY_BE_UNUSED = (*STEP, "step_code")  # inputs of a step that some cells do not read
 CONVERTER = "openvino.tools.ovc"  # sends an event to its maker when it is imported
 
 
@@ -127,7 +128,7 @@ class _Request:
     def bind(self, arrays: Arrays) -> None:
         """Let the next runs read and write these arrays."""
         for name, array in arrays.items():
-            if name in STEP and name not in self._names:
+            if name in MAY_BE_UNUSED and name not in self._names:
                 continue
             self._arrays[name] = np.require(array, requirements=("C", "W"))
             self._request.set_tensor(name, self._tensor(self._arrays[name], shared_memory=True))
@@ -197,7 +198,8 @@ def _renamed(form: str, arrays: Arrays) -> Arrays:
 def _ports(model: Any, file: OnnxFile) -> Ports:
     """The inputs and outputs of a compiled model; a dynamic dimension has its name from the manifest.
 
-    OpenVINO leaves out a number of the step that the cell of a pretrained model takes and does not use.
+    OpenVINO leaves out inputs that nothing reads: a number of the step in the cell of a pretrained model, and
+    the time in a zero-shot cell whose layers are zero.
     """
 
     def of(found: Any, declared: tuple[Port, ...]) -> tuple[Port, ...]:
@@ -206,7 +208,7 @@ def _ports(model: Any, file: OnnxFile) -> Ports:
 
     inputs = of(model.inputs, file.inputs)
     names = {port.name for port in inputs}
-    unused = tuple(port for port in file.inputs if port.name in STEP and port.name not in names)
+    unused = tuple(port for port in file.inputs if port.name in MAY_BE_UNUSED and port.name not in names)
     return Ports((*inputs, *unused), of(model.outputs, file.outputs))
 
 

@@ -24,6 +24,10 @@ STARTED = "adar-deploy"  # an empty file in TENSORBOARD: other programs have a f
 CHECKPOINT = "checkpoint.safetensors"  # of an unfinished run
 NAMES = (WEIGHTS, CONFIG, METRICS, HISTORY, GRAPH, GRAPHS, LEARNING_CURVE, CHECKPOINT)
 FILES = "files"  # in config.json: the sha256 of the graphs, metrics and history of the run
+CHANGED = (
+    "{} was changed after training (sha256 differs from " + CONFIG + "): copy the file of this run back, or "
+    "train again"
+)
 MAX_CONFIG_BYTES = 2**20
 MAX_WEIGHTS_BYTES = 2**30  # of a run that is searched for: a file with a hole has any size and takes no space
 MAX_JSON_BYTES = 8 * 2**20  # enough for the history of 100,000 epochs; parsed, JSON takes many times its size
@@ -69,15 +73,29 @@ def check_unchanged(path: Path, config: Mapping[str, Any]) -> None:
         _check_hash(path.name, sha256_of(path), config)
 
 
-def _check_hash(name: str, found: str, config: Mapping[str, Any]) -> None:
+def check_present(run: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a file that the training wrote is missing. Older runs have no list of files."""
+    for name in (WEIGHTS, *_hashes(config)):
+        if name in NAMES and not (run / name).is_file():
+            raise ValueError(f"{name} is missing: copy the whole folder of this run again, or train again")
+
+
+def check_weights(run: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError if the weights are not those that the training wrote."""
+    if config.get("weights") not in (None, weights_sha256(run)):
+        raise ValueError(CHANGED.format(WEIGHTS))
+
+
+def _hashes(config: Mapping[str, Any]) -> Mapping[str, Any]:
     hashes = config.get(FILES, {})
     if not isinstance(hashes, dict):
         raise ValueError(f"{CONFIG} has {FILES!r} that is not a JSON object")
-    if hashes.get(name, found) != found:
-        raise ValueError(
-            f"{name} was changed after training (sha256 differs from {CONFIG}): copy the file of this run "
-            "back, or train again"
-        )
+    return hashes
+
+
+def _check_hash(name: str, found: str, config: Mapping[str, Any]) -> None:
+    if _hashes(config).get(name, found) != found:
+        raise ValueError(CHANGED.format(name))
 
 
 def sha256_of(path: Path) -> str:
@@ -110,6 +128,7 @@ def has_weights(run: Path, sha256: str | None) -> bool:
         # Many programs write config.json beside large weights: read only those of our runs.
         if not isinstance(config, dict) or "kind" not in config or config.get("weights", sha256) != sha256:
             return False
+        check_present(run, config)
         return weights_sha256(run) == sha256
     except (OSError, ValueError, RecursionError):
         return False
