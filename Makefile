@@ -7,6 +7,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 ONNXRUNTIME := $(if $(filter Darwin,$(shell uname)),onnxruntime,onnxruntime-gpu)
 LOCKS := $(wildcard requirements/*.txt)
+# The training graphs of adar_deploy/pretrained/. A graph that is named five times counts five times.
+DATA ?= ../shared/data
+GRAPHS ?= $(patsubst %,$(DATA)/%.npz,$(foreach time,1 2 3 4 5,arxiv-2023-text) more/acm more/acm more/blogcatalog more/actor \
+	more/chameleon-filtered more/twitch-es more/flickr)
 
 .PHONY: help install demo test coverage torture fuzz audit lock sbom check format docs pictures fingerprints pretrain pretrained-bundle selftest-bundle tritonclient triton contract clean
 
@@ -137,7 +141,7 @@ fingerprints: install  ## list the models that the exporter writes, which are th
 	$(BIN)/python -m adar_export.fingerprints
 
 GRAPHS ?=
-pretrain: install  ## train the model in adar_deploy/pretrained/ on GRAPHS="a.npz b.npz"; continues from build/pretrain
+pretrain: install  ## train the model in adar_deploy/pretrained/ again, on the graphs in DATA; continues from build/pretrain
 	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) --checkpoints build/pretrain --episodes build/episodes
 
 pretrained-bundle: install  ## write adar_deploy/pretrained/ again from its own weights, after a change of the exporter

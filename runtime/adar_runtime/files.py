@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -92,6 +92,9 @@ def read_bundle_file(path: Path, max_bytes: int) -> bytes:
             raise BundleError(f"{name} is a hard link, which a bundle may not contain: copy the bundle")
         if facts.st_size > max_bytes:
             raise BundleError(f"{name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
+        problem = _holes([facts])
+        if problem:
+            raise BundleError(f"{name}: {problem}")
         return file.read(facts.st_size)
 
 
@@ -118,11 +121,18 @@ def check_holes(paths: Iterable[Path]) -> None:
         OSError: A file is missing.
         ValueError: The disk has less than a hundredth of the bytes of these files.
     """
-    found = [path.stat() for path in paths]
-    size = sum(each.st_size for each in found)
-    on_disk = sum(BLOCK_BYTES * getattr(each, "st_blocks", 0) for each in found)
-    if on_disk and size > max(HOLES_FROM_BYTES, MOST_BYTES_FOR_ONE * on_disk):
-        raise ValueError(f"there are {size:,} bytes to read, of which the disk has only {on_disk:,}")
+    problem = _holes([path.stat() for path in paths])
+    if problem:
+        raise ValueError(problem)
+
+
+def _holes(files: Sequence[os.stat_result]) -> str | None:
+    """What is wrong with files that `check_holes` refuses; None for others."""
+    size = sum(each.st_size for each in files)
+    on_disk = sum(BLOCK_BYTES * getattr(each, "st_blocks", 0) for each in files)
+    if not on_disk or size <= max(HOLES_FROM_BYTES, MOST_BYTES_FOR_ONE * on_disk):
+        return None
+    return f"there are {size:,} bytes to read, of which the disk has only {on_disk:,}"
 
 
 def check_writable(path: Path) -> None:

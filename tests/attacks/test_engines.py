@@ -54,6 +54,15 @@ def test_a_written_engine_is_read(tmp_path: Path) -> None:
     assert (found, read_engine(tmp_path, found)) == (SIDECAR, PLAN)
 
 
+def test_a_file_with_a_hole_is_not_copied(engine: Path, tmp_path: Path) -> None:
+    """The hole was filled: a bundle of some kilobytes took 8 TB of the disk."""
+    (engine.parent / "big.bin").write_bytes(b"x")
+    os.truncate(engine.parent / "big.bin", 2**30)
+    with pytest.raises(BackendError, match="bytes to read, of which the disk has only"):
+        write_engines(tmp_path, {"cell": (SIDECAR, PLAN)})
+    assert (engine.parent / "big.bin").stat().st_blocks * 512 < 2**20
+
+
 def to_link(file: Path) -> None:
     file.rename(file.parent.parent / "elsewhere")
     file.symlink_to(file.parent.parent / "elsewhere")

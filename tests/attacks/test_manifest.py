@@ -194,3 +194,12 @@ def test_the_first_split_replaces_one_that_the_graph_does_not_have(bundle_folder
 def test_a_folder_name_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="too long"):
         adar_runtime.load(tmp_path / ("b" * 300))
+
+
+def test_a_file_with_a_hole_is_not_read(bundle_folder: Path, tmp_path: Path) -> None:
+    """Two gigabytes in memory, for a bundle that takes a megabyte on the disk."""
+    bundle = shutil.copytree(bundle_folder, tmp_path / "bundle")
+    os.truncate(bundle / "cell.onnx", 2**30)
+    edit(bundle, size_cell(2**30))
+    with pytest.raises(BundleError, match="bytes to read, of which the disk has only"):
+        adar_runtime.load(bundle)

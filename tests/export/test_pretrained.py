@@ -287,7 +287,10 @@ def test_the_packaged_bundle_is_known_and_small() -> None:
     assert set(models) == {"encoder", "cell", "head"}
     assert manifest.batched_cell is not None
     assert manifest.parity["batched"] < 1e-5
-    assert "MIT" in (PACKAGED / metadata.CARD).read_text(encoding="utf-8")
+    card = (PACKAGED / metadata.CARD).read_text(encoding="utf-8")
+    assert "MIT" in card
+    assert "any number of features per node" in card
+    assert all(str(name) in card for name in manifest.training["data"])
 
 
 @pytest.mark.parametrize("known", ["target_x", "labels", "both"])

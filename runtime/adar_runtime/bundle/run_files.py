@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from adar_runtime.files import check_holes
 from adar_runtime.json_files import parse_json
 
 WEIGHTS = "model.safetensors"
@@ -50,6 +51,7 @@ def _check_regular(path: Path, max_bytes: int) -> None:
         raise ValueError(f"{path.name} is not a regular file")
     if facts.st_size > max_bytes:
         raise ValueError(f"{path.name} has {facts.st_size:,} bytes, but at most {max_bytes:,} are allowed")
+    check_holes([path])
 
 
 def read_json(path: Path, config: Mapping[str, Any] | None = None) -> Any:

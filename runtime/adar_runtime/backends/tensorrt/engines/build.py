@@ -15,7 +15,7 @@ from adar_runtime.backends.tensorrt.engines.options import BuildOptions, Target
 from adar_runtime.backends.tensorrt.engines.packages import RTX, load_package
 from adar_runtime.backends.tensorrt.engines.plan import Plan, build_engine
 from adar_runtime.backends.tensorrt.engines.profiles import Profile
-from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, sha256, write_engines
+from adar_runtime.backends.tensorrt.engines.sidecar import Sidecar, kept_files, sha256, write_engines
 from adar_runtime.backends.tensorrt.engines.timing_cache import TimingCache
 from adar_runtime.backends.tensorrt.engines.trusted_engines import remember
 from adar_runtime.bundle.manifest import Manifest
@@ -45,6 +45,7 @@ def build_engines(
     sources = dict(onnx_models) | {CLOCK: clock_model(manifest.hidden)}
     with _exclusive(bundle):
         check_writable(bundle / FOLDER / "probe")
+        kept_files(bundle)  # refused before the work
         timing = TimingCache.of(target, options, bundle)
     built = {}
     for name, content in sources.items():

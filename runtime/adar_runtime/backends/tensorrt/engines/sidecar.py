@@ -18,7 +18,7 @@ from adar_runtime.backends.tensorrt.engines import FOLDER
 from adar_runtime.backends.tensorrt.engines.packages import MODULES
 from adar_runtime.backends.tensorrt.engines.profiles import Profile, Range, Shapes
 from adar_runtime.errors import BackendError, BundleError, reason, short
-from adar_runtime.files import changed_folder, read_bundle_file
+from adar_runtime.files import changed_folder, check_holes, read_bundle_file
 from adar_runtime.temporary_files import NAME
 
 SCHEMA = 2
@@ -184,14 +184,29 @@ def sha256(content: bytes) -> str:
 
 def write_engines(bundle: Path, engines: Mapping[str, tuple[Sidecar, bytes]]) -> None:
     """Write all engines or, on failure, none: the folder is replaced in one move."""
-    folder = bundle / FOLDER
+    folder, kept = bundle / FOLDER, kept_files(bundle)
     with changed_folder(folder) as new:
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.is_file() and not path.is_symlink() and not NAME.fullmatch(path.name):
-                shutil.copy2(path, new)  # engines for other GPUs stay
+        for path in kept:
+            shutil.copy2(path, new)
         for sidecar, content in engines.values():
             (new / sidecar.file).write_bytes(content)
             (new / sidecar.file).with_suffix(".json").write_text(sidecar.to_json(), encoding="utf-8")
+
+
+def kept_files(bundle: Path) -> list[Path]:
+    """The files that stay when engines are written: those for other GPUs.
+
+    Raises:
+        BackendError: Copies of them would fill the disk.
+    """
+    folder = bundle / FOLDER
+    found = [path for path in (folder.iterdir() if folder.is_dir() else ()) if not NAME.fullmatch(path.name)]
+    files = [path for path in found if path.is_file() and not path.is_symlink()]
+    try:
+        check_holes(files)
+    except ValueError as error:
+        raise BackendError(f"{folder} has files that no build wrote ({error}): remove the folder") from error
+    return files
 
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
