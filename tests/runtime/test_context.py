@@ -22,7 +22,9 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.phases import incoming
 from adar_runtime.phases.context import check_can_remember
 from adar_runtime.phases.context_files import load_context
+from adar_runtime.phases.kept_calls import Storage
 from adar_runtime.phases.kept_edges import KeptEdges, most_edges
+from adar_runtime.phases.remember import remember
 from adar_train import AdaR, ModelConfig
 from adar_train.runs import Run
 from adar_train.untrained import trial_run
@@ -283,6 +285,9 @@ def test_invalid_arguments(bundle: Bundle) -> None:
     with pytest.raises(GraphError, match="no ids"):
         context.numbers([1])
     assert repr(context).startswith("Context(")
+    rule, solver = bundle.stop_rule("final"), bundle.solver("euler")
+    with pytest.raises(UsageError, match="choose at least 1 step"):  # the command's --max-steps 0
+        remember(bundle, some_graph(7), 0, rule, solver, Storage())
 
 
 def test_the_size_is_capped(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -79,8 +79,9 @@ def test_labelled_nodes_of_a_split() -> None:
     assert graph.labelled("test").tolist() == [True, False, False]
     assert graph.labelled("test", 1) is None  # its only node has no label
     assert graph.labelled("val") is None
-    with pytest.raises(GraphError, match="splits 0 to 1"):
-        graph.labelled("test", 2)
+    for split in (2, -1, 10**20):  # 10^7 took 2 GB
+        with pytest.raises(GraphError, match="splits 0 to 1"):
+            graph.labelled("test", split)
 
 
 def test_an_unknown_regression_target_is_in_no_part() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import networkx
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
 import torch
@@ -87,7 +88,14 @@ def test_masks_of_networkx_are_no_features() -> None:
     assert graph.train_mask.tolist() == [[True, False, True]]
 
 
-@pytest.mark.parametrize("given", [data(y=["b", None, "a"]), (ADJACENCY, X, ["b", np.nan, "a"])])
+@pytest.mark.parametrize(
+    "given",
+    [
+        data(y=["b", None, "a"]),
+        (ADJACENCY, X, ["b", np.nan, "a"]),
+        (ADJACENCY, X, pandas.Series(["b", None, "a"]).astype("string")),
+    ],
+)
 def test_words_become_classes_and_that_is_said(given: object) -> None:
     with pytest.warns(AdarWarning, match="the labels are words: 2 classes, a, b"):
         graph = as_graph(given)

@@ -40,6 +40,44 @@ def test_the_next_graph_is_fetched_while_one_is_worked_on() -> None:
             assert fetched[index + 1].wait(10)  # without anyone asking for it
 
 
+@pytest.mark.parametrize("kind", ["a buffer", "a float64 buffer", "one networkx graph"])
+@pytest.mark.parametrize("method", ["run_many", "predict"])
+def test_an_iterator_may_reuse_what_it_gave(kind: str, method: str, bundle: Bundle, board: Graph) -> None:
+    """The next graph is fetched while one is worked on: results were those of later graphs."""
+    networkx, scipy = pytest.importorskip("networkx"), pytest.importorskip("scipy.sparse")
+    random = np.random.default_rng(0)
+    width = board.width
+    contents = [random.standard_normal((30, width)).astype(np.float32) for _ in range(6)]
+
+    def graphs() -> Iterator[object]:
+        buffer = np.empty((30, width), np.float64 if kind == "a float64 buffer" else np.float32)
+        changing = networkx.path_graph(30)
+        adjacency = scipy.csr_array(networkx.to_scipy_sparse_array(changing, format="csr"))
+        edges = np.stack(adjacency.nonzero())
+        for x in contents:
+            buffer[:] = x
+            for node in changing:
+                changing.nodes[node]["x"] = x[node].tolist()
+            yield {
+                "a buffer": lambda: Graph(buffer, edges),
+                "a float64 buffer": lambda: (adjacency, buffer),
+                "one networkx graph": lambda: changing,
+            }[kind]()
+
+    expected = [bundle.run(graph, 4, Final()).scores for graph in graphs()]
+    found = getattr(bundle, method)(graphs(), 4, Final())
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.scores, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.uint64, np.int8])
+def test_a_budget_may_be_a_number_of_numpy(kind: type, bundle: Bundle, board: Graph) -> None:
+    """The solver's arithmetic overflowed."""
+    for solver in ("ab2", "euler"):
+        found = bundle.run(board, kind(100), Final(), solver).scores
+        assert np.array_equal(found, bundle.run(board, 100, Final(), solver).scores)
+
+
 def test_an_error_comes_out_in_its_place(bundle: Bundle, board: Graph) -> None:
     def reading() -> Iterator[Graph]:
         yield board

@@ -132,6 +132,20 @@ def test_some_outputs_only() -> None:
         named.select([1])
 
 
+def test_a_mask_chooses_outputs() -> None:
+    """Its booleans were taken for the positions 0 and 1, and numbers were cut to whole ones."""
+    whole = answer([*TWO, [0.75, 0.25]], None, np.array(["a", "b", "c"]))
+    for mask in (np.array([False, True, True]), [False, True, True]):
+        assert whole.select(mask).ids.tolist() == ["b", "c"]
+        assert whole.select(mask).outputs.tolist() == [1, 2]
+    assert whole.select([]).scores.shape == (0, 2)
+    with pytest.raises(UsageError, match="the mask has 2 entries, and the result has 3 outputs"):
+        whole.select([True, False])
+    for wrong in ([0.7, 1.9], ["1"]):
+        with pytest.raises(UsageError, match="give whole numbers, or a mask"):
+            whole.select(wrong)
+
+
 def test_blocks_of_rows_give_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     result = answer(random.random((50, 2)), ("safe", "mine"), np.array([f"id {i}" for i in range(50)]))

@@ -13,15 +13,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from adar_runtime import Graph
 from adar_runtime.errors import GraphError, UsageError
-from adar_train import Epoch, TrainConfig
+from adar_train import Epoch, TrainConfig, fit, runs
 from adar_train.job import Job, TensorBoardLog
 from adar_train.prepare import model_config
 from adar_train.runs import load_run, save_run
 
+QUICK = TrainConfig(epochs=2, train_steps=2, select_budgets=(2,), exit_budgets=(2,))
+
 
 def job(board: Graph, out: Path) -> Job:
-    training = TrainConfig(epochs=2, train_steps=2, select_budgets=(2,), exit_budgets=(2,))
-    return Job(["board"], [board], model_config([board], hidden=8, proxies=2), training, out)
+    return Job(["board"], [board], model_config([board], hidden=8, proxies=2), QUICK, out)
 
 
 def test_search_keeps_the_best_run_by_validation(board: Graph, tmp_path: Path) -> None:
@@ -80,6 +81,26 @@ def test_an_unfinished_run_is_replaced_only_on_request(board: Graph, tmp_path: P
     with pytest.raises(UsageError, match="contains an unfinished run: continue it with --resume"):
         one.run("cpu")
     one.run("cpu", overwrite=True)
+
+
+def test_a_run_whose_writing_is_interrupted_is_absent(
+    board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`straighten` left weights and a graph, and then refused the folder, also with --overwrite."""
+
+    def interrupted(*_: object) -> None:
+        assert any(tmp_path.rglob("model.safetensors"))
+        raise KeyboardInterrupt
+
+    fitted = fit([board], model_config([board], hidden=8, proxies=2), QUICK)
+    for name in ("new", "empty"):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(runs, "plot_learning", interrupted)
+            save_run(tmp_path / name, fitted, board, ["board"], QUICK)
+        assert not (tmp_path / name).exists() or not any((tmp_path / name).iterdir())
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        save_run(tmp_path / name, fitted, board, ["board"], QUICK)
+        assert load_run(tmp_path / name).metrics["val"] == fitted.metrics["val"]
 
 
 def test_files_of_another_program_beside_tensorboard_are_not_replaced(board: Graph, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ graphs with any features (`adar_runtime.in_context` brings them to d columns).
 Shapes: n nodes, c targets, d columns.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -55,7 +55,7 @@ ABLATIONS = (STEP_INFO, RELATIONS, INVARIANTS)
 class Gates(nn.Module):
     """Invariants and time → gates: two layers of 32 with LayerNorm. The last layer starts at zero."""
 
-    def __init__(self, invariants: Sequence[str], gates: int, hidden: int, without: str | None) -> None:
+    def __init__(self, invariants: Sequence[str], gates: int, hidden: int, without: Collection[str]) -> None:
         super().__init__()
         self.first = nn.Linear(len(invariants), WIDTH, bias=False)
         self.step = nn.Linear(hidden, WIDTH)
@@ -65,11 +65,11 @@ class Gates(nn.Module):
         self.out = nn.Linear(WIDTH, gates)
         for zero in (self.out.weight, self.out.bias):
             nn.init.zeros_(zero)
-        if without in (STEP_INFO, INVARIANTS):
+        if STEP_INFO in without or INVARIANTS in without:
             nn.init.zeros_(self.step.weight).requires_grad_(False)
-        if without == INVARIANTS:
+        if INVARIANTS in without:
             nn.init.zeros_(self.first.weight).requires_grad_(False)
-        if without == RELATIONS:
+        if RELATIONS in without:
             kept = torch.tensor([float(name in PLAIN) for name in invariants])
             self.first.weight.data *= kept
             self.first.weight.register_hook(lambda gradient: gradient * kept)  # type: ignore[no-untyped-call]
@@ -82,10 +82,14 @@ class Gates(nn.Module):
 
 
 class TaskGates(nn.ModuleList):
-    """Two sets of gates: the first for graphs without known labels, the second for graphs with some."""
+    """Two sets of gates: the first for graphs without known labels, the second for graphs with some.
+
+    The second set does not read the time: it is better without it (benchmarks/pretrained.md).
+    """
 
     def __init__(self, invariants: Sequence[str], gates: int, hidden: int, without: str | None) -> None:
-        super().__init__(Gates(invariants, gates, hidden, without) for _ in range(2))
+        chosen = set() if without is None else {without}
+        super().__init__(Gates(invariants, gates, hidden, each) for each in (chosen, chosen | {STEP_INFO}))
 
 
 class EquivariantCell(nn.Module):

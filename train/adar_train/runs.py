@@ -188,13 +188,16 @@ def _replaced(path: Path) -> Iterator[Path]:
     other folders in it is written in place.
     """
     old = path.resolve()  # keep a link: replace the folder that it points to
-    if not (old / run_files.CONFIG).is_file() or not _can_be_exchanged(old):
+    if not old.exists():
+        old.parent.mkdir(parents=True, exist_ok=True)
+    elif not _can_be_exchanged(old):
         yield path
         return
     with changed_folder(old) as new:
-        shutil.copymode(old, new)
+        if old.exists():
+            shutil.copymode(old, new)
         yield new
-        for other in old.iterdir():
+        for other in old.iterdir() if old.exists() else ():
             if other.name in run_files.NAMES or NAME.fullmatch(other.name):
                 continue
             if other.is_dir() and not other.is_symlink():  # the logs

@@ -80,7 +80,7 @@ def _facts(found: "Statistics") -> dict[str, Any]:
         "features": f"{found.features:,}{', sparse' if found.sparse else ''}",
         "degree": f"{least}, median {degrees.median:g}, mean {degrees.mean:.1f}",
         "one-way, loops, duplicates": f"{found.one_way:,}, {found.loops:,}, {found.repeated:,} edges",
-        "isolated nodes": f"{found.isolated:,}",
+        "no incoming edges": f"{found.isolated:,}",
         "components": f"{found.components:,}, the largest with {found.largest_component:,} nodes",
         "predicts": predicted(
             found.classes if found.labelled else 0, found.level, regression=found.regression

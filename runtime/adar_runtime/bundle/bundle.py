@@ -18,7 +18,7 @@ from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
 from adar_runtime.errors import AdarError
 from adar_runtime.graph import Graph
-from adar_runtime.graph.in_memory import as_graph
+from adar_runtime.graph.in_memory import as_graph, own
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.checks import check_budget
 from adar_runtime.loop.loop import Loop
@@ -172,7 +172,8 @@ class Bundle(Predictor):
         """Run many graphs. Small graphs share calls of the cell; the next graph is fetched in the background.
 
         Args:
-            graphs: The graphs; a generator that reads files makes the most of the background thread.
+            graphs: The graphs; a generator that reads files makes the most of the background thread. It may
+                change a graph in memory after it gave it: copies are run.
             budget: As in `run`.
             stop: As in `run`.
             solver: As in `run`.
@@ -187,8 +188,8 @@ class Bundle(Predictor):
             >>> for result in bundle.run_many(read_graph(path) for path in paths):  # doctest: +SKIP
             ...     print(result.predictions)
         """
-        stop, solver = self._chosen(budget, stop, solver)
-        source = graphs if isinstance(graphs, list | tuple) else prefetch(graphs)
+        budget, stop, solver = self._chosen(budget, stop, solver)
+        source = graphs if isinstance(graphs, list | tuple) else prefetch(map(own, graphs))
         for found in small_graphs.outcomes(self, map(as_graph, source), budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
@@ -220,7 +221,7 @@ class Bundle(Predictor):
             ...     print(step.time, step.alignment)
         """
         started = time.perf_counter()
-        stop, solver = self._chosen(budget, stop, solver)
+        budget, stop, solver = self._chosen(budget, stop, solver)
         kept = graph if isinstance(graph, PreparedGraph) else None
         graph = as_graph(graph) if kept is None else kept.graph
         self.check(graph, prepared=kept is not None)
@@ -264,13 +265,13 @@ class Bundle(Predictor):
         from adar_runtime.phases.remember import remember
 
         storage = Storage(folder, half, max_bytes)
-        return remember(self, as_graph(graph), budget, *self._chosen(budget, stop, solver), storage)
+        return remember(self, as_graph(graph), *self._chosen(budget, stop, solver), storage)
 
-    def _chosen(self, budget: int, stop: Any, solver: Solver | str) -> tuple[StopRule, Solver]:
-        """The rule and the solver of a run, after a check of the budget."""
-        check_budget(budget)
+    def _chosen(self, budget: int, stop: Any, solver: Solver | str) -> tuple[int, StopRule, Solver]:
+        """The budget, the rule and the solver of a run."""
+        budget = check_budget(budget)
         stop = self.stop_rule(stop) if stop is None or isinstance(stop, str) else stop
-        return stop, solver_for(self.manifest, solver, budget)
+        return budget, stop, solver_for(self.manifest, solver, budget)
 
     def check(self, graph: Graph, *, prepared: bool = False) -> None:
         """Raise an error if a graph does not fit the bundle or the free memory.

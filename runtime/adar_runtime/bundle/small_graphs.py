@@ -80,7 +80,7 @@ class SmallGraphs:
             For each graph its result, or the error that stopped it. Other graphs are not affected.
         """
         self.open()
-        check_budget(budget)
+        budget = check_budget(budget)
         check_kind("stop", stop, StopRule, "a rule, such as bundle.stop_rule('peak')")
         check_kind("solver", solver, Solver, "a solver, such as bundle.solver('ab2')")
         settings = Settings(self._manifest, budget, stop, solver)

@@ -105,7 +105,8 @@ class SparseRows:
 class Graph:
     """A graph with node features and, optionally, labels, splits and class descriptions.
 
-    All arguments are checked and converted to float32, int64 or bool when a graph is built. Shapes use
+    All arguments are checked and converted to float32, int64 or bool when a graph is built. An array of the
+    right type is not copied: do not change it afterwards. Shapes use
     n nodes, f features, m edges, c classes and k outputs. A model predicts k outputs: n for the level
     "node", one per pair for "edge", and 1 for "graph".
 
@@ -282,14 +283,13 @@ class Graph:
         """
         if self.labels is None:
             return None
-        everything = np.ones((split + 1, self.outputs), np.bool_)
-        masks: Mask | None = everything if part == ALL else getattr(self, f"{part}_mask")
-        if masks is None:
+        masks: Mask | None = None if part == ALL else getattr(self, f"{part}_mask")
+        if masks is None and part != ALL:
             return None
-        if not 0 <= split < len(masks):
+        if masks is not None and not 0 <= split < len(masks):
             raise GraphError(f"split {split} does not exist: the graph has splits 0 to {len(masks) - 1}")
         known = ~np.isnan(self.labels).any(axis=1) if self.regression else self.labels >= 0
-        chosen: Mask = masks[split] & known
+        chosen: Mask = np.asarray(known) if masks is None else masks[split] & known
         return chosen if chosen.any() else None
 
     def _node_pairs(self, name: str, value: Any) -> Integers:

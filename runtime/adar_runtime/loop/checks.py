@@ -9,14 +9,18 @@ from adar_runtime.errors import UsageError, short
 MAX_BUDGET = 2**53  # above it, s / S and (s + 1) / S are the same float
 
 
-def check_budget(budget: int) -> None:
-    """Raise a UsageError for a budget that is not a whole number from 1 to MAX_BUDGET."""
+def check_budget(budget: int) -> int:
+    """The budget. Raises a UsageError if it is not a whole number from 1 to MAX_BUDGET.
+
+    A number of numpy becomes one of Python: those of 8 bits or without a sign overflow.
+    """
     if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
         raise UsageError(f"the budget is {short(repr(budget))}: choose a whole number of steps")
     if budget < 1:
         raise UsageError(f"the budget is {budget}: choose at least 1 step")
     if budget > MAX_BUDGET:
         raise UsageError(f"the budget is above {MAX_BUDGET}: choose a smaller one")
+    return int(budget)
 
 
 def check_budgets(budgets: Sequence[int]) -> None:

@@ -170,7 +170,7 @@ class Loop:
             self._lock.release()
 
     def _plan(self, start: float) -> None:
-        check_budget(self.budget)
+        self.budget = check_budget(self.budget)
         end = self.stop.end(self.budget) * self._whole
         if start >= end:
             raise UsageError(f"the loop is past the end of a budget of {self.budget}: choose a larger one")

@@ -10,7 +10,7 @@ import numpy as np
 
 from adar_runtime import summaries
 from adar_runtime.backends import Capture
-from adar_runtime.errors import UsageError, import_package
+from adar_runtime.errors import UsageError, import_package, short
 from adar_runtime.graph import Floats, Graph, Ids, Integers
 from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.loop.stopping import StopReason
@@ -106,19 +106,19 @@ class Result:
         """Keep some outputs.
 
         Args:
-            outputs: Their positions in this result, in the order to keep.
+            outputs: Their positions in this result, in the order to keep; or a mask [k] of booleans.
 
         Returns:
             The result with the scores and ids of these outputs only.
 
         Raises:
-            UsageError: A position is not in the result.
+            UsageError: A position is not in the result, or the mask is not one of its outputs.
 
         Examples:
             >>> result.select([0, 5]).predictions  # doctest: +SKIP
             array([0, 1])
         """
-        chosen = np.asarray(outputs, np.int64).reshape(-1)
+        chosen = _positions(outputs, len(self.scores))
         if chosen.size and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(self.scores):
             raise UsageError(f"outputs must be positions from 0 to {len(self.scores) - 1}")
         return replace(
@@ -213,3 +213,15 @@ class Result:
 
     def _repr_html_(self) -> str:
         return summaries.table("Result", summaries.result_facts(self))
+
+
+def _positions(outputs: Any, count: int) -> Integers:
+    """Positions of outputs, from positions or from a mask."""
+    given = np.asarray(outputs)
+    if given.dtype == np.bool_:
+        if given.size != count:
+            raise UsageError(f"the mask has {given.size:,} entries, and the result has {count:,} outputs")
+        return np.flatnonzero(given)
+    if given.size and given.dtype.kind not in "iu":
+        raise UsageError(f"outputs holds {short(given.dtype)}: give whole numbers, or a mask of booleans")
+    return given.astype(np.int64).reshape(-1)

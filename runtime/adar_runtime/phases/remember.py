@@ -12,6 +12,7 @@ from adar_runtime.graph import Floats, Graph
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.in_context.placement import Placement
 from adar_runtime.in_context.start import SmoothedFeatures, check_can_start, known_labels, restarted
+from adar_runtime.loop.checks import check_budget
 from adar_runtime.loop.loop import Loop, Step
 from adar_runtime.loop.schedule import time_at
 from adar_runtime.loop.solvers import Solver
@@ -39,6 +40,7 @@ def remember(
     """Run a graph by the phases of a step. `on_step` is called after each one and may raise an exception."""
     started, manifest = time.perf_counter(), bundle.manifest
     check_can_remember(manifest, by_row=bundle.by_row)
+    budget = check_budget(budget)
     bundle.check(graph)
     h = time_at(1, budget, unit_step=manifest.unit_step)
     moves = solver, stop.end(budget) * time_at(budget, budget, unit_step=manifest.unit_step), h

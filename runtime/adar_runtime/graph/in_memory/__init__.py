@@ -7,6 +7,7 @@ To add a type, write a function that converts it, and add one line to `ADAPTERS`
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from adar_runtime.graph.formats.many_graphs import same_level
 from adar_runtime.graph.in_memory import _networkx, _pyg, _scipy
 from adar_runtime.graph.in_memory._arrays import sparse_if_mostly_zero
 
-__all__ = ["ADAPTERS", "Graphs", "as_graph", "as_graphs", "items_of", "sparse_if_mostly_zero"]
+__all__ = ["ADAPTERS", "Graphs", "as_graph", "as_graphs", "items_of", "own", "sparse_if_mostly_zero"]
 
 OnNote = Callable[[str], None]
 Adapter = Callable[[Any, dict[str, Any], OnNote], Graph]
@@ -134,10 +135,18 @@ def as_graphs(data: Any, *, label: str | None = None, on_note: OnNote = warn) ->
 
 def items_of(data: Any) -> list[Any] | None:
     """The graphs of a collection, not converted; None if `data` is one graph."""
-    if isinstance(data, list | Iterator) or (isinstance(data, tuple) and not _is_adjacency(data)):
+    if isinstance(data, Iterator):
+        return [own(item) for item in data]
+    if isinstance(data, list) or (isinstance(data, tuple) and not _is_adjacency(data)):
         return list(data)
     several = _find(SEVERAL, data)
     return None if several is None else list(several(data))
+
+
+def own(data: Any) -> Any:
+    """A copy of a graph in memory, so that the iterator it comes from may change it for its next graph."""
+    is_graph = isinstance(data, Graph) or _find(ADAPTERS, data) is not None
+    return deepcopy(data) if is_graph or (isinstance(data, tuple) and _is_adjacency(data)) else data
 
 
 def _nth_graph(item: Any, index: int, count: int, label: str | None, on_note: OnNote) -> Graph:

@@ -68,7 +68,10 @@ def labels_by_key(y: Any, names: Any, on_note: Callable[[str], None]) -> dict[st
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or value != value
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA is neither true nor false
+        return True
 
 
 def _text(word: str | bytes) -> str:
