@@ -11,9 +11,8 @@ from adar_deploy.paths import BUNDLE, run_folders
 from adar_runtime.bundle.run_files import (
     CONFIG,
     GRAPH,
-    check_present,
+    check_complete,
     check_unchanged,
-    check_weights,
     find_weights,
     has_weights,
     read_json,
@@ -142,8 +141,7 @@ def _check_files(run: Path) -> None:
         config = read_json(run / CONFIG)
         if not isinstance(config, dict):
             raise ValueError(f"{CONFIG} contains no JSON object")
-        check_present(run, config)
-        check_weights(run, config)
+        check_complete(run, config)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"the run in {run} cannot be read: {reason(error)}") from error
 

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from adar_deploy.paths import PRETRAINED, named_bundle
 from adar_deploy.trained_model import TrainedModel
 from adar_runtime import Bundle, Graph, load
 from adar_runtime.errors import UsageError
-from adar_runtime.graph.in_memory import as_graphs, items_of
+from adar_runtime.graph.in_memory import as_graphs, items_of, own_graph
 
 
 def train(
@@ -116,12 +116,15 @@ def _register(
 ) -> list[str]:
     """The names of the data. Graphs in memory get a name of their own, and are added to `graphs`."""
     items = items_of(data)
+    if isinstance(items, Iterator):
+        items = [one if _is_name(one) else own_graph(one, label=label, on_note=note) for one in items]
+        label = None  # the graphs are converted
     items = [data] if items is None else items
-    held = [item for item in items if not isinstance(item, str | Path)]
+    held = [item for item in items if not _is_name(item)]
     converted = iter(as_graphs(held, label=label, on_note=note).graphs if held or not items else [])
     names: list[str] = []
     for item in items:
-        if isinstance(item, str | Path):
+        if _is_name(item):
             names.append(str(item))
             continue
         kind = type(item[0] if isinstance(item, tuple) else item).__name__
@@ -131,3 +134,8 @@ def _register(
         graphs[name] = next(converted)
         names.append(name)
     return names
+
+
+def _is_name(item: Any) -> bool:
+    """Whether data are a path, or the name of a data set, that the training reads itself."""
+    return isinstance(item, str | Path)

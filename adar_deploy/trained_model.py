@@ -28,8 +28,9 @@ OWN_ARGUMENTS = ("run", "out", "on_progress")  # of adar_export.export_bundle, w
 class TrainedModel(Predictor):
     """A trained model with its run folder. `adar_deploy.train` returns one.
 
-    Predictions come from the exported step in ONNX Runtime, not from PyTorch: they are those of the bundle
-    that `export` writes, and there is one implementation of the loop, its stop rules and its solvers.
+    Predictions come from the exported step in ONNX Runtime, not from PyTorch, so there is one implementation
+    of the loop, its stop rules and its solvers. They are those of the bundle that `export` writes, with the
+    solver "euler": only an export measures how many calls of another solver are enough.
 
     Args:
         path: Folder of a training run, from `adar_deploy.train` or `adar-deploy train`.

@@ -155,6 +155,28 @@ def test_a_run_without_a_file_of_the_training_is_refused(
     assert not has_weights(run, weights)
 
 
+def test_a_run_with_a_graph_of_another_is_not_finished(run_folder: Path, tmp_path: Path) -> None:
+    """`train --resume` had nothing to do, and `export` then refused the run."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    write_graph(run / "graph.pt", minesweeper(side=6))
+    assert finished_metrics(run, data=["board"]) is None
+    os.truncate(run / "graph.pt", 2**30)
+    assert finished_metrics(run, data=["board"]) is None
+
+
+def test_a_run_without_its_configuration_is_replaced_only_on_request(
+    run_folder: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    (run / "config.json").unlink()
+    (run / "tensorboard").mkdir()
+    (run / "tensorboard" / "adar-deploy").touch()
+    for resume in (False, True):
+        with pytest.raises(UsageError, match="replace it with --overwrite"):
+            check_free(run, resume=resume)
+    check_free(run, overwrite=True)
+
+
 def test_a_bundle_names_the_weights_that_were_loaded(run_folder: Path, tmp_path: Path) -> None:
     """Another training with the same graph may replace the run after it was loaded."""
     run = load_run(shutil.copytree(run_folder, tmp_path / "run"))

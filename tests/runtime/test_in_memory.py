@@ -117,6 +117,36 @@ def test_mostly_zero_features_become_sparse() -> None:
     assert np.array_equal(as_graph(data(x=torch.tensor(X).to_sparse())).rows(0, 3), X)
 
 
+@pytest.mark.parametrize("field", ["edge_index", "edge_weight"])
+def test_fields_that_an_adjacency_has_are_refused(field: str) -> None:
+    """They were ignored without a word."""
+    with pytest.raises(UsageError, match=f"leave out {field}"):
+        as_graph((ADJACENCY, X), **{field: EDGES if field == "edge_index" else [1.0, 2.0]})
+
+
+def test_rows_for_numbered_nodes_in_another_order_are_refused() -> None:
+    """Row 0 was that of the node added first, also if that is node 2."""
+    graph = networkx.DiGraph([(2, 0), (0, 1)])
+    for fields in ({"features": X}, {"labels": [0, 1, 0]}, {"train_mask": [True, False, True]}):
+        with pytest.raises(GraphError, match="not clear which node a row"):
+            silent(graph, **fields)
+    ordered = networkx.DiGraph()
+    ordered.add_nodes_from(sorted(graph))
+    ordered.add_edges_from(graph.edges)
+    assert np.array_equal(silent(ordered, features=X).features, X)
+    named = networkx.relabel_nodes(graph, {0: "a", 1: "b", 2: "c"})
+    assert np.array_equal(silent(named, features=X).features, X)  # in the order of graph.nodes
+
+
+def test_fields_of_a_graph_have_the_forms_of_other_data() -> None:
+    found = silent(
+        silent((ADJACENCY, X)), labels=["no", "yes", None], train_mask=np.array([[True], [False], [True]])
+    )
+    assert found.class_names == ("no", "yes")
+    assert found.labels.tolist() == [0, 1, -1]
+    assert found.train_mask.tolist() == [[True, False, True]]
+
+
 def test_the_values_of_an_adjacency_are_edge_weights() -> None:
     weighted = as_graph((2 * ADJACENCY, X))
     assert weighted.edge_weight.tolist() == [2.0] * weighted.edges

@@ -1,13 +1,15 @@
 """Many graphs through one warm bundle."""
 
 import threading
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adar_runtime import Bundle, Final, Graph
-from adar_runtime.errors import GraphError
+from adar_runtime import Bundle, Final, Graph, write_graph
+from adar_runtime.errors import GraphError, UsageError
 from adar_runtime.graph import SparseRows
 from adar_runtime.loop.prefetch import prefetch
 from tests.helpers import random_graph
@@ -40,14 +42,20 @@ def test_the_next_graph_is_fetched_while_one_is_worked_on() -> None:
             assert fetched[index + 1].wait(10)  # without anyone asking for it
 
 
-@pytest.mark.parametrize("kind", ["a buffer", "a float64 buffer", "one networkx graph"])
+@pytest.mark.parametrize("kind", ["a buffer", "a float64 buffer", "one networkx graph", "a file"])
 @pytest.mark.parametrize("method", ["run_many", "predict"])
-def test_an_iterator_may_reuse_what_it_gave(kind: str, method: str, bundle: Bundle, board: Graph) -> None:
+def test_an_iterator_may_reuse_what_it_gave(
+    kind: str, method: str, bundle: Bundle, board: Graph, tmp_path: Path
+) -> None:
     """The next graph is fetched while one is worked on: results were those of later graphs."""
     networkx, scipy = pytest.importorskip("networkx"), pytest.importorskip("scipy.sparse")
     random = np.random.default_rng(0)
     width = board.width
     contents = [random.standard_normal((30, width)).astype(np.float32) for _ in range(6)]
+
+    def file_of(graph: Graph) -> Path:
+        write_graph(tmp_path / "graph.npz", graph)
+        return tmp_path / "graph.npz"
 
     def graphs() -> Iterator[object]:
         buffer = np.empty((30, width), np.float64 if kind == "a float64 buffer" else np.float32)
@@ -62,12 +70,30 @@ def test_an_iterator_may_reuse_what_it_gave(kind: str, method: str, bundle: Bund
                 "a buffer": lambda: Graph(buffer, edges),
                 "a float64 buffer": lambda: (adjacency, buffer),
                 "one networkx graph": lambda: changing,
+                "a file": lambda: file_of(Graph(buffer, edges)),
             }[kind]()
 
     expected = [bundle.run(graph, 4, Final()).scores for graph in graphs()]
     found = getattr(bundle, method)(graphs(), 4, Final())
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.scores, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_copied_is_converted(bundle: Bundle, board: Graph) -> None:
+    """Embeddings with gradients, and attributes that are not used, ended with a traceback of deepcopy."""
+    torch, data = pytest.importorskip("torch"), pytest.importorskip("torch_geometric.data")
+    x = torch.tensor(board.rows(0, 20)).requires_grad_()
+    one = data.Data(x=x * 1, edge_index=torch.zeros(2, 0, dtype=torch.long), lock=threading.Lock())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # lock is not used
+        (found,) = bundle.predict(iter([one]), 2, Final())
+        assert np.array_equal(found.scores, next(bundle.run_many(iter([one]), 2, Final())).scores)
+
+
+@pytest.mark.parametrize("given", [None, 3, "graph.npz", Path("graph.npz"), "a graph"])
+def test_what_are_not_several_graphs_is_an_error(given: object, bundle: Bundle, board: Graph) -> None:
+    with pytest.raises(UsageError, match="takes several graphs"):
+        next(bundle.run_many(board if given == "a graph" else given))
 
 
 @pytest.mark.parametrize("kind", [np.uint64, np.int8])

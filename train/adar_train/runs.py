@@ -356,7 +356,7 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
                 f"{path} contains an unfinished run: continue it with --resume, choose another --out, or "
                 "replace it with --overwrite"
             )
-        if not unfinished and (path / run_files.CONFIG).is_file():
+        if not unfinished and any((path / name).is_file() for name in (run_files.CONFIG, run_files.WEIGHTS)):
             raise UsageError(
                 f"{path} contains a finished run: choose another --out, or replace it with --overwrite"
             )
@@ -394,8 +394,7 @@ def finished_metrics(path: Path, **settings: Any) -> Any:
     try:
         config = _read_object(path / run_files.CONFIG)
         metrics = _read_object(path / run_files.METRICS, config=config)
-        run_files.check_present(path, config)
-        run_files.check_weights(path, config)
+        run_files.check_complete(path, config)
     except UNREADABLE:
         return None
     asked = json.loads(json.dumps(settings))

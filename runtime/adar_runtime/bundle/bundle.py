@@ -16,9 +16,9 @@ from adar_runtime.bundle.pack import is_pack
 from adar_runtime.bundle.predictor import Predictor
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.bundle.small_graphs import SmallGraphs
-from adar_runtime.errors import AdarError
+from adar_runtime.errors import AdarError, UsageError, short
 from adar_runtime.graph import Graph
-from adar_runtime.graph.in_memory import as_graph, own
+from adar_runtime.graph.in_memory import as_graph, own_graph
 from adar_runtime.graph.labels import split_trained_on
 from adar_runtime.loop.checks import check_budget
 from adar_runtime.loop.loop import Loop
@@ -189,8 +189,11 @@ class Bundle(Predictor):
             ...     print(result.predictions)
         """
         budget, stop, solver = self._chosen(budget, stop, solver)
-        source = graphs if isinstance(graphs, list | tuple) else prefetch(map(own, graphs))
-        for found in small_graphs.outcomes(self, map(as_graph, source), budget, stop, solver):
+        if isinstance(graphs, str | Path | Graph) or not isinstance(graphs, Iterable):
+            raise UsageError(f"run_many takes several graphs, not {short(repr(graphs))}: give a list of them")
+        listed = isinstance(graphs, list | tuple)
+        source = map(as_graph, graphs) if listed else prefetch(map(own_graph, graphs))
+        for found in small_graphs.outcomes(self, source, budget, stop, solver):
             if isinstance(found, AdarError):
                 raise found
             yield found

@@ -82,8 +82,13 @@ def check_present(run: Path, config: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is missing: copy the whole folder of this run again, or train again")
 
 
-def check_weights(run: Path, config: Mapping[str, Any]) -> None:
-    """Raise a ValueError if the weights are not those that the training wrote."""
+def check_complete(run: Path, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a file is missing, or is not the one that the training wrote."""
+    check_present(run, config)
+    for name in _hashes(config):
+        if name in NAMES:
+            check_holes([run / name])
+            check_unchanged(run / name, config)
     if config.get("weights") not in (None, weights_sha256(run)):
         raise ValueError(CHANGED.format(WEIGHTS))
 

@@ -1,6 +1,6 @@
 """Checks of what a caller gives to a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def check_budget(budget: int) -> int:
 
 def check_budgets(budgets: Sequence[int]) -> None:
     """Raise a UsageError for what is not a list of at least one budget."""
-    if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable) or not len(budgets):
+    if isinstance(budgets, str | bytes) or not isinstance(budgets, Collection) or not len(budgets):
         raise UsageError(
             f"budgets is {short(repr(budgets))}: give a list of numbers of steps, such as [8, 50]"
         )

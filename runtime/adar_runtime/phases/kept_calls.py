@@ -139,8 +139,8 @@ def check_size(needed: int, limit: int | None, calls: int) -> None:
     if limit is not None and needed > limit:
         raise GraphError(
             f"keeping {calls:,} or more cell calls of this graph needs about {needed:,} bytes, and {limit:,} "
-            "are allowed: use a solver with fewer calls (solver='ab2'), half=True, a folder for a "
-            "memory-mapped file (folder=…), or a larger max_bytes"
+            "are allowed: use a solver with fewer calls, such as ab2; 16-bit numbers (--half, in Python "
+            "half=True); or a larger limit (--max-size; in Python max_bytes, and folder for a file on a disk)"
         )
 
 

@@ -170,7 +170,7 @@ def read_new_nodes(
         numbers |= {one: len(kept) + number for one, number in found.ids.items()}
         with reading(edges):
             read = read_edges(edges, choice, has_table=True, exact=True)
-            ends = read.numbered(numbers, nodes, f"{found.hint} and not in the context")
+            ends = read.numbered(numbers, nodes, f", and not in the context{found.hint}")
             if read.weights() is not None:  # a bundle with edge weights has no contexts
                 notes = [*notes, "the edges have weights, which the model does not use"]
     if encoding is not None and not encoding.columns:

@@ -9,7 +9,6 @@ To add a type, write a function that converts it, and add one line to `ADAPTERS`
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import fields as fields_of
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +17,9 @@ from adar_runtime.graph import Graph
 from adar_runtime.graph.formats import read_graph
 from adar_runtime.graph.formats.many_graphs import same_level
 from adar_runtime.graph.in_memory import _networkx, _pyg, _scipy
-from adar_runtime.graph.in_memory._arrays import sparse_if_mostly_zero
+from adar_runtime.graph.in_memory._arrays import sparse_if_mostly_zero, with_fields
 
-__all__ = ["ADAPTERS", "Graphs", "as_graph", "as_graphs", "items_of", "own", "sparse_if_mostly_zero"]
+__all__ = ["ADAPTERS", "Graphs", "as_graph", "as_graphs", "items_of", "own_graph", "sparse_if_mostly_zero"]
 
 OnNote = Callable[[str], None]
 Adapter = Callable[[Any, dict[str, Any], OnNote], Graph]
@@ -66,7 +65,9 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
         label: Node attribute of the labels in a networkx graph. Default: "y", "label", "class" or "target".
         on_note: Receives a sentence for each decision of the conversion; an `AdarWarning` by default.
         fields: Fields of `Graph` that replace those of the data, such as `labels` or `train_mask`. A mask
-            has the shape [k], [splits, k] or, as in PyG, [k, splits].
+            has the shape [k], [splits, k] or, as in PyG, [k, splits]. Rows are in the order of the nodes; of
+            a networkx graph, that is the order of `graph.nodes`. The edges and weights of an adjacency cannot
+            be replaced.
 
     Returns:
         The checked graph.
@@ -96,7 +97,7 @@ def as_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn, **f
     if fields.get("features") is not None:  # not those that the data's own columns were encoded as
         fields = {"feature_encoding": None} | fields
     if isinstance(data, Graph):
-        return replace(data, **fields) if fields else data
+        return with_fields(data, fields, on_note) if fields else data
     if adapter is None:
         raise UsageError(f"a graph is needed, not {_described(data)}: give {ACCEPTED}")
     return adapter(data, fields, on_note)
@@ -124,38 +125,47 @@ def as_graphs(data: Any, *, label: str | None = None, on_note: OnNote = warn) ->
     items = items_of(data)
     if items is None:
         return Graphs([_name(data)], [as_graph(data, label=label, on_note=on_note)], several=False)
-    if not items:
+    count = len(items) if isinstance(items, list) else None
+    names, graphs = list[str](), list[Graph]()
+    for item in items:
+        graphs.append(_nth_graph(item, len(graphs), count, label, on_note))
+        names.append(_name(item))
+    if not graphs:
         raise UsageError("the list of graphs is empty: give at least one graph")
-    graphs = [_nth_graph(item, index, len(items), label, on_note) for index, item in enumerate(items)]
     graphs = same_level(graphs)
-    names = [_name(item) for item in items]
     numbered = [f"{name} {index}" for index, name in enumerate(names, 1)]
     return Graphs(names if len({*names}) == len(names) else numbered, graphs, several=True)
 
 
-def items_of(data: Any) -> list[Any] | None:
-    """The graphs of a collection, not converted; None if `data` is one graph."""
+def items_of(data: Any) -> list[Any] | Iterator[Any] | None:
+    """The graphs of a collection, not converted; None if `data` is one graph.
+
+    Those of an iterator are fetched one by one. It may change what it gave for its next graph, so each one is
+    converted, and copied, before the next is fetched.
+    """
     if isinstance(data, Iterator):
-        return [own(item) for item in data]
+        return data
     if isinstance(data, list) or (isinstance(data, tuple) and not _is_adjacency(data)):
         return list(data)
     several = _find(SEVERAL, data)
     return None if several is None else list(several(data))
 
 
-def own(data: Any) -> Any:
-    """A copy of a graph in memory, so that the iterator it comes from may change it for its next graph."""
-    is_graph = isinstance(data, Graph) or _find(ADAPTERS, data) is not None
-    return deepcopy(data) if is_graph or (isinstance(data, tuple) and _is_adjacency(data)) else data
+def own_graph(data: Any, *, label: str | None = None, on_note: OnNote = warn) -> Graph:
+    """Convert one graph of an iterator. It shares no array with the data, which may change afterwards."""
+    graph = as_graph(data, label=label, on_note=on_note)
+    return graph if isinstance(data, str | Path) else deepcopy(graph)
 
 
-def _nth_graph(item: Any, index: int, count: int, label: str | None, on_note: OnNote) -> Graph:
+def _nth_graph(item: Any, index: int, count: int | None, label: str | None, on_note: OnNote) -> Graph:
+    convert = own_graph if count is None else as_graph  # without a number of graphs, it is an iterator
     try:
-        return as_graph(item, label=label, on_note=on_note)
+        return convert(item, label=label, on_note=on_note)
     except (GraphError, UsageError) as error:
         if count == 1 or isinstance(item, str | Path):  # the message names the file
             raise
-        raise type(error)(f"graph {index + 1} of {count}: {error}") from error
+        of = "" if count is None else f" of {count}"
+        raise type(error)(f"graph {index + 1}{of}: {error}") from error
 
 
 def _is_adjacency(data: tuple[Any, ...]) -> bool:

@@ -1,6 +1,7 @@
 """What the conversions share: arrays by the keys of a graph file, in the forms that people have in memory."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,13 @@ def as_rows(mask: Any, outputs: int, *, of_pyg: bool = False) -> Any:
     given = np.asarray(mask)
     by_column = given.ndim == 2 and given.shape[0] == outputs and (of_pyg or given.shape[1] != outputs)
     return given.T if by_column else given
+
+
+def with_fields(graph: Graph, fields: dict[str, Any], on_note: Callable[[str], None]) -> Graph:
+    """The graph with other fields. Labels may be words, and masks may have PyG's shape."""
+    fields = dict(fields)
+    if fields.get("labels") is not None:
+        words = labels_by_key(fields["labels"], fields.get("class_names"), on_note)
+        fields |= {"labels": words["y"], "class_names": words.get("class_names", fields.get("class_names"))}
+    masks = {name: as_rows(fields[name], graph.outputs) for name in MASKS if fields.get(name) is not None}
+    return replace(graph, **fields | masks)

@@ -24,6 +24,9 @@ def from_adjacency(adjacency: Any, fields: dict[str, Any], on_note: Callable[[st
     """Convert a matrix [n, n]: row i and column j are the edge from node i to node j. Zeros are no edges."""
     if fields.get("features") is None:
         raise GraphError(f"the adjacency has no features: give {FORM}")
+    replaced = next((name for name in ("edge_index", "edge_weight") if fields.get(name) is not None), None)
+    if replaced is not None:
+        raise UsageError(f"the adjacency has the edges and weights: leave out {replaced}, or give a Graph")
     shape = adjacency.shape
     if len(shape) != 2 or shape[0] != shape[1]:
         raise GraphError(f"the adjacency has shape {list(shape)}, not [nodes, nodes]")
