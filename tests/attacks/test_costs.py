@@ -1,6 +1,7 @@
 """Small files that would take much memory: refused within 2 s of processor time and 500 MB."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from adar_runtime.errors import GraphError
+from adar_runtime.graph.formats import import_graph
 from tests.attacks import measured, test_npz
 from tests.attacks.test_command_line import MEGABYTES, SECONDS
 
@@ -34,12 +37,34 @@ def many_words(path: Path) -> None:
     path.write_text("source,target\n0,1\n")
 
 
+def many_columns(path: Path) -> None:
+    """1.5 MB: 100,000 columns of two nodes."""
+    names = [f"k{number}" for number in range(100_000)]
+    if path.suffix == ".csv":
+        path.write_text(f"id,{','.join(names)}\na{',1' * 100_000}\nb{',2' * 100_000}\n")
+    else:
+        path.write_text(json.dumps({"id": "a"} | dict.fromkeys(names, 1)))
+    path.with_name("edges.csv").write_text("source,target\na,a\n")
+
+
 FILES: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     "bytes as edges": (test_npz.bytes_as_edges, ("data", "show", "g.npz"), "would unpack"),
     "bytes as sparse rows": (test_npz.bytes_as_rows, ("data", "show", "g.npz"), "would unpack"),
     "attributes of graphml": (many_attributes, ("data", "convert", "g.graphml", "o.npz"), "would unpack"),
     "attributes of gml": (many_attributes_gml, ("data", "convert", "g.gml", "o.npz"), "would unpack"),
+    "columns of csv": (many_columns, ("data", "show", "g.csv", "--edges", "edges.csv"), "a table may have"),
+    "keys of jsonl": (many_columns, ("data", "show", "g.jsonl", "--edges", "edges.csv"), "a table may have"),
 }
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".gml", ".txt", ".edges"])
+def test_a_text_with_a_hole_is_not_read(suffix: str, tmp_path: Path) -> None:
+    """4 kB on the disk, and 2 GB of zeros that took 7 s and as much memory."""
+    path = (tmp_path / "graph").with_suffix(suffix)
+    path.write_text('{"source": 0, "target": 1}\n')
+    os.truncate(path, 2**30)
+    with pytest.raises(GraphError, match="bytes to read, of which the disk has only"):
+        import_graph(path)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -152,16 +152,21 @@ def test_a_disk_that_is_mounted_in_a_run_keeps_its_files(board: Graph, tmp_path:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "run"]
 
 
-def test_a_folder_in_a_run_that_cannot_be_read_stays(board: Graph, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "mode"), [("theirs", 0), ("tensorboard", 0o500)])
+def test_a_folder_in_a_run_that_cannot_be_read_or_written_stays(
+    name: str, mode: int, board: Graph, tmp_path: Path
+) -> None:
     """A folder without rights in the run of somebody who is not root, as a container leaves them."""
     alone = ["unshare", "--user"]  # an unknown user without rights to override those of files
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("this system does not let a test be another user (unshare)")
     job(board, tmp_path / "run").run("cpu")
-    (tmp_path / "run" / "theirs").mkdir(mode=0)
+    (tmp_path / "run" / name).mkdir(exist_ok=True)
+    (tmp_path / "run" / name / "adar-deploy").touch()
+    (tmp_path / "run" / name).chmod(mode)
     subprocess.run([*alone, sys.executable, "-c", SAVE_AGAIN], cwd=tmp_path, check=True)
     assert load_run(tmp_path / "run").config["data"] == ["again"]
-    assert (tmp_path / "run" / "theirs").is_dir()
+    assert (tmp_path / "run" / name).is_dir()
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
 
 

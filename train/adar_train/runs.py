@@ -212,13 +212,20 @@ def _can_be_exchanged(folder: Path) -> bool:
     The old folder is removed with all that is in it. Another folder in it may be mounted, or the working
     folder of a process.
     """
-    if folder.is_mount() or folder.samefile(".") or not os.access(folder.parent, os.W_OK):
+    if folder.is_mount() or folder.samefile(".") or not all(map(_is_open, (folder, folder.parent))):
         return False
     entries, logs = [*folder.iterdir()], folder / run_files.TENSORBOARD
     if logs.is_dir() and not (logs.is_symlink() or logs.is_mount() or logs.samefile(".")):
+        if not _is_open(logs):
+            return False
         entries.remove(logs)
         entries += logs.iterdir()
     return all(entry.is_symlink() or (entry.is_file() and os.access(entry, os.R_OK)) for entry in entries)
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether this process can list the files of a folder, and remove them."""
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
 def _link(source: str, target: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from adar_runtime.errors import GraphError, UsageError
+from adar_runtime.files import check_holes
 
 MAX_BYTES = 8 * 2**30
 """Limit for the memory of one graph. The environment variable ADAR_MAX_BYTES overrides it."""
@@ -24,6 +25,9 @@ MAX_RATIO = 200
 
 MAX_COLUMNS = 1_000_000
 """Feature columns. A model has one row of weights for each."""
+
+MAX_TABLE_COLUMNS = 20_000
+"""Columns of a table: each one takes 40 µs, however few rows there are."""
 
 MAX_CLASSES = 100_000
 """Classes of a graph. A model has one score for each; one large label would ask for any number of them."""
@@ -46,11 +50,15 @@ def max_bytes() -> int:
 
 
 def check_size(path: Path) -> None:
-    """Raise a GraphError if a text file is larger than the limit."""
+    """Raise a GraphError if a text file is larger than the limit, or almost nothing but a hole."""
     if path.stat().st_size > max_bytes():
         raise GraphError(
             f"larger than {max_bytes():,} bytes: if you trust the file, set ADAR_MAX_BYTES higher"
         )
+    try:
+        check_holes([path])
+    except ValueError as error:
+        raise GraphError(str(error)) from error
 
 
 def limit_is_given() -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from adar_runtime.errors import GraphError, reason, short, warn
 from adar_runtime.graph.formats._columns import Locate
-from adar_runtime.graph.limits import CELL_BYTES, ROW_BYTES, ByteBudget, check_size
+from adar_runtime.graph.limits import CELL_BYTES, MAX_TABLE_COLUMNS, ROW_BYTES, ByteBudget, check_size
 from adar_runtime.json_files import parse_json
 
 SEPARATORS = "\t,;"
@@ -87,7 +87,12 @@ def read_table(
 
 
 def check_header(header: Sequence[str], line: int) -> None:
-    """Refuse two columns of the same name: one of them would be lost."""
+    """Refuse two columns of the same name, of which one would be lost, and too many columns."""
+    if len(header) > MAX_TABLE_COLUMNS:
+        raise GraphError(
+            f"{len(header):,} columns, and a table may have {MAX_TABLE_COLUMNS:,}: write the features to a "
+            ".npz file (x, or x_indptr, x_indices and x_data where most are zero)"
+        )
     seen: set[str] = set()
     for name in header:
         if name in seen:

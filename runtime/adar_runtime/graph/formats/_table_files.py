@@ -73,6 +73,7 @@ def read_table_file(path: Path, *, exact: bool = False) -> Table:
 def _json_lines(path: Path) -> Table:
     rows = read_objects(path)
     names = list(dict.fromkeys(name for _, cells in rows for name in cells))
+    check_header(names, 1)
     ByteBudget(path.stat().st_size).reserve("columns", len(rows) * len(names), CELL_BYTES // 4)
     columns = {name: [cells.get(name) for _, cells in rows] for name in names}
     nested = [name for name, values in columns.items() if any(isinstance(one, dict | list) for one in values)]
