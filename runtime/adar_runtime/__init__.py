@@ -8,6 +8,7 @@ Examples:
     >>> bundle.run(adar_runtime.read_graph("graph.npz"), budget=300).predictions  # doctest: +SKIP
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from adar_runtime.loop.result import Result
     from adar_runtime.loop.solvers import AdamsBashforth2, Adaptive, Euler, Solver
     from adar_runtime.loop.stopping import AtTime, Converged, Final, Peak, StopReason, StopRule
+
+# When ONNX Runtime 1.31 is imported, it keeps events and a device id in the home folder, to send them.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "AdamsBashforth2",

@@ -1,5 +1,6 @@
 """Backends: what is there, what is not, and what they say."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -132,3 +133,16 @@ def test_without_onnxruntime_the_error_names_both_extras(
     for call in (lambda: adar_runtime.load(bundle_folder), backends.available):
         with pytest.raises(MissingExtraError, match=r"extra gpu.*pip install 'adar-deploy\[cpu\]'"):
             call()
+
+
+@pytest.mark.parametrize("package", ["adar_runtime", "adar_export"])
+def test_onnx_runtime_keeps_no_telemetry(package: str, bundle_folder: Path, tmp_path: Path) -> None:
+    """It wrote a device id and a database of events into the home folder, and a temporary file."""
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    home.mkdir()
+    temporary.mkdir()
+    places = {"HOME": str(home), "TMPDIR": str(temporary)}
+    kept = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    code = f"import {package}, sys; from adar_runtime import load; load(sys.argv[1], 'onnxruntime-cpu')"
+    subprocess.run([sys.executable, "-c", code, bundle_folder], env=kept | places, check=True)
+    assert [*home.rglob("*"), *temporary.rglob("*")] == []
