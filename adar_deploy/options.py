@@ -189,6 +189,4 @@ def parse_budgets(name: str, text: str) -> list[int]:
     """Step budgets separated by commas."""
     from adar_runtime.loop.checks import check_budgets
 
-    budgets = parse_numbers(name, text)
-    check_budgets(budgets)
-    return budgets
+    return check_budgets(parse_numbers(name, text))

@@ -74,6 +74,8 @@ def train(
     label = None if parsed["edges"] else parsed["label"]  # without tables, it is for networkx
     names = _register(data, graphs, note, label)
     validating = [] if validate_on is None else _register(validate_on, graphs, note, label)
+    if graphs and parsed["edges"]:
+        raise UsageError("edges belongs to a table of nodes: leave it out for a graph in memory")
     if graphs and label:
         parsed["label"] = None
     temporary = None if out else Path(tempfile.mkdtemp(prefix="adar-run-"))

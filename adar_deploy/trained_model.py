@@ -139,7 +139,7 @@ class TrainedModel(Predictor):
 
         page, exported = Path(path), bundle or self._bundle
         check_page(page)
-        check_budgets(budgets)
+        budgets = check_budgets(budgets)
         folders = find_folders(Path(exported), self.path) if exported else ModelFolders(self.path, None)
         measured = None
         if data is not None:
@@ -156,13 +156,16 @@ class TrainedModel(Predictor):
             path: The new folder, such as "runs/mine".
 
         Raises:
-            UsageError: The folder exists and is not empty, or cannot be written.
+            UsageError: The folder exists and is not empty, is inside the run, or cannot be written.
         """
+        from adar_runtime.errors import UsageError
         from adar_runtime.files import changed_folder, writing
         from adar_train import load_run
         from adar_train.runs import check_free
 
         folder = Path(path)
+        if folder.resolve().is_relative_to(self.path.resolve()):
+            raise UsageError(f"{folder} is inside the run: choose another folder")
         check_free(folder)
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)

@@ -194,6 +194,8 @@ def test_the_label_of_a_networkx_graph() -> None:
     assert model.predict(graph, budget=2).class_names == ("Mr. Hi", "Officer")
     with pytest.raises(UsageError, match="label names an attribute of a networkx graph"):
         adar.train(graph, label="club", **SMALL)
+    with pytest.raises(UsageError, match="edges belongs to a table of nodes"):
+        adar.train(graph, edges="edges.csv", **SMALL)
     with pytest.raises(UsageError, match="--label is for a table of nodes: add --edges"):
         adar.train("graph.npz", label="club", **SMALL)
 
@@ -217,6 +219,8 @@ def test_budgets_are_a_list_of_steps(board: Graph, run_folder: Path, budgets: ob
 def test_save_keeps_the_run(board: Graph, run_folder: Path) -> None:
     model = adar.train(board, **SMALL, quiet=True)
     before, weights = model.path, model.run.fingerprint()
+    with pytest.raises(UsageError, match="inside the run"):
+        model.save(model.path / "copy")
     model.save("runs/kept")
     assert not before.exists()
     assert adar.TrainedModel("runs/kept").run.fingerprint() == weights

@@ -1,5 +1,6 @@
 """Many graphs through one warm bundle."""
 
+import json
 import threading
 import warnings
 from collections.abc import Iterator
@@ -102,6 +103,14 @@ def test_a_budget_may_be_a_number_of_numpy(kind: type, bundle: Bundle, board: Gr
     for solver in ("ab2", "euler"):
         found = bundle.run(board, kind(100), Final(), solver).scores
         assert np.array_equal(found, bundle.run(board, 100, Final(), solver).scores)
+
+
+def test_budgets_of_numpy_become_numbers_of_python(bundle: Bundle, board: Graph) -> None:
+    """A report of them was no JSON."""
+    found = bundle.evaluate(board, np.array([2, 3], np.int8)).budgets()
+    assert [one["budget"] for one in json.loads(json.dumps(found))] == [2, 3]
+    with pytest.raises(UsageError, match="give a list of numbers"):
+        bundle.evaluate(board, iter([2]))
 
 
 def test_an_error_comes_out_in_its_place(bundle: Bundle, board: Graph) -> None:

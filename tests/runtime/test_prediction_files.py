@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import Result, StopReason, prediction_files
-from adar_runtime.errors import MissingExtraError, UsageError
+from adar_runtime.errors import GraphError, MissingExtraError, UsageError
 from adar_runtime.prediction_files import (
     OUTPUT_FORMATS,
     OutputFormat,
@@ -139,8 +139,12 @@ def test_a_mask_chooses_outputs() -> None:
         assert whole.select(mask).ids.tolist() == ["b", "c"]
         assert whole.select(mask).outputs.tolist() == [1, 2]
     assert whole.select([]).scores.shape == (0, 2)
-    with pytest.raises(UsageError, match="the mask has 2 entries, and the result has 3 outputs"):
+    with pytest.raises(UsageError, match=r"the mask has the shape \[2\], and the result has 3 outputs"):
         whole.select([True, False])
+    with pytest.raises(UsageError, match=r"shape \[1, 3\]"):
+        whole.select([[True, False, True]])
+    with pytest.raises(GraphError, match="masked values"):
+        whole.select(np.ma.array([0, 1], mask=[True, False]))
     for wrong in ([0.7, 1.9], ["1"]):
         with pytest.raises(UsageError, match="give whole numbers, or a mask"):
             whole.select(wrong)

@@ -117,7 +117,7 @@ class Predictor(ABC):
         """
         from adar_runtime.evaluation.evaluate import evaluate, grouped
 
-        check_budgets(budgets)
+        budgets = check_budgets(budgets)
         subject, graphs = self.subject(), as_graphs(data)
         named = {name: [graph] for name, graph in zip(graphs.names, graphs.graphs, strict=True)}
         done: list[Evaluation] = []

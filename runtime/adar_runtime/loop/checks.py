@@ -23,14 +23,13 @@ def check_budget(budget: int) -> int:
     return int(budget)
 
 
-def check_budgets(budgets: Sequence[int]) -> None:
-    """Raise a UsageError for what is not a list of at least one budget."""
+def check_budgets(budgets: Sequence[int]) -> list[int]:
+    """The budgets. Raises a UsageError for what is not a list of at least one budget."""
     if isinstance(budgets, str | bytes) or not isinstance(budgets, Collection) or not len(budgets):
         raise UsageError(
             f"budgets is {short(repr(budgets))}: give a list of numbers of steps, such as [8, 50]"
         )
-    for budget in budgets:
-        check_budget(budget)
+    return [check_budget(budget) for budget in budgets]
 
 
 def check_kind(name: str, value: object, kind: type, wanted: str) -> None:

@@ -12,6 +12,7 @@ from adar_runtime import summaries
 from adar_runtime.backends import Capture
 from adar_runtime.errors import UsageError, import_package, short
 from adar_runtime.graph import Floats, Graph, Ids, Integers
+from adar_runtime.graph import _checks as checks
 from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.loop.stopping import StopReason
 
@@ -217,10 +218,10 @@ class Result:
 
 def _positions(outputs: Any, count: int) -> Integers:
     """Positions of outputs, from positions or from a mask."""
-    given = np.asarray(outputs)
+    given = checks.array("outputs", outputs)
     if given.dtype == np.bool_:
-        if given.size != count:
-            raise UsageError(f"the mask has {given.size:,} entries, and the result has {count:,} outputs")
+        if given.shape != (count,):
+            raise UsageError(f"the mask has the shape {[*given.shape]}, and the result has {count:,} outputs")
         return np.flatnonzero(given)
     if given.size and given.dtype.kind not in "iu":
         raise UsageError(f"outputs holds {short(given.dtype)}: give whole numbers, or a mask of booleans")
