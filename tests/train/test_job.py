@@ -103,6 +103,20 @@ def test_a_run_whose_writing_is_interrupted_is_absent(
         assert load_run(tmp_path / name).metrics["val"] == fitted.metrics["val"]
 
 
+@pytest.mark.parametrize("name", ["learning.png", "history.json"])
+def test_a_folder_in_place_of_a_file_loses_no_run(name: str, board: Graph, tmp_path: Path) -> None:
+    """The old run lost its config.json before the new one could not be written."""
+    fitted = fit([board], model_config([board], hidden=8, proxies=2), QUICK)
+    save_run(tmp_path, fitted, board, ["board"], QUICK)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match=f"{name} is a folder"):
+        save_run(tmp_path, fitted, board, ["board"], QUICK)
+    with pytest.raises(UsageError, match=f"{name} is a folder"):
+        job(board, tmp_path).run("cpu", overwrite=True)
+    assert (tmp_path / "config.json").is_file()
+
+
 def test_files_of_another_program_beside_tensorboard_are_not_replaced(board: Graph, tmp_path: Path) -> None:
     (tmp_path / "run" / "tensorboard").mkdir(parents=True)
     (tmp_path / "run" / "metrics.json").write_text("{}")

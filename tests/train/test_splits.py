@@ -70,6 +70,13 @@ def test_a_graph_without_labels_left_for_training_is_refused() -> None:
         with_split(masked(test=slice(60)))
 
 
+def test_graphs_without_labels_are_refused() -> None:
+    """The error named a mask without a name."""
+    graphs = [replace(graph, labels=None) for graph in one_label_graphs(*[None] * 8)]
+    with pytest.raises(GraphError, match="no labels: training needs y"):
+        split_graphs(graphs)
+
+
 def test_graphs_without_masks_are_divided_and_others_keep_their_part() -> None:
     graphs = split_graphs(one_label_graphs("test", *[None] * 8, "test"))
     assert [bool(graph.test_mask[0, 0]) for graph in graphs] == [True, *[False] * 8, True]

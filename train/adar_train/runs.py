@@ -158,6 +158,7 @@ def save_run(
         "data_sha256": fitted.data_sha256,
         **({KEY: fitted.trained_on} if fitted.trained_on else {}),
     }
+    _refuse_folders(path)
     with writing(path), _replaced(path) as folder:
         (folder / run_files.CONFIG).unlink(missing_ok=True)
         write_file(folder / run_files.WEIGHTS, weights)
@@ -367,7 +368,15 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
             raise UsageError(
                 f"{path} contains a finished run: choose another --out, or replace it with --overwrite"
             )
+    _refuse_folders(path)
     check_writable(path / run_files.CONFIG)
+
+
+def _refuse_folders(path: Path) -> None:
+    """Refuse folders with the names of files, before a file of the run that is replaced is removed."""
+    theirs = next((path / name for name in run_files.NAMES if (path / name).is_dir()), None)
+    if theirs is not None:
+        raise UsageError(f"{theirs} is a folder: choose another --out, or move it away")
 
 
 @contextmanager

@@ -106,6 +106,8 @@ def _completed(given: dict[str, Mask], known: Mask, seed: int) -> dict[str, Any]
     missing = [name for name in MASKS if name not in given]
     if not {"train_mask", "val_mask"} & {*missing}:
         return given
+    if not known.any():
+        raise GraphError(NO_LABELS)
     random = np.random.default_rng(seed)
     splits = len(next(iter(given.values()), known[None]))
     masks = {name: given.get(name, np.zeros((splits, len(known)), np.bool_)).copy() for name in MASKS}
