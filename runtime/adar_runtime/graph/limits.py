@@ -6,6 +6,7 @@ a small file from a stranger cannot take much memory, and never more than `max_b
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,20 @@ def max_bytes() -> int:
 
 
 def check_size(path: Path) -> None:
-    """Raise a GraphError if a text file is larger than the limit, or almost nothing but a hole."""
+    """Raise a GraphError if a text file is larger than the limit."""
     if path.stat().st_size > max_bytes():
         raise GraphError(
             f"larger than {max_bytes():,} bytes: if you trust the file, set ADAR_MAX_BYTES higher"
         )
+
+
+def check_stored(paths: Iterable[Path]) -> None:
+    """Raise a GraphError if files are almost nothing but holes, unless the user set ADAR_MAX_BYTES."""
     try:
-        check_holes([path])
+        if not limit_is_given():
+            check_holes(paths)
     except ValueError as error:
-        raise GraphError(str(error)) from error
+        raise GraphError(f"{error}: if you trust the file, set ADAR_MAX_BYTES") from error
 
 
 def limit_is_given() -> bool:

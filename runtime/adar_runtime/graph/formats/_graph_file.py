@@ -10,6 +10,7 @@ import numpy as np
 
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, reason, short, warn
 from adar_runtime.graph import MASKS, NODE, FeatureEncoding, Graph
+from adar_runtime.graph.limits import check_stored
 from adar_runtime.json_files import parse_json
 
 MAX_LISTED = 8  # keys that a warning names
@@ -61,6 +62,7 @@ def reading(path: Path) -> Iterator[None]:
             raise GraphError("this is a folder: name a file in it")
         if not path.is_file():
             raise GraphError("there is no such file")
+        check_stored([path])
         yield
     except OSError as error:
         raise GraphError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, UsageError, short, warn
-from adar_runtime.files import check_holes
 from adar_runtime.graph import EncodedColumn, FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.feature_encoding import NUMBER
@@ -17,7 +16,7 @@ from adar_runtime.graph.formats._table_files import PARQUET
 from adar_runtime.graph.formats._tables import INTEGER, TableChoice, column_roles
 from adar_runtime.graph.formats.edge_list import guess_ends, guess_ids
 from adar_runtime.graph.formats.npy import map_array
-from adar_runtime.graph.limits import ByteBudget
+from adar_runtime.graph.limits import ByteBudget, check_stored
 from adar_runtime.graph.store.table_blocks import ROWS, Chosen, read_blocks
 
 NO_WEIGHTS = "the edge weights are left out: a graph store has none"
@@ -78,8 +77,8 @@ def read_nodes(path: Path, spool: Path, id_column: str | None, features: Sequenc
     if path.suffix == ".npy":
         found = map_array(path)
         try:
-            check_holes([path])
-        except ValueError as error:
+            check_stored([path])
+        except GraphError as error:
             raise GraphError(f"{path}: {error}") from error
         if found.ndim != 2 or found.dtype.kind not in "fiu":
             raise GraphError(f"{path}: features are numbers [nodes, columns]; got {list(found.shape)}")

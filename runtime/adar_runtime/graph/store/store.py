@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, UsageError, reason, short
-from adar_runtime.files import Marker, check_holes, open_regular
+from adar_runtime.files import Marker, open_regular
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers, SparseRows
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array
-from adar_runtime.graph.limits import MAX_CLASSES
+from adar_runtime.graph.limits import MAX_CLASSES, check_stored
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.json_files import parse_json
 
@@ -136,9 +136,11 @@ class GraphStore:
         """Refuse files that would take hours to read, and are small on the disk."""
         folders = [(".", self.target_files), *((part_folder(i), each) for i, each in enumerate(self.files))]
         try:
-            check_holes(self._file(folder, name) for folder, files in folders for name in files)
-        except (OSError, ValueError) as error:
+            check_stored(self._file(folder, name) for folder, files in folders for name in files)
+        except OSError as error:
             raise self._damaged(reason(error)) from error
+        except GraphError as error:
+            raise GraphError(f"{self.path}: {error}") from error
 
     def _check_classes(self) -> None:
         labels, described = self.known_labels, self.target_features
