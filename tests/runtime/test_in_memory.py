@@ -144,6 +144,7 @@ def test_fields_of_a_graph_have_the_forms_of_other_data() -> None:
     )
     assert found.class_names == ("no", "yes")
     assert found.labels.tolist() == [0, 1, -1]
+    assert silent(found, labels=[1, 1, 0]).class_names == ("no", "yes")
     assert found.train_mask.tolist() == [[True, False, True]]
 
 

@@ -103,7 +103,7 @@ def with_fields(graph: Graph, fields: dict[str, Any], on_note: Callable[[str], N
     """The graph with other fields. Labels may be words, and masks may have PyG's shape."""
     fields = dict(fields)
     if fields.get("labels") is not None:
-        words = labels_by_key(fields["labels"], fields.get("class_names"), on_note)
-        fields |= {"labels": words["y"], "class_names": words.get("class_names", fields.get("class_names"))}
+        found = labels_by_key(fields["labels"], fields.get("class_names"), on_note)
+        fields |= {"labels": found.pop("y")} | found  # numbers belong to the names that the graph has
     masks = {name: as_rows(fields[name], graph.outputs) for name in MASKS if fields.get(name) is not None}
     return replace(graph, **fields | masks)

@@ -14,6 +14,8 @@ BY_NODE = ("features", "labels", *MASKS)
 def from_networkx_graph(graph: Any, fields: dict[str, Any], on_note: Callable[[str], None]) -> Graph:
     """Convert a `networkx.Graph`, directed or not. Node attributes become features, labels and masks."""
     fields = dict(fields)
+    if fields.get("labels") is not None:  # the names are those of the attribute that the labels replace
+        fields.setdefault("class_names", None)
     _check_order(list(graph), [name for name in BY_NODE if fields.get(name) is not None])
     imported = from_networkx(graph, fields.pop("label", None))
     for note in imported.notes:
