@@ -91,6 +91,17 @@ def test_what_cannot_be_copied_is_converted(bundle: Bundle, board: Graph) -> Non
         assert np.array_equal(found.scores, next(bundle.run_many(iter([one]), 2, Final())).scores)
 
 
+def test_a_dataset_without_an_iterator_is_run(bundle: Bundle, board: Graph) -> None:
+    """A Dataset of PyTorch has a length and items only."""
+    torch = pytest.importorskip("torch")
+
+    class Boards(torch.utils.data.Dataset):
+        def __getitem__(self, number: int) -> Graph:
+            return [board, board][number]
+
+    assert len([*bundle.run_many(Boards(), 2, Final())]) == 2
+
+
 @pytest.mark.parametrize("given", [None, 3, "graph.npz", Path("graph.npz"), "a graph"])
 def test_what_are_not_several_graphs_is_an_error(given: object, bundle: Bundle, board: Graph) -> None:
     with pytest.raises(UsageError, match="takes several graphs"):

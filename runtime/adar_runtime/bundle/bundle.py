@@ -189,7 +189,10 @@ class Bundle(Predictor):
             ...     print(result.predictions)
         """
         budget, stop, solver = self._chosen(budget, stop, solver)
-        if isinstance(graphs, str | Path | Graph) or not isinstance(graphs, Iterable):
+        several = isinstance(graphs, Iterable) or hasattr(
+            graphs, "__getitem__"
+        )  # some Datasets only have items
+        if isinstance(graphs, str) or not several:
             raise UsageError(f"run_many takes several graphs, not {short(repr(graphs))}: give a list of them")
         listed = isinstance(graphs, list | tuple)
         source = map(as_graph, graphs) if listed else prefetch(map(own_graph, graphs))
