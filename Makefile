@@ -140,7 +140,6 @@ contract: install build/contract/installed  ## send requests made from the OpenA
 fingerprints: install  ## list the models that the exporter writes, which are the only ones that bundles may contain
 	$(BIN)/python -m adar_export.fingerprints
 
-GRAPHS ?=
 pretrain: install  ## train the model in adar_deploy/pretrained/ again, on the graphs in DATA; continues from build/pretrain
 	OMP_NUM_THREADS=1 $(BIN)/python -m adar_export.pretrained $(GRAPHS) --checkpoints build/pretrain --episodes build/episodes
 

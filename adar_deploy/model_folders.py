@@ -134,7 +134,7 @@ def _run_of_bundle(bundle: Path, run: Path | None) -> Path | None:
 
 
 def _check_files(run: Path) -> None:
-    """Refuse a run whose files are missing or, as far as a hash is enough to see it, those of another run."""
+    """Refuse a run whose files are missing, or are not those that its training wrote."""
     from adar_runtime.errors import RunFolderError, reason
 
     try:

@@ -183,10 +183,10 @@ def save_run(
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[Path]:
-    """The folder to write a run to: `path`, or one that is exchanged with `path` if that has a finished run.
+    """The folder to write a run to: a new one, which takes the place of `path` at the end.
 
-    The new folder gets links to all other files of the old one, such as the logs of TensorBoard. A run with
-    other folders in it is written in place.
+    It gets links to all other files of an old one, such as the logs of TensorBoard. An old folder with other
+    folders in it is written in place.
     """
     old = path.resolve()  # keep a link: replace the folder that it points to
     if not old.exists():

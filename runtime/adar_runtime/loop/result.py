@@ -11,7 +11,7 @@ import numpy as np
 from adar_runtime import summaries
 from adar_runtime.backends import Capture
 from adar_runtime.errors import UsageError, import_package, short
-from adar_runtime.graph import Floats, Graph, Ids, Integers
+from adar_runtime.graph import Floats, Graph, Ids, Integers, Mask
 from adar_runtime.graph import _checks as checks
 from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.loop.stopping import StopReason
@@ -103,7 +103,7 @@ class Result:
         """Time of the state that the scores come from."""
         return self.times[self.best_step]
 
-    def select(self, outputs: "Integers | Sequence[int]") -> "Result":
+    def select(self, outputs: "Integers | Mask | Sequence[int]") -> "Result":
         """Keep some outputs.
 
         Args:
