@@ -121,6 +121,8 @@ def capturable(cell: "Sidecar") -> str:
 
 def show_parity(manifest: "Manifest") -> None:
     """The comparison with PyTorch, and how many cell calls each solver needs."""
+    from adar_runtime.bundle.proven_solver import default_solver
+
     show_checks(manifest.parity.get("checks", []))
     found = manifest.convergence
     if found:
@@ -128,20 +130,11 @@ def show_parity(manifest: "Manifest") -> None:
             f"cell calls needed to match {found['reference']} Euler steps",
             {
                 **found["calls"],
-                "default solver (auto)": _default_solver(manifest),
+                "default solver (auto)": default_solver(manifest),
                 "measured on": found["graph"],
                 "order of convergence": f"{plain(found['order'])} (Euler's method on an ODE: 1)",
             },
         )
-
-
-def _default_solver(manifest: "Manifest") -> str:
-    from adar_runtime.bundle.proven_solver import auto_solver, proof_of, solver_title
-    from adar_runtime.loop.solvers import REFERENCE_STEPS
-
-    solver = auto_solver(manifest, REFERENCE_STEPS)
-    why = proof_of(manifest, solver, REFERENCE_STEPS) if manifest.proof else "no other solver was proven"
-    return f"{solver_title(solver)}: {why}"
 
 
 def show_checks(checks: Sequence[Mapping[str, Any]]) -> None:

@@ -84,13 +84,14 @@ def _overview(
     from adar_runtime.graph.labels import listed
 
     training, in_context = manifest.training, manifest.in_context
-    features = "any number" if in_context else manifest.features
+    features = f"any number of columns; the start makes {manifest.features} of them"
     scores = [f"{part} {percent(training[part])}" for part in ("val", "test") if part in training]
     return {
         "folder": path,
         **_metadata(manifest),
         "predicts": predicted(manifest.targets, manifest.level, regression=manifest.regression),
-        "features, hidden, proxies": f"{features}, {manifest.hidden}, {manifest.proxies}",
+        "features": features if in_context else f"{manifest.features:,} columns",
+        "hidden, proxies": f"{manifest.hidden}, {manifest.proxies}",
         "targets": manifest.targets or f"as many as the graph {'has classes' if in_context else 'describes'}",
         **({"classes": listed(manifest.class_names, CLASSES)} if manifest.class_names else {}),
         "opset, precision": f"{manifest.opset}, {manifest.precision}",

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from adar_runtime.bundle.manifest import Manifest
+from adar_runtime.bundle.proven_solver import default_solver
 from adar_runtime.errors import ExportError, reason
-from adar_runtime.formatting import predicted
+from adar_runtime.formatting import exit_rule, predicted
 from adar_runtime.graph import NODE, PARTS, FeatureEncoding
 from adar_runtime.graph.labels import listed
 
@@ -41,7 +42,7 @@ def _card(manifest: Manifest) -> str:
         _plain(manifest.description, lines=True),
         _facts(manifest),
         _metrics(manifest),
-        _exit(manifest),
+        _how_it_runs(manifest),
         _inputs(manifest),
         _limits(manifest),
         _how_to_run(manifest),
@@ -118,25 +119,24 @@ def _metrics(manifest: Manifest) -> str:
         parts = [part for part in PARTS if any(part in row for row in budgets.values())]
         counted = [(budget, *(_number(row.get(part)) for part in parts)) for budget, row in budgets.items()]
         text += (
-            "\n\nA budget is the number of Euler steps. The same model runs with every budget; the exit was "
-            f"the model's own.\n\n{_table(['budget', *parts], counted)}"
+            "\n\nA budget is the number of Euler steps. The same model runs with every budget; the stop "
+            f"rule was the model's own.\n\n{_table(['budget', *parts], counted)}"
         )
     return text
 
 
-def _exit(manifest: Manifest) -> str:
-    settings = {name: value for name, value in manifest.exit.items() if name != "rule"}
-    rule = ", ".join(
-        [f"`{manifest.exit.get('rule')}`", *(f"{name} {value}" for name, value in settings.items())]
-    )
-    text = f"## Exit\n\nStop rule: {rule}."
+def _how_it_runs(manifest: Manifest) -> str:
+    lines = [f"- Stop rule: {_plain(exit_rule(manifest.exit))}."]
     if "exit_reason" in manifest.training:
-        text += f" Chosen on validation labels: {_plain(manifest.training['exit_reason'])}."
+        lines[0] += f" Chosen on validation labels: {_plain(manifest.training['exit_reason'])}."
+    lines.append(f"- Default solver: {_plain(default_solver(manifest))}.")
     calls = manifest.convergence.get("calls", {})
     if calls:
         needed = ", ".join(f"{solver} {count}" for solver, count in calls.items())
-        text += f" Cell calls needed to match {manifest.convergence['reference']} Euler steps: {needed}."
-    return text
+        lines.append(
+            f"- Cell calls for the same states as {manifest.convergence['reference']} Euler steps: {needed}."
+        )
+    return "## Stop rule and solver\n\n" + "\n".join(lines)
 
 
 def _inputs(manifest: Manifest) -> str:

@@ -25,6 +25,8 @@ def plain(value: Any) -> str:
 
 def exit_rule(settings: Mapping[str, Any]) -> str:
     """A stop rule and its settings: "time, t = 0.69", or "peak, patience 10, t = 1 without a peak"."""
+    if settings == {"rule": "final"}:
+        return "final, t = 1"
     rest = (_rule_setting(name, plain(value)) for name, value in settings.items() if name != "rule")
     return ", ".join([str(settings.get("rule")), *rest])
 

@@ -23,7 +23,8 @@ def test_it_shows_what_there_is_to_know(adar, bundle_folder: Path) -> None:
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     for line in (
-        "features, hidden, proxies 10, 16, 4",
+        "features 10 columns",
+        "hidden, proxies 16, 4",
         "opset, precision 17, fp32",
         "classes safe, mine",
         "encoder.onnx",

@@ -59,7 +59,14 @@ def test_the_hub_reads_the_card(bundle_folder: Path) -> None:
     assert test.metric_value == pytest.approx(manifest.training["test"], rel=1e-5)
     low, high = manifest.training["intervals"]["test"]["interval"]
     assert f"| test | {manifest.training['test']:.4f} | {low:.4f} to {high:.4f} |" in card.text
-    for part in ("## Metrics", "## Exit", "## Limits", "## How to run", 'Classes: "safe", "mine".'):
+    for part in (
+        "## Metrics",
+        "## Stop rule and solver",
+        "- Default solver: ",
+        "## Limits",
+        "## How to run",
+        'Classes: "safe", "mine".',
+    ):
         assert part in card.text
 
 

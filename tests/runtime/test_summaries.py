@@ -43,6 +43,7 @@ def test_a_stop_rule_in_words() -> None:
         exit_rule({"rule": "peak", "patience": 10, "fallback": 1.0})
         == "peak, patience 10, t = 1 without a peak"
     )
+    assert exit_rule({"rule": "final"}) == "final, t = 1"
     assert exit_rule({"rule": "other", "{0}": 3}) == "other, {0} 3"
 
 

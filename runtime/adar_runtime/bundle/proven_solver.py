@@ -50,6 +50,13 @@ def proof_of(manifest: Manifest, solver: Solver, budget: int) -> str:
     return f"in the export, {gave}{at_both}, on {on}"
 
 
+def default_solver(manifest: Manifest) -> str:
+    """The solver "auto" for 300 steps, and why, in one sentence."""
+    solver = auto_solver(manifest, REFERENCE_STEPS)
+    why = proof_of(manifest, solver, REFERENCE_STEPS) if manifest.proof else "no other solver was proven"
+    return f"{solver_title(solver)}: {why}"
+
+
 def _percent(share: float) -> str:
     """Rounded down, so that 100 % means all."""
     return f"{math.floor(1000 * min(1.0, share)) / 10:g} %"
