@@ -13,6 +13,7 @@ from adar_deploy.model_folders import ModelFolders, find_folders
 from adar_deploy.report.facts import collect
 from adar_export import export_bundle
 from adar_runtime import write_graph
+from adar_runtime.bundle import run_files
 from adar_runtime.bundle.run_files import has_weights
 from adar_runtime.errors import GraphError, RunFolderError, UsageError
 from adar_runtime.graph.synthetic import minesweeper
@@ -153,6 +154,13 @@ def test_a_run_without_a_file_of_the_training_is_refused(
             find_folders(*named)
     assert finished_metrics(run, data=["board"]) is None
     assert not has_weights(run, weights)
+
+
+def test_a_run_with_large_weights_is_finished(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a search for weights, 1 GiB, was that of every run: train --resume trained it again."""
+    monkeypatch.setattr(run_files, "MAX_WEIGHTS_BYTES", 10)
+    assert finished_metrics(run_folder, data=["board"]) is not None
+    assert find_folders(run_folder, None).run == run_folder
 
 
 def test_a_run_with_a_graph_of_another_is_not_finished(run_folder: Path, tmp_path: Path) -> None:

@@ -85,11 +85,13 @@ def check_present(run: Path, config: Mapping[str, Any]) -> None:
 def check_complete(run: Path, config: Mapping[str, Any]) -> None:
     """Raise a ValueError if a file is missing, or is not the one that the training wrote."""
     check_present(run, config)
-    for name in _hashes(config):
-        if name in NAMES:
-            check_holes([run / name])
-            check_unchanged(run / name, config)
-    if config.get("weights") not in (None, weights_sha256(run)):
+    files = [name for name in _hashes(config) if name in NAMES]
+    for name in (WEIGHTS, *files):
+        check_holes([run / name])
+    for name in files:
+        check_unchanged(run / name, config)
+    weights = config.get("weights")
+    if weights is not None and weights != sha256_of(run / WEIGHTS):
         raise ValueError(CHANGED.format(WEIGHTS))
 
 
