@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
 
 from adar_runtime import Graph
 from adar_runtime.errors import GraphError, UsageError
@@ -282,6 +283,17 @@ def test_tensorboard_reads_the_log(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.5), (2, 0.25)]
     assert [(event.step, event.value) for event in events.Scalars("best val")] == [(2, 0.75)]
+
+
+def test_the_log_is_complete_when_the_run_is_written(
+    board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system without hard links gets a copy of it, which had no events of the last second."""
+    done, close = [], SummaryWriter.close
+    monkeypatch.setattr(SummaryWriter, "close", lambda writer: (done.append("closed"), close(writer)))
+    monkeypatch.setattr("adar_train.job.save_run", lambda *_: done.append("saved"))
+    job(board, tmp_path / "run").run("cpu")
+    assert done == ["closed", "saved"]
 
 
 def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

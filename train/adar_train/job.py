@@ -119,19 +119,21 @@ class Job:
             if not resume:
                 interrupt.add_note("there is no checkpoint yet: the same command starts from the beginning")
             raise
-        with TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None) as log:
+        log = TensorBoardLog(self.out / run_files.TENSORBOARD if distributed.rank() == 0 else None)
 
-            def report(epoch: Epoch) -> None:
-                log.write(epoch)
-                on_epoch(epoch)
+        def report(epoch: Epoch) -> None:
+            log.write(epoch)
+            on_epoch(epoch)
 
-            try:
-                return job._save(trainer.run(report, checkpoint, checkpoint_every))
-            except KeyboardInterrupt as interrupt:
-                if checkpoint.is_file():
-                    where = quote(str(self.out))
-                    interrupt.add_note(f"to continue, run the same command with --resume --out {where}")
-                raise
+        try:
+            with log:
+                fitted = trainer.run(report, checkpoint, checkpoint_every)
+            return job._save(fitted)  # may copy the log, so it is closed
+        except KeyboardInterrupt as interrupt:
+            if checkpoint.is_file():
+                where = quote(str(self.out))
+                interrupt.add_note(f"to continue, run the same command with --resume --out {where}")
+            raise
 
     def _many(self) -> list[Graph]:
         """Graphs to keep for the export of a model of many small graphs: as many as a proof needs."""
