@@ -144,3 +144,16 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     pem, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     private.write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, plain))
     return cert, private
+
+
+@contextmanager
+def running_with(served: Running, **limits: int) -> Iterator[None]:
+    """Other limits for a while. They are read for every request."""
+    before = {name: getattr(served.service.limits, name) for name in limits}
+    try:
+        for name, value in limits.items():
+            object.__setattr__(served.service.limits, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            object.__setattr__(served.service.limits, name, value)

@@ -21,7 +21,7 @@ from adar_serve import Limits, Settings
 from adar_serve.grpc_messages import parse_message
 from adar_serve.messages import HEADER_LENGTH, check_answer, parse
 from adar_serve.refusals import RefusedError
-from tests.serve.servers import Running, running, tensor, tensors
+from tests.serve.servers import Running, running, running_with, tensor, tensors
 
 INFER = "/v2/models/board/infer"
 CALL = "/inference.GRPCInferenceService/"
@@ -72,19 +72,6 @@ def test_numbers_in_a_message_are_counted() -> None:
         parse_message(protocol.ModelInferRequest, message.SerializeToString(), SMALL)
     with pytest.raises(RefusedError, match="not a ModelInferRequest"):
         parse_message(protocol.ModelInferRequest, b"\xff" * 9, SMALL)
-
-
-@contextmanager
-def running_with(served: Running, **limits: int) -> Iterator[None]:
-    """Other limits for a while. They are read for every request."""
-    before = {name: getattr(served.service.limits, name) for name in limits}
-    try:
-        for name, value in limits.items():
-            object.__setattr__(served.service.limits, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            object.__setattr__(served.service.limits, name, value)
 
 
 def npz(**arrays: Any) -> bytes:
