@@ -47,6 +47,15 @@ def require(extra: str) -> None:
         raise MissingExtraError("adar-deploy export", "export,cpu")
 
 
+def import_early(extra: str) -> None:
+    """Import PyTorch and our package of an extra (train, export), if they are installed.
+
+    Call this before a `with` or `try` block: inside of one, a signal waits for the end of an import.
+    """
+    if is_installed(extra):
+        import_module(f"adar_{extra}")
+
+
 def import_matplotlib() -> None:
     """Import matplotlib, if it is installed, without the settings in the working folder.
 

@@ -239,3 +239,28 @@ def test_a_long_import_does_not_delay_a_signal(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what
     assert (tmp_path / "cleaned").exists()
+
+
+@pytest.mark.parametrize("name", ["bench", "report"])
+def test_pytorch_is_not_imported_where_a_signal_would_wait(
+    name: str, run_folder: Path, tmp_path: Path
+) -> None:
+    """The signal arrives during the import of PyTorch, before the first block that has to clean up."""
+    (tmp_path / "torch.py").write_text(
+        "import os, pathlib, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(5)\n"
+        "pathlib.Path('imported').touch()\n"
+    )
+    arguments = [name, *([run_folder] if name == "report" else [])]
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "adar_deploy", *map(str, arguments)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (143, "error: interrupted\n")
+    assert not (tmp_path / "imported").exists()
