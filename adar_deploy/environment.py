@@ -47,13 +47,14 @@ def require(extra: str) -> None:
         raise MissingExtraError("adar-deploy export", "export,cpu")
 
 
-def import_early(extra: str) -> None:
-    """Import PyTorch and our package of an extra (train, export), if they are installed.
+def import_early(extra: str, *others: str) -> None:
+    """Import PyTorch, our package of an extra (train, export) and others, if the extra is installed.
 
     Call this before a `with` or `try` block: inside of one, a signal waits for the end of an import.
     """
     if is_installed(extra):
-        import_module(f"adar_{extra}")
+        for name in (f"adar_{extra}", *others):
+            import_module(name)
 
 
 def import_matplotlib() -> None:

@@ -131,7 +131,10 @@ def bench(
     sizes, degrees = generated.sizes()
     counts = compared.thread_counts()
     notes: list[str] = []
-    import_early("export" if bundle is None or compared.precision else "train")
+    if bundle is None:
+        import_early("export", "torch_geometric.data")  # for the graph of its run
+    else:
+        import_early("export" if compared.precision else "train")
     with TemporaryDirectory() as name:
         folder = Path(name)
         bundle, manifest, sides = _prepare(
