@@ -47,6 +47,16 @@ def require(extra: str) -> None:
         raise MissingExtraError("adar-deploy export", "export,cpu")
 
 
+def import_early(extra: str, *others: str) -> None:
+    """Import PyTorch, our package of an extra (train, export) and others, if the extra is installed.
+
+    Call this before a `with` or `try` block: inside of one, a signal waits for the end of an import.
+    """
+    if is_installed(extra):
+        for name in (f"adar_{extra}", *others):
+            import_module(name)
+
+
 def import_matplotlib() -> None:
     """Import matplotlib, if it is installed, without the settings in the working folder.
 

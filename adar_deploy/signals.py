@@ -83,8 +83,9 @@ class Interrupts:
             with handled_by(self):
                 yield
         finally:
-            sys.unraisablehook = hook
-            if self.number is not None:
+            if self.number is None:
+                sys.unraisablehook = hook
+            else:  # the finalisers of what was interrupted are yet to come
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _frames(self, frame: FrameType | None) -> Iterator[FrameType]:
@@ -111,9 +112,10 @@ class Interrupts:
             signal.raise_signal(self.number)  # another handler may be active now, such as a deferring one
 
     def _on_ignored_exception(self, ignored: Any) -> None:
+        """Deliver a signal again, or print the error. A signal may leave objects whose finalisers fail."""
         if self.number is not None and issubclass(ignored.exc_type, KeyboardInterrupt):
             self._retry()
-        else:
+        elif self.number is None or getattr(ignored.object, "__name__", None) != "__del__":
             sys.__unraisablehook__(ignored)
 
 

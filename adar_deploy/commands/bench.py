@@ -11,7 +11,7 @@ import typer
 from adar_deploy import benchmark
 from adar_deploy.bundle_output import EXPORT_CHECKS
 from adar_deploy.console import WIDE, Bar, err, print_facts, print_note
-from adar_deploy.environment import available_cores, check_plot, environment, import_matplotlib
+from adar_deploy.environment import available_cores, check_plot, environment, import_early, import_matplotlib
 from adar_deploy.model_folders import find_run
 from adar_deploy.option_groups import OptionGroup, with_groups
 from adar_deploy.options import (
@@ -131,6 +131,10 @@ def bench(
     sizes, degrees = generated.sizes()
     counts = compared.thread_counts()
     notes: list[str] = []
+    if bundle is None:
+        import_early("export", "torch_geometric.data")  # for the graph of its run
+    else:
+        import_early("export" if compared.precision else "train")
     with TemporaryDirectory() as name:
         folder = Path(name)
         bundle, manifest, sides = _prepare(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from adar_deploy.bundle_output import readable
 from adar_deploy.console import Bar
+from adar_deploy.environment import import_early
 from adar_deploy.model_folders import ModelFolders
 from adar_deploy.report.facts import collect
 from adar_deploy.report.measure import NamedGraphs, estimated_calls
@@ -49,6 +50,8 @@ def write_report(
     from adar_runtime.files import write_file
 
     sizes = sorted(set(budgets))
+    if folders.bundle is None:
+        import_early("train")
     with readable(folders.model):
         with Bar("report", estimated_calls(folders, sizes), counted=False, shown=shown) as bar:
             done = 0

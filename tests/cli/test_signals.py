@@ -151,6 +151,55 @@ def test_a_signal_during_an_import_or_a_finaliser_ends_the_command(tmp_path: Pat
             assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what
 
 
+@pytest.mark.parametrize("number", [number for number, _ in SIGNALS])
+def test_a_signal_while_python_ends_does_not_change_the_exit_code(number: int) -> None:
+    """Python removes all handlers before it frees the modules, which takes a second with PyTorch."""
+    code = (
+        "import os, sys, time\n"
+        "from adar_deploy.__main__ import main\n"
+        "class Slow:\n"
+        "    def __del__(self, write=os.write, sleep=time.sleep):\n"
+        "        write(2, b'freed\\n')\n"
+        "        sleep(1)\n"
+        "slow = Slow()\n"
+        "sys.argv = ['adar-deploy', '--version']\n"
+        "main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "freed\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_finaliser_of_an_interrupted_object_prints_nothing() -> None:
+    """As that of a ZipFile whose file was being opened. Without a signal, Python prints the error."""
+    code = (
+        "import os, signal, sys, time\n"
+        "from adar_deploy import cli\n"
+        "class Half:\n"
+        "    def __init__(self, interrupted):\n"
+        "        if interrupted: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(0.1)\n"
+        "    def __del__(self): self.file.close()\n"
+        "def work():\n"
+        "    {what}\n"
+        "cli.add(cli.app, work)\n"
+        "sys.argv = ['adar-deploy', 'work']\n"
+        "cli.main()\n"
+    )
+    for what in ("Half(True)", "half = Half(True)", "Half(False)"):
+        command = [sys.executable, "-c", code.format(what=what)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        if "False" in what:
+            assert (done.returncode, "AttributeError" in done.stderr) == (0, True)
+        else:
+            assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what
+
+
 def test_a_signal_that_is_ignored_does_not_end_a_block_of_deferred_signals() -> None:
     """A shell lets background jobs ignore Ctrl-C, and nohup lets a program ignore SIGHUP."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -190,3 +239,28 @@ def test_a_long_import_does_not_delay_a_signal(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stderr) == (143, "error: interrupted\n"), what
     assert (tmp_path / "cleaned").exists()
+
+
+@pytest.mark.parametrize("name", ["bench", "report"])
+def test_pytorch_is_not_imported_where_a_signal_would_wait(
+    name: str, run_folder: Path, tmp_path: Path
+) -> None:
+    """The signal arrives during the import of PyTorch, before the first block that has to clean up."""
+    (tmp_path / "torch.py").write_text(
+        "import os, pathlib, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(5)\n"
+        "pathlib.Path('imported').touch()\n"
+    )
+    arguments = [name, *([run_folder] if name == "report" else [])]
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "adar_deploy", *map(str, arguments)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (143, "error: interrupted\n")
+    assert not (tmp_path / "imported").exists()

@@ -177,3 +177,78 @@ def test_other_tasks_train_with_the_default_recipe(
         code, out, err = adar("train", data, *task, "--out", "run", "--overwrite", *QUICK)
         assert code == 0, err
         assert len(json.loads(out)["search"]) == 3, data
+
+
+SEARCHED = ["--epochs", 6, "--hidden", 4, "--proxies", 2, "--calibration", "none", "--out", "r", "--resume"]
+OTHERS = {
+    "--dropout": 0.45,
+    "--weight-decay": 0.5,
+    "--label-smoothing": 0.3,
+    "--train-steps": 3,
+    "--smoothing": 1,
+    "--input-dropout": 0.7,
+    "--lr": 0.5,
+}
+
+
+@pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adar_train.search.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("adar_train.search.LAST_ROUND", {False: 2, True: 2})
+    monkeypatch.setattr("adar_train.job.ROUND", 1)
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, moment: str, number: int) -> pytest.MonkeyPatch:
+    """Interrupt the training, or the search, at this epoch."""
+
+    def stop(_: object, *arguments: object) -> None:
+        if arguments[-1].number == number:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"adar_deploy.training.Progress.{moment}", stop)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("short_search")
+def test_a_training_after_a_search_is_resumed_with_the_same_options_only(
+    adar, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor gives the same options with --resume at every stage; others are refused by their name."""
+    write_graph(tmp_path / "board.npz", board)
+    command = ["train", "board.npz", *SEARCHED]
+    with monkeypatch.context() as patch:
+        stop_at(patch, "search", 2)
+        assert adar(*command)[0] == 130
+    with monkeypatch.context() as patch:
+        stop_at(patch, "epoch", 4)
+        assert adar(*command)[0] == 130
+    before = (tmp_path / "r" / "checkpoint.safetensors").read_bytes()
+    for option, value in OTHERS.items():
+        code, _, err = adar(*command, option, value)
+        assert (code, (tmp_path / "r" / "checkpoint.safetensors").read_bytes()) == (2, before), option
+        assert f" {option[2:].replace('-', '_')}" in err.split("was made with different")[1], err
+    code, _, err = adar(*command, "--no-search")
+    assert code == 2
+    assert "was made with different search" in err
+    assert adar(*command)[0] == 0
+    metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    assert metrics["epochs"] == 6
+    assert len(metrics["search"]) == 3
+    assert "r is finished: nothing to resume" in adar(*command)[2]
+    for other in (["--no-search"], ["--dropout", 0.45]):
+        assert "contains a finished run" in adar(*command, *other)[2]
+
+
+@pytest.mark.usefixtures("short_search")
+def test_a_training_without_a_search_is_not_resumed_with_one(
+    adar, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    command = ["train", "board.npz", *SEARCHED]
+    with monkeypatch.context() as patch:
+        stop_at(patch, "epoch", 4)
+        assert adar(*command, "--no-search")[0] == 130
+    code, _, err = adar(*command)
+    assert code == 2
+    assert "was made with different search" in err
+    assert adar(*command, "--no-search", "--dropout", 0.2)[0] == 0, "the value that it has"

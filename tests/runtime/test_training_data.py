@@ -49,6 +49,52 @@ def test_a_training_graph_gets_its_split_back(level: str, split: int) -> None:
         assert np.array_equal(found.graphs[0].labelled(part, split), trained.labelled(part, split))
 
 
+def exchanged(pairs: Graph, chosen: np.ndarray) -> Graph:
+    """The graph with these pairs written in the other direction."""
+    assert pairs.pairs is not None
+    return replace(pairs, pairs=np.where(chosen, pairs.pairs[::-1], pairs.pairs))
+
+
+@pytest.mark.parametrize("chosen", [np.ones(150, np.bool_), np.arange(150) % 2 == 0], ids=["all", "half"])
+def test_pairs_in_the_other_direction_are_the_same(chosen: np.ndarray) -> None:
+    trained = graph(level="edge")
+    other = exchanged(replace(trained, **BARE), chosen)
+    found = choose_outputs(record(trained), [other])
+    assert found.recognised
+    assert np.array_equal(found.graphs[0].test_mask, trained.test_mask)
+    used = trained.train_mask[0]
+    part = replace(other, pairs=other.pairs[:, used], labels=other.labels[used])  # another graph, same pairs
+    (warning,) = choose_outputs(record(trained), [part]).warnings
+    assert "look like training pairs" in warning
+    assert choose_outputs(record(trained), [replace(graph(1, level="edge"), **BARE)]).warnings == []
+
+
+# Written by version 1: the graph of `graph(nodes=9, level="edge")`, with its first ten pairs.
+OLD = {
+    "sha256": "35e21c650059c6eb7d71a32e5c16f9121211e010fb48847dfad3ef16b7569633",
+    "nodes": 9,
+    "edges": 800,
+    "outputs": 10,
+    "split": "eNrbE8YIAALkARQ=",
+}
+OLD_SAMPLE = "IbKOllOPEUxF7c2g/RZsZGM/4eYlmLiyCM3GS2lAiL4="
+
+
+def test_a_record_of_version_1_recognises_what_it_did() -> None:
+    whole = graph(nodes=9, level="edge")
+    masks = {name: getattr(whole, name)[:, :10] for name in BARE}
+    trained = replace(whole, pairs=whole.pairs[:, :10], labels=whole.labels[:10], **masks)
+    old = {"version": 1, "graphs": [OLD], "sample": {"rounds": 0, "hashes": OLD_SAMPLE}}
+    bare = replace(trained, **BARE)
+    found = choose_outputs({KEY: old}, [bare])
+    assert found.recognised
+    assert np.array_equal(found.graphs[0].test_mask, trained.test_mask)
+    data, used = TrainingData(old), trained.train_mask[0]
+    assert data.trained_share(trained, used) == 1
+    turned = exchanged(bare, np.ones(10, np.bool_))
+    assert data.split_of(turned) is None, "as before: train again"
+
+
 def test_what_does_not_change_a_graph() -> None:
     dense = graph()
     starts = np.concatenate([[0], np.cumsum((dense.features != 0).sum(axis=1))])

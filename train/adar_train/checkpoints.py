@@ -78,6 +78,8 @@ def _check_progress(progress: Mapping[str, Any]) -> None:
         return
     if not isinstance(settings, dict):
         raise ValueError("its settings are not an object")
+    if search and not search[0]["settings"].items() <= settings.items():
+        raise ValueError("its search chose other settings than it has")
     history, best = progress["history"], progress["best_val"]
     if not isinstance(history, list) or not all(map(_is_epoch, history, range(1, len(history) + 1))):
         raise ValueError("its history is not a list of epochs")
@@ -93,15 +95,6 @@ def _is_epoch(row: Any, number: int) -> bool:
         and "loss" in row
         and all(map(is_number, row.values()))
     )
-
-
-def check_searched(path: Path, settings: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse settings that no search gives: a checkpoint could ask for a model of any size."""
-    values = [item for candidate in known for item in candidate.items()]
-    if not all(item in values for item in settings.items()):
-        raise RunFolderError(
-            f"the checkpoint {path} has settings that a search does not give: train again without --resume"
-        )
 
 
 def check_settings(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:

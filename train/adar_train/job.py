@@ -28,7 +28,6 @@ from adar_train.model import Model
 from adar_train.runs import check_free, claimed, finished_metrics, public_name, save_run
 from adar_train.search import (
     ROUND,
-    SEARCHED,
     OnDrop,
     OnEpoch,
     Settings,
@@ -98,7 +97,7 @@ class Job:
         """
         checkpoint = self.out / run_files.CHECKPOINT
         if resume and not checkpoint.is_file():
-            done = self._finished([*choices, *(one | (challenger or {}) for one in choices)])
+            done = self._finished(choices, challenger or {})
             if done is not None:
                 on_note(f"{self.out} is finished: nothing to resume")
                 return dict(done)
@@ -141,9 +140,12 @@ class Job:
             return []
         return [self.graphs[int(i)] for i in np.linspace(0, len(self.graphs) - 1, LEAST_OUTPUTS)]
 
-    def _finished(self, choices: Sequence[Settings]) -> Any:
-        """The metrics of the finished run in `out`, if it has this data and the settings of a choice."""
-        jobs = [self._with(settings) for settings in choices or [{}]]
+    def _possible(self, choices: Sequence[Settings], challenger: Settings) -> "list[Job]":
+        """This job with all settings that a search of these choices can end with."""
+        return [self._with(one) for one in (*choices, *(one | challenger for one in choices))] or [self]
+
+    def _finished(self, choices: Sequence[Settings], challenger: Settings) -> Any:
+        """The metrics of the finished run in `out`, if it has this data and this search can end with it."""
         common = {
             "data": self.names,
             "data_sha256": checkpoints.fingerprint(self.graphs),
@@ -151,9 +153,10 @@ class Job:
         }
         found = (
             finished_metrics(self.out, **common, model=asdict(job.model), training=asdict(job.training))
-            for job in jobs
+            for job in self._possible(choices, challenger)
         )
-        return next((metrics for metrics in found if metrics is not None), None)
+        searched = len(choices) > 1
+        return next((one for one in found if one is not None and bool(one.get("search")) == searched), None)
 
     def _prepared(
         self,
@@ -166,14 +169,10 @@ class Job:
     ) -> tuple["Job", Trainer]:
         """The job with its final settings, and its trainer: resumed, chosen by a search, or new."""
         if checkpoint is not None:
-            searched = checkpoints.read_progress(checkpoint).get("search")
-            if searched:
-                checkpoints.check_searched(
-                    checkpoint, searched[0]["settings"], [*SEARCHED, *choices, challenger]
-                )
-            job = self._with(searched[0]["settings"] if searched else dict(*choices[:1]))
+            saved = checkpoints.read_progress(checkpoint).get("settings") or {}
+            job = max(self._possible(choices, challenger), key=lambda one: one._agreement(saved))
             trainer = job._trainer(device)
-            trainer.resume(checkpoint)
+            trainer.resume(checkpoint, searched=len(choices) > 1)
             return job, trainer
         if len(choices) < 2:
             job = self._with(dict(*choices))
@@ -230,6 +229,11 @@ class Job:
         return replace(
             self, model=replace(self.model, **of_model), training=replace(self.training, **of_training)
         )
+
+    def _agreement(self, saved: Mapping[str, Any]) -> int:
+        """The number of settings of this job that are those of a checkpoint."""
+        own = asdict(self.model) | asdict(self.training)
+        return sum(saved.get(name) == value for name, value in own.items())
 
     def _trainer(self, device: str) -> Trainer:
         return Trainer(self.graphs, self._build(), self.training, distributed.choose_device(device))

@@ -53,7 +53,6 @@ SLOWER: Settings = {"lr": 3e-3}
 STRONGER: Settings = {"dropout": 0.3, "label_smoothing": 0.1, "train_steps": 4}
 """What a challenger changes in the winner's settings, with many columns and with few. Both changes are behind
 in short rounds, even where they win in the end."""
-SEARCHED = (*WIDE, *NARROW, SLOWER, STRONGER)
 
 
 @dataclass(frozen=True)

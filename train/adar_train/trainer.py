@@ -232,18 +232,23 @@ class Trainer:
                 Path(path), self.model, self.best, self.optimizer, self.random, progress, average
             )
 
-    def resume(self, path: str | Path) -> None:
+    def resume(self, path: str | Path, *, searched: bool | None = None) -> None:
         """Continue from a checkpoint: `run` then gives the losses of an uninterrupted training.
 
         Args:
             path: A checkpoint that a Trainer with the same model, settings and data wrote.
+            searched: Whether its settings must have been chosen by a search, or must not; None allows both.
 
         Raises:
             RunFolderError: If the file is not such a checkpoint; the message says what differs.
         """
         path = Path(path)
         progress = checkpoints.read_progress(path)
-        checkpoints.check_settings(path, progress.get("settings"), self._settings)
+        saved, own = progress.get("settings"), self._settings
+        if saved is not None and searched is not None:
+            saved = saved | {"search": bool(progress.get("search"))}
+            own = {"search": searched} | own
+        checkpoints.check_settings(path, saved, own)
         self.best = checkpoints.load_checkpoint(path, self.model, self.optimizer, self.random, self.average)
         self.search, self._torch_random = progress.get("search", []), torch.get_rng_state()
         self.history, self.best_val = progress["history"], progress["best_val"]

@@ -4,7 +4,7 @@ A score on training labels says little. With this record, the runtime recognises
 its test part. Of other graphs, the sample shows whether many of their outputs were trained on.
 
 The fingerprint covers features, edges and pairs, not labels or masks: labels may be renumbered or completed
-later, and the same outputs were trained on.
+later, and the same outputs were trained on. The two nodes of a pair may be exchanged: the score is the same.
 """
 
 import base64
@@ -22,7 +22,8 @@ from adar_runtime.loop.registry import is_count
 
 KEY = "fingerprint"  # of the record in the manifest's `training`, and in a run's config.json
 STATISTICS = "statistics"  # in the record of a run; a bundle keeps them beside the fingerprint
-VERSION = 1
+VERSION = 2
+DIRECTED = 1  # an older version, in which exchanged nodes make another pair; otherwise the same
 SAMPLED = 1024  # hashes of trained outputs in the sample
 DISTINCT = 0.95  # least share of distinct hashes for a sample: of others, new graphs would match by chance
 MAX_ROUNDS = 2  # of adding the neighbours' hashes to the hash of a node
@@ -54,7 +55,7 @@ def joined(first: Any, second: dict[str, Any]) -> dict[str, Any]:
         BundleError: A stranger wrote the first record, and it is damaged.
     """
     TrainingData(first)
-    before = first if isinstance(first, Mapping) and first.get("version") == VERSION else {}
+    before = first if _is_known(first) else {}  # of nodes, so that both versions are the same
     samples = [each for each in (before.get("sample"), second["sample"]) if each]
     sample = samples[-1] if samples else None
     if len(samples) == 2 and samples[0]["rounds"] == samples[1]["rounds"]:
@@ -123,7 +124,8 @@ class TrainingData:
             ) from error
 
     def _read(self, record: Any) -> None:
-        known = isinstance(record, Mapping) and record.get("version") == VERSION
+        known = _is_known(record)
+        self._version = record["version"] if known else VERSION
         self._entries = [dict(entry) for entry in record["graphs"]] if known else []
         for entry in self._entries:
             if not all(isinstance(entry[key], str) for key in ("sha256", "split")):
@@ -148,7 +150,7 @@ class TrainingData:
         ]
         if not alike:
             return None
-        own = identity(graph)
+        own = identity(graph, self._version)
         same = [index for index in alike if self._entries[index]["sha256"] == own]
         if not same:
             return None
@@ -160,10 +162,15 @@ class TrainingData:
         """The estimated share of the scored outputs that were trained on; 0 where it is unknown."""
         if not len(self._trained):
             return 0.0
-        hashes = np.unique(output_hashes(graph, self._rounds)[scored])
+        hashes = np.unique(output_hashes(graph, self._rounds, self._version)[scored])
         comparable = hashes[hashes <= self._trained[-1]]
         found = int(np.isin(comparable, self._trained).sum())
         return found / len(comparable) if found > 1 or found == len(hashes) else 0.0
+
+
+def _is_known(record: Any) -> bool:
+    """Whether this is a record of a version that can be read."""
+    return isinstance(record, Mapping) and record.get("version") in (DIRECTED, VERSION)
 
 
 def _sample(graphs: Sequence[Graph], split: int) -> dict[str, Any] | None:
@@ -180,7 +187,7 @@ def _sample(graphs: Sequence[Graph], split: int) -> dict[str, Any] | None:
     return None
 
 
-def identity(graph: Graph) -> str:
+def identity(graph: Graph, version: int = VERSION) -> str:
     """A sha256 of features, edges, edge weights and pairs, for any order of edges and any storage."""
     digest = hashlib.sha256(f"{graph.level} {graph.nodes} {graph.width} {graph.outputs} ".encode())
     digest.update(_row_hashes(graph).astype("<u8").tobytes())
@@ -191,11 +198,12 @@ def identity(graph: Graph) -> str:
         order = np.lexsort([graph.edge_weight, edges])
         digest.update(edges[order].astype("<i8").tobytes() + graph.edge_weight[order].astype("<f4").tobytes())
     if graph.pairs is not None:
-        digest.update(graph.pairs.astype("<i8").tobytes())
+        pairs = graph.pairs if version == DIRECTED else np.sort(graph.pairs, axis=0)
+        digest.update(pairs.astype("<i8").tobytes())
     return digest.hexdigest()
 
 
-def output_hashes(graph: Graph, rounds: int) -> Hashes:
+def output_hashes(graph: Graph, rounds: int, version: int = VERSION) -> Hashes:
     """A hash of what the model sees of each output, [k]: features, and `rounds` of neighbours."""
     hashes = _row_hashes(graph)
     source, target = graph.edge_index
@@ -204,7 +212,8 @@ def output_hashes(graph: Graph, rounds: int) -> Hashes:
         np.add.at(received, target, _mix(hashes[source]))
         hashes = _mix(hashes + _mix(received))
     if graph.pairs is not None:
-        return _mix(hashes[graph.pairs[0]] + _mix(hashes[graph.pairs[1]]))
+        first, second = hashes[graph.pairs]
+        return _mix((first if version == DIRECTED else _mix(first)) + _mix(second))
     if graph.level == GRAPH:
         return _mix(_mix(hashes).sum(keepdims=True, dtype=np.uint64))
     return hashes
