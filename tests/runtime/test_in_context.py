@@ -240,7 +240,7 @@ def test_the_plain_guess_is_mixed_in_with_its_share() -> None:
     rows = {nodes.restart: nodes.rows for nodes in features.smoothed}
     plain = sum(each.of(rows[each.restart]) for each in plain_guess(features.smoothed, labels, graph.targets))
     alone, both = (
-        ensemble.placed(labels, graph.targets, Choice(weights, share)).scores for share in (0, 0.3)
+        ensemble.linear(labels, graph.targets, Choice(weights, share))[0].scores for share in (0, 0.3)
     )
     expected = 0.7 * alone / spread(alone) + 0.3 * plain / spread(plain)
     np.testing.assert_allclose(both, expected, atol=1e-3)
@@ -254,7 +254,7 @@ def test_equal_targets_stay_finite() -> None:
         assert np.isfinite(estimated(equal, rows, unknown).targets).all()
         assert np.isfinite(described(SmoothedNodes(0.15, rows, rows[0]), equal.targets).targets).all()
         columns = np.concatenate([rows, np.ones((60, 1), np.float32)], axis=1)
-        found = Joined(columns, np.zeros((2, 4), np.float32)).analysed(Analysis(rows), unknown)
+        found, _ = Joined(columns, np.zeros((2, 4), np.float32)).analysed(Analysis(rows), unknown)
         assert np.isfinite(found.scores).all()
 
 
@@ -283,7 +283,7 @@ def test_the_analysis_improves_a_guess_that_follows_noise() -> None:
     features, labels = stretched_clusters()
     nodes = np.concatenate([features, np.ones((400, 1), np.float32)], axis=1)
     guess = Joined(nodes, np.array([[1, 1, 0, 0], [-1, -1, 0, 0]], np.float32))
-    found = guess.analysed(Analysis(features), np.where(np.arange(400) < 200, labels, -1))
+    found, _ = guess.analysed(Analysis(features), np.where(np.arange(400) < 200, labels, -1))
     before, after = (float((each.scores.argmax(axis=1) == labels)[200:].mean()) for each in (guess, found))
     assert after > before + 0.03
 

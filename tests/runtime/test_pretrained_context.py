@@ -165,7 +165,7 @@ def test_places_that_are_not_linear_are_an_error() -> None:
     graph = replace(block_graph(seed=1), target_features=None)
     features = SmoothedFeatures.of(graph, 16)
     first, labels = features.start(known_labels(graph), 3), known_labels(graph)
-    found = Placement.of(features, first.nodes, labels, 3)
-    assert found.matrix.shape == (len(RESTARTS) * 16 + 1, 16)
+    found = Placement.of(features, first.nodes, first.compared, labels)
+    assert found.matrix.shape == (len(RESTARTS) * 16 + 1 + 3, 16)
     with pytest.raises(AdarError, match="not a linear function"):
-        Placement.of(features, first.nodes**2, labels, 3)
+        Placement.of(features, first.nodes**2, first.compared, labels)

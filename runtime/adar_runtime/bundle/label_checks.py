@@ -14,6 +14,7 @@ from adar_runtime.errors import AdarError
 from adar_runtime.graph import Floats, Graph, Integers, Mask
 from adar_runtime.in_context.ensemble import Choice
 from adar_runtime.in_context.label_check import STEPS, STRENGTHS, LabelCheck, chosen, folds
+from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.in_context.start import SmoothedFeatures, known_labels
 from adar_runtime.interruption import interruptible, interruption_point
 from adar_runtime.loop.loop import Loop
@@ -56,16 +57,18 @@ class PlacedGraph:
     features: SmoothedFeatures
     labels: Integers  # the known labels [n], -1 elsewhere
     choice: Choice  # of the hidden labels, as in `Start`
+    compared: ComparedNodes
 
     @classmethod
     def of(
         cls, graph: Graph, manifest: Manifest, *, by_row: bool, features: SmoothedFeatures | None = None
     ) -> "PlacedGraph":
-        """Place a graph with all known labels."""
+        """Place a graph with all known labels. `features` are its own, if they are smoothed already."""
         labels = known_labels(graph)
         features = features or SmoothedFeatures.of(graph, manifest.features)
         first = features.start(labels, graph.targets)
-        return cls(prepare(graph, manifest, by_row=by_row, first=first), features, labels, first.choice)
+        prepared = prepare(graph, manifest, by_row=by_row, first=first)
+        return cls(prepared, features, labels, first.choice, first.compared)
 
     def parts(self) -> Iterator[HiddenPart]:
         """Place the graph once for each hidden part of the labels. One part is in memory at a time."""
@@ -89,15 +92,12 @@ def choose(predicted: Sequence[Predicted]) -> LabelCheck | None:
     return chosen(scores, np.concatenate([each.labels for each in predicted]))
 
 
-def prepare_for(bundle: "Bundle", graph: Graph, features: SmoothedFeatures | None = None) -> PreparedGraph:
-    """Prepare a graph. A pretrained model checks its moves with parts of the known labels hidden.
-
-    `features` are those of the graph, if they are smoothed already.
-    """
+def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:
+    """Prepare a graph. A pretrained model checks its moves with parts of the known labels hidden."""
     manifest = bundle.manifest
     if not manifest.in_context:
         return prepare(graph, manifest, by_row=bundle.by_row)
-    placed = PlacedGraph.of(graph, manifest, by_row=bundle.by_row, features=features)
+    placed = PlacedGraph.of(graph, manifest, by_row=bundle.by_row)
     return check_moves(bundle, placed, placed.parts())
 
 

@@ -89,7 +89,18 @@ class Joined:
         mixed[:, -targets.shape[1] :] += factor * targets
         return Joined(self.nodes, mixed)
 
-    def analysed(self, analysis: Analysis, labels: Integers) -> "Joined":
+    def with_shares(self, shares: Floats) -> "Joined":
+        """Add the shares of the classes [n, c] to the scores, as if these had the spread 1."""
+        size = spread(self.scores)
+        rows = shares - 1 / shares.shape[1]
+        # A block is long where its scores have large weights, as in the columns of the experts.
+        lengths = [float(np.square(part).sum(axis=1).mean()) for part in (self.nodes[:, :-1], rows)]
+        scale = (lengths[0] * spread(shares) / lengths[1]) ** 0.5 if min(lengths) > 0 else 1.0
+        own = np.float32(size / scale) * np.eye(len(self.targets), dtype=np.float32)
+        blocks = ((np.float32(scale) * rows, self.nodes), (own, self.targets))
+        return Joined(*(np.concatenate(pair, axis=1) for pair in blocks))
+
+    def analysed(self, analysis: Analysis, labels: Integers) -> "tuple[Joined, Discriminant]":
         """Mix the scores with those of a discriminant analysis of the predicted or known classes."""
         before = self.scores
         before *= np.float32(1 / spread(before))
@@ -110,7 +121,8 @@ class Joined:
         ratio = np.float32(lengths[0] / lengths[1] if min(lengths) > 0 else 1.0)
         interruption_point()
         own_targets = np.float32(share) * factor / ratio * found.means
-        return Joined(
+        joined = Joined(
             np.concatenate([ratio * rows, self.nodes], axis=1),
             np.concatenate([own_targets, targets], axis=1),
         )
+        return joined, found

@@ -1,4 +1,4 @@
-"""The scores of a start: experts, a discriminant analysis of their sum, and a plain guess.
+"""The scores of a start: experts, a discriminant analysis of their sum, a plain guess, and similar nodes.
 
 The analysis and the experts that estimate the classes again follow the clusters of the nodes. On most graphs
 this is worth several points, and on some it costs as much. So a plain guess from the known labels alone is
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from adar_runtime.graph import Floats, Integers, Mask
 from adar_runtime.in_context.candidates import SmoothedNodes, plain_guess
-from adar_runtime.in_context.discriminant import Analysis, Joined
-from adar_runtime.in_context.experts import ANALYSED, expert_weights, experts
+from adar_runtime.in_context.discriminant import Analysis, Discriminant, Joined
+from adar_runtime.in_context.experts import analysed_features, expert_weights, experts
 from adar_runtime.in_context.label_check import folds, losses_of
-from adar_runtime.in_context.scores import LinearScores
+from adar_runtime.in_context.scores import LinearScores, relation, spread
+from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.interruption import interruption_point
 
 PLAIN_SHARPNESS = 30.0  # of the share of the plain guess, by the difference of the losses on hidden labels
@@ -45,7 +46,7 @@ EQUAL = Choice(np.ones(1), 0.0)
 
 @dataclass(frozen=True)
 class Ensemble:
-    """All scores of the classes that are linear in the smoothed features of a graph.
+    """All scores of the classes: linear functions of the smoothed features of a graph, and similar nodes.
 
     Attributes:
         smoothed: The nodes with each smoothing.
@@ -70,19 +71,29 @@ class Ensemble:
         own, refined, plain = [], [], []
         for (hidden, known), each in zip(parts, found, strict=True):
             own.append(labels[hidden])
-            refined.append(self._refined(each, weights, known).scores_of(hidden))
+            refined.append(self._refined(each, weights, known)[0].scores_of(hidden))
             plain.append(self._sum(plain_guess(self.smoothed, known, count), hidden))
         losses = (losses_of(np.concatenate(each), np.concatenate(own)).mean() for each in (refined, plain))
         refined_loss, plain_loss = losses
         share = 1 / (1 + np.exp(PLAIN_SHARPNESS * (plain_loss - refined_loss)))
         return Choice(weights, float(share) if share > LEAST_PLAIN else 0.0)
 
-    def placed(self, labels: Integers, count: int, choice: Choice) -> Joined:
-        """Nodes and targets whose products are the scores, for the known labels [n]."""
+    def placed(self, labels: Integers, count: int, choice: Choice) -> tuple[Joined, ComparedNodes]:
+        """Nodes and targets whose products are the scores, for the known labels [n].
+
+        Also returns the nodes that all nodes were compared with.
+        """
+        linear, discriminant = self.linear(labels, count, choice)
+        scores = linear.scores
+        psi = relation(scores / np.float32(spread(scores)), labels)
+        features = self._analysis.features
+        compared = ComparedNodes.of(features, discriminant.root, psi)
+        return linear.with_shares(compared.shares(features, np.arange(len(features)))), compared
+
+    def linear(self, labels: Integers, count: int, choice: Choice) -> tuple[Joined, Discriminant]:
+        """The same without similar nodes: scores that are linear in the smoothed features."""
         found = experts(self.smoothed, labels, count, self.descriptions)
-        if not choice.plain:
-            return self._refined(found, choice.weights, labels)
-        plain = plain_guess(self.smoothed, labels, count)
+        plain = plain_guess(self.smoothed, labels, count) if choice.plain else []
         return self._refined(found, choice.weights, labels, (plain, choice.plain))
 
     def _refined(
@@ -91,14 +102,17 @@ class Ensemble:
         weights: NDArray[np.float64],
         labels: Integers,
         plain: tuple[Sequence[LinearScores], float] = ((), 0.0),
-    ) -> Joined:
+    ) -> tuple[Joined, Discriminant]:
         """The weighted experts with a discriminant analysis, and a share of the plain guess."""
         shares = np.broadcast_to(weights, len(found))
         shares = shares / shares.sum()
         added, share = plain
         columns = Columns.of(self.smoothed, [*found, *added], [*shares, *(share / len(added) for _ in added)])
-        placed = Joined(columns.nodes, columns.targets(found, shares)).analysed(self._analysis, labels)
-        return placed.mixed(columns.targets(added, np.ones(len(added))), share) if share else placed
+        first = Joined(columns.nodes, columns.targets(found, shares))
+        placed, discriminant = first.analysed(self._analysis, labels)
+        if share:
+            placed = placed.mixed(columns.targets(added, np.ones(len(added))), share)
+        return placed, discriminant
 
     def _sum(self, found: Sequence[LinearScores], chosen: Mask) -> Floats:
         """The sum of scores of some of the nodes [l, c]."""
@@ -108,8 +122,7 @@ class Ensemble:
 
     @cached_property
     def _analysis(self) -> Analysis:
-        rows = [nodes.rows for nodes in self.smoothed if nodes.restart in ANALYSED]
-        return Analysis(np.concatenate(rows, axis=1))
+        return Analysis(analysed_features({nodes.restart: nodes.rows for nodes in self.smoothed}))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ classes are estimated again, and the estimate that begins at the descriptions. K
 turn; an expert that predicts them well gets a large weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,11 @@ SHARPNESS = 10.0  # of the weights of the experts: exp(-SHARPNESS · loss on hid
 UNSMOOTHED = 1.0  # the restart of the features themselves; without labels, no expert uses them alone
 ANALYSED = (0.15, UNSMOOTHED)  # restarts of the features of the discriminant analysis
 TWICE = 0.0  # no restart: two rounds of smoothing, for the plain guess only
+
+
+def analysed_features(rows: Mapping[float, Floats]) -> Floats:
+    """The features of the discriminant analysis [n, k], from the rows [n, d] of each smoothing."""
+    return np.concatenate([rows[restart] for restart in rows if restart in ANALYSED], axis=1)
 
 
 def experts(

@@ -1,8 +1,8 @@
 """The closed-form start of a pretrained model: where nodes and targets are before the first step.
 
 Targets come from class descriptions, from the known labels of the graph, or from both. Features are smoothed
-little, much and not at all. `ensemble.py` scores the classes by linear functions of them. A model whose gates
-are all zero predicts what the start does.
+little, much and not at all. `ensemble.py` scores the classes by linear functions of them, and by the classes
+of similar nodes. A model whose gates are all zero predicts what the start does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +21,7 @@ from adar_runtime.in_context.ensemble import Choice, Ensemble
 from adar_runtime.in_context.experts import TWICE, UNSMOOTHED
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.scores import SPREAD, indicators, spread
+from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.interruption import interruption_point
 
 RESTARTS = (UNSMOOTHED, 0.3, 0.15, 0.05, TWICE)  # shares of a node's own features in a round of smoothing
@@ -36,12 +37,14 @@ class Start:
         targets: [c, d].
         known: [n, c], 1 where the class of a node is known.
         choice: What hidden labels decided.
+        compared: The nodes that all nodes were compared with.
     """
 
     nodes: Floats
     targets: Floats
     known: Floats
     choice: Choice
+    compared: ComparedNodes
 
     def as_graph(self, graph: Graph) -> Graph:
         """The graph with the placed nodes as features and the placed targets as class descriptions."""
@@ -181,9 +184,9 @@ class SmoothedFeatures:
         `choice` was made with more labels; None lets hidden labels decide.
         """
         choice = choice or self._ensemble.choice(labels, count)
-        placed = self._ensemble.placed(labels, count, choice)
+        placed, compared = self._ensemble.placed(labels, count, choice)
         reduced = _reduced(placed.nodes, placed.targets, self.columns)
-        return Start(*_balanced(*reduced), indicators(labels, count), choice)
+        return Start(*_balanced(*reduced), indicators(labels, count), choice, compared)
 
     @cached_property
     def _ensemble(self) -> Ensemble:

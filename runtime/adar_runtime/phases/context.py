@@ -285,7 +285,7 @@ class Context:
         run, smoothed, sent = self._models.run, list[Floats](), list[Floats]()
         incoming = asked.incoming
         encoded = np.concatenate([self._encoded(asked.features), self.kept.encoded[asked.reacting]])
-        nodes = self._placed(self._rounds(encoded, incoming, smoothed))
+        nodes = self._placed(self._rounds(encoded, incoming, smoothed), asked)
         of_nodes = self._of_nodes(asked)
         velocity = np.zeros_like(nodes)
         calls = self.kept.calls
@@ -332,7 +332,7 @@ class Context:
         nodes: Floats = self._models.run("encoder", feeds)["nodes"]
         return nodes
 
-    def _placed(self, rounds: Iterator[Floats]) -> Floats:
+    def _placed(self, rounds: Iterator[Floats], _asked: Asked) -> Floats:
         """The nodes at t = 0, from the nodes before and after each round of smoothing."""
         *_, last = rounds
         return last

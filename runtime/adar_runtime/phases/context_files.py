@@ -17,7 +17,10 @@ from adar_runtime.graph import FeatureEncoding
 from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.formats.npy import map_array, write_array, write_stack
 from adar_runtime.graph.neighbours import Neighbours
+from adar_runtime.in_context.experts import ANALYSED
 from adar_runtime.in_context.placement import Placement
+from adar_runtime.in_context.similar_nodes import LARGEST as LARGEST_COMPARED
+from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.in_context.start import RESTARTS, ROUNDS
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.result import Result
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from adar_runtime.bundle.bundle import Bundle
 
 FILE_NAME = "context.json"
-FORMAT, SCHEMA = "adar context", 2
+FORMAT, SCHEMA = "adar context", 3
 MAX_BYTES = 2**26
 LARGEST = 2**63  # of a number of steps
 MOVED = ("weight", "previous_weight")
@@ -43,6 +46,7 @@ CALL = "call_"  # begins the names of files with an array for each call of a pre
 CHANGED = ("sent", "encoded", "smoothed")  # by an update
 EDGES = ("starts", "sources"), ("receiver_starts", "receivers")
 PLACEMENT = ("basis", "middles", "matrix", "labels")
+COMPARED = {name: f"compared_{name}" for name in ("numbers", "root", "rows", "psi")}
 NAMES = (
     "sent",
     "encoded",
@@ -57,6 +61,7 @@ NAMES = (
     *FOR_UPDATE,
     *MOVED,
     *PLACEMENT,
+    *COMPARED.values(),
     *(f"{CALL}{name}" for name in (*in_context_step.FOR_UPDATE, *MOVED)),
 )
 MARKER = Marker(FILE_NAME, "format", FORMAT, own=rf"context\.json|({'|'.join(NAMES)})\.npy")
@@ -92,6 +97,7 @@ def save_context(context: Context, path: Path, check: Callable[[], None] = lambd
         arrays |= {files.file(name): np.stack([each[name] for each in of_each]) for name in files.names}
     if kept.placement is not None:
         arrays |= {name: getattr(kept.placement, name) for name in PLACEMENT}
+        arrays |= {file: getattr(kept.placement.compared, name) for name, file in COMPARED.items()}
     if kept.smoothed:
         arrays["smoothed"] = np.stack(kept.smoothed)
     optional = {"target_x": kept.target_features, "ids": kept.ids}
@@ -287,12 +293,30 @@ def _placement(
     nodes, classes = scores
     basis, middles, matrix = (checks.matrix(name, arrays[name]) for name in PLACEMENT[:3])
     labels, columns = arrays["labels"], basis.shape[1]
-    if middles.shape != (len(RESTARTS), columns) or matrix.shape != (middles.size + 1, columns):
+    inputs = middles.size + 1 + classes
+    if middles.shape != (len(RESTARTS), columns) or matrix.shape != (inputs, columns):
         raise ValueError("its start was computed by another version")
     if labels.dtype != np.int64 or labels.shape != (nodes,) or smoothed != (ROUNDS, nodes, columns):
         raise ValueError("its start does not fit its nodes")
     checks.check_range("labels", labels + 1, classes + 1, "classes")
-    return Placement(basis, middles, matrix, labels, classes)
+    return Placement(basis, middles, matrix, _compared(arrays, scores, columns), labels)
+
+
+def _compared(arrays: Mapping[str, NDArray[Any]], scores: tuple[int, ...], columns: int) -> ComparedNodes:
+    """Check the nodes that new ones are compared with."""
+    nodes, classes = scores
+    root, rows, psi = (
+        checks.matrix(COMPARED[name], arrays[COMPARED[name]]) for name in ("root", "rows", "psi")
+    )
+    numbers, width = arrays[COMPARED["numbers"]], len(ANALYSED) * columns
+    count = min(nodes, LARGEST_COMPARED)
+    shapes = root.shape, rows.shape, psi.shape
+    if shapes != ((width, width), (count, width), (count, classes)):
+        raise ValueError("the nodes of its start that new ones are compared with have another shape")
+    if numbers.dtype != np.int64 or numbers.shape != (count,):
+        raise ValueError(f"{COMPARED['numbers']} are not the numbers of its compared nodes")
+    checks.check_range(COMPARED["numbers"], numbers, nodes, "ids")
+    return ComparedNodes(numbers, root, rows, psi)
 
 
 def _edges(arrays: Mapping[str, NDArray[Any]], nodes: int) -> KeptEdges:

@@ -16,8 +16,8 @@ class PretrainedContext(Context):
     """A kept inference of a pretrained model.
 
     New nodes are placed along the directions of the kept graph, with the kept smoothed rows of their
-    neighbours. They have no known class. Directions, class scores, targets and the result of the label check
-    stay as they were.
+    neighbours and the kept classes of similar nodes. They have no known class. Directions, class scores,
+    targets and the result of the label check stay as they were.
     """
 
     @property
@@ -38,8 +38,8 @@ class PretrainedContext(Context):
     def _encoded(self, graph: Graph) -> Floats:
         return self._placement.encoded(graph.rows(0, graph.nodes))
 
-    def _placed(self, rounds: Iterator[Floats]) -> Floats:
-        return self._placement.nodes(rounds)
+    def _placed(self, rounds: Iterator[Floats], asked: Asked) -> Floats:
+        return self._placement.nodes(rounds, asked.numbers)
 
 
 def context_of(models: PhaseModels, manifest: Manifest, kept: Kept) -> Context:

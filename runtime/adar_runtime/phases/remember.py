@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.bundle.label_checks import prepare_for
+from adar_runtime.bundle.label_checks import PlacedGraph, check_moves
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import Floats, Graph
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.in_context.placement import Placement
-from adar_runtime.in_context.start import SmoothedFeatures, check_can_start, known_labels, restarted
+from adar_runtime.in_context.start import SmoothedFeatures, check_can_start, restarted
 from adar_runtime.loop.checks import check_budget
 from adar_runtime.loop.loop import Loop, Step
 from adar_runtime.loop.schedule import time_at
@@ -104,7 +104,8 @@ class KeptStart:
             return restarted(neighbours, rows, sent.append)
 
         features = SmoothedFeatures.of(graph, bundle.manifest.features, smooth)
-        prepared = prepare_for(bundle, graph, features)
+        placed = PlacedGraph.of(graph, bundle.manifest, by_row=bundle.by_row, features=features)
+        prepared = check_moves(bundle, placed, placed.parts())
         nodes = prepared.graph.rows(0, graph.nodes)
-        placement = Placement.of(features, nodes, known_labels(graph), prepared.targets)
+        placement = Placement.of(features, nodes, placed.compared, placed.labels)
         return cls(prepared, placement, first[0], sent)
