@@ -10,6 +10,7 @@ from adar_runtime.errors import GraphError
 from adar_runtime.graph import EDGE, Graph, SparseRows
 from adar_runtime.graph.limits import limit_is_given, max_bytes
 from adar_runtime.graph.neighbour_tables import largest_leaf
+from adar_runtime.in_context import similar_nodes
 from adar_runtime.in_context.start import known_labels
 
 FLOAT, INDEX = 4, 8
@@ -93,7 +94,9 @@ def placing_bytes(sizes: tuple[int, int, int, int], known: int, *, described: bo
     scores = c * max(9 * n, 3 * n + ways * known)  # of all nodes: scores, softmax, known classes
     rows = (27 if known else 20) * n * d + scores  # smoothed features, apart, joined and analysed
     columns = f * (8 * d + (2 * c if described else 0))  # directions; descriptions
-    return FLOAT * (rows + columns)
+    compared = min(n, similar_nodes.LARGEST)
+    cosines = min(n, similar_nodes.ROWS) * compared * (2 * FLOAT + INDEX + 1)  # twice, order, mask
+    return FLOAT * (rows + columns + compared * (2 * d + c)) + cosines
 
 
 def _pairs(graph: Graph, d: int, c: int) -> int:

@@ -16,7 +16,7 @@ from adar_runtime.interruption import interruption_point
 
 SIMILAR = 20  # nodes that have a part in the classes of a node
 LARGEST = 4_096  # nodes that every node is compared with; in larger graphs, they are drawn
-ROWS = 1_024  # nodes that are compared at once
+ROWS = 256  # nodes that are compared at once
 LEAST_WEIGHT = 1e-3  # of all similar nodes together; a smaller one is rounding
 
 
@@ -67,5 +67,6 @@ class ComparedNodes:
             weights = np.take_along_axis(cosines, nearest, axis=1)
             weights -= weights.min(axis=1, keepdims=True)
             weights /= weights.sum(axis=1, keepdims=True) + np.float32(LEAST_WEIGHT)
-            found[some] = np.einsum("ns,nsc->nc", weights, self.psi[nearest])
+            for place in range(count):  # all together would be [n, s, c] numbers
+                found[some] += weights[:, [place]] * self.psi[nearest[:, place]]
         return found
