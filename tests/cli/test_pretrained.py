@@ -273,7 +273,7 @@ def test_a_store_has_the_predictions_of_its_graph(adar, graph: str) -> None:
 
 
 def test_new_nodes_of_a_table_are_answered(adar, graph: str) -> None:
-    """A new node with the features and the neighbours of a node without label gets its answer."""
+    """A new node like a node without label gets nearly its answer: it is compared with that node too."""
     code, out, err = adar("remember", "pretrained", graph, "-o", "context")
     assert code == 0, err
     assert "--bundle pretrained --context context" in " ".join(out.split())
@@ -291,7 +291,7 @@ def test_new_nodes_of_a_table_are_answered(adar, graph: str) -> None:
     assert adar("run", graph, "--bundle", "pretrained", "-o", "one.json")[0] == 0
     expected = json.loads(Path("one.json").read_text())["probability"][node]
     found = [column[0] for name, column in answers.items() if name.startswith("probability")]
-    assert found == pytest.approx(expected, abs=1e-3)
+    assert found == pytest.approx(expected, abs=0.01)
     Path("words.csv").write_text(f"id,{names}\nnew,{row.rpartition(',')[0]},red\n")
     code, _, err = adar("run", "words.csv", "--edges", "edges.csv", *words)
     assert (code, "has words, and the context was made from a graph file" in err) == (2, True)

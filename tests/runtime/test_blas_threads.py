@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from adar_deploy.paths import PRETRAINED, named_bundle
-from adar_runtime import load
+from adar_runtime import blas_threads, load
 from adar_runtime.blas_threads import one_blas_thread
 from adar_runtime.in_context import start
 from tests.in_context_graphs import block_graph
@@ -19,6 +19,7 @@ def threads() -> set[int]:
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
+    blas_threads._controller.cache_clear()  # other tests may have loaded scipy's BLAS since
     with threadpool_limits(2, user_api="blas"):
         if threads() != {2}:
             pytest.skip("the BLAS of numpy has no setting for threads here")

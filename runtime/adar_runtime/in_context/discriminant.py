@@ -94,8 +94,8 @@ class Joined:
         size = spread(self.scores)
         rows = shares - 1 / shares.shape[1]
         # A block is long where its scores have large weights, as in the columns of the experts.
-        lengths = [float(np.square(part).sum(axis=1).mean()) for part in (self.nodes[:, :-1], rows)]
-        scale = (lengths[0] * spread(shares) / lengths[1]) ** 0.5 if min(lengths) > 0 else 1.0
+        squares = [float(np.square(part).sum(axis=1).mean()) for part in (self.nodes[:, :-1], rows)]
+        scale = (squares[0] * spread(shares) / squares[1]) ** 0.5 if min(squares) > 0 else 1.0
         own = np.float32(size / scale) * np.eye(len(self.targets), dtype=np.float32)
         blocks = ((np.float32(scale) * rows, self.nodes), (own, self.targets))
         return Joined(*(np.concatenate(pair, axis=1) for pair in blocks))

@@ -35,7 +35,6 @@ class Placement:
             the classes among similar nodes.
         compared: The nodes that others are compared with.
         labels: [n], the known classes of the kept nodes, -1 elsewhere.
-        classes: c.
     """
 
     basis: Floats
