@@ -328,7 +328,7 @@ def main() -> None:
     task.add_argument("--rewrite", action="store_true", help="write the bundle again, with its own weights")
     parser.add_argument("--episodes", type=Path, help="folder that keeps placed episodes for more trainings")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the bundle")
-    parser.add_argument("--updates", type=int, default=1200)
+    parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=EQUIVARIANT_PRECISIONS, default="fp32")
     parser.add_argument("--without", choices=ABLATIONS, help="an ablation: what the gates do not read")
