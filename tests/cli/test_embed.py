@@ -149,6 +149,9 @@ def test_the_output_is_checked_before_the_work(adar, tmp_path: Path) -> None:
     code, _, err = adar("embed", *TABLES, "-o", "graph.csv")
     assert code == 2
     assert "written as .npz or .pt" in err
+    (tmp_path / "graph.npz").write_text("mine")  # the default, which nobody named
+    code, _, err = adar("embed", *TABLES)
+    assert (code, err.startswith("error: graph.npz exists: ")) == (2, True)
 
 
 def test_a_package_with_the_default_model_needs_no_network(

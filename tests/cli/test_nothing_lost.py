@@ -114,3 +114,35 @@ def test_validate_and_report_find_the_run_beside_the_bundle_or_name_it(
     assert "is not in runs or project or project/runs: give its folder with --run" in err
     notes = json.loads(adar(*report)[1])["notes"]
     assert any("the run 'zs' (weights " in note and "--run" in note for note in notes)
+
+
+def test_a_default_output_is_not_replaced(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
+    """Nobody named these files. They are replaced only if --output names them."""
+    commands = {
+        "report.html": ("report", bundle_folder, "board.npz", "--budgets", 2),
+        "minesweeper.npz": ("data", "make", "minesweeper", "--nodes", 100),
+    }
+    write_graph(tmp_path / "board.npz", board)
+    for name, command in commands.items():
+        file = tmp_path / name
+        file.write_text("mine")
+        code, _, err = adar(*command)
+        assert (code, err) == (
+            2,
+            f"error: {name} exists: name it as the output to replace it, or choose another name\n",
+        )
+        assert file.read_text() == "mine"
+        assert adar(*command, "--output", name)[0] == 0
+        assert file.read_bytes() != b"mine"
+
+
+def test_an_older_page_of_a_report_is_replaced(adar, bundle_folder: Path, board: Graph) -> None:
+    write_graph("board.npz", board)
+    pages = []
+    for budget in (2, 3):
+        assert adar("report", bundle_folder, "board.npz", "--budgets", budget)[0] == 0
+        pages.append(Path("report.html").read_text())
+    assert pages[0] != pages[1]
+    Path("report.html").unlink()
+    Path("report.html").symlink_to("nowhere")
+    assert adar("report", bundle_folder, "board.npz", "--budgets", 2)[0] == 2

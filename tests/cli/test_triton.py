@@ -58,3 +58,16 @@ def test_export_writes_a_repository(adar, run_folder: Path, monkeypatch: pytest.
     assert Path("models/bundle/1/bundle.adar").is_file()
     code, _, err = adar(*words)
     assert (code, "models/bundle/1 exists" in err) == (2, True)
+
+
+def test_export_writes_the_bundle_that_it_made(
+    adar, run_folder: Path, described_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--out name=folder`, the model repository got the bundle in `folder`, which is another one."""
+    import adar_export
+
+    monkeypatch.setattr(adar_export, "export_bundle", partial(adar_export.export_bundle, steps=(1,)))
+    Path("other").symlink_to(described_bundle)
+    code, _, err = adar("export", run_folder, "--out", "mine=other", "--triton", "models")
+    assert (code, "'mine=other' is not a name of a model" in err) == (2, True)
+    assert [path.name for path in Path.cwd().iterdir()] == ["other"]
