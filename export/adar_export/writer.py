@@ -33,7 +33,7 @@ from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest
 from adar_runtime.bundle.reading import MARKER, read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.evaluation.training_data import KEY, STATISTICS
-from adar_runtime.files import new_folder, read_bundle_file
+from adar_runtime.files import new_folder, read_bundle_file, writing
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
 from adar_train.runs import Run, public_name
@@ -154,21 +154,32 @@ def _check_same_run(out: Path, run: Run) -> None:
     """Refuse to replace a bundle that was exported from another run, or files that somebody added to it."""
     if not (out / manifests.FILE_NAME).is_file():
         return
-    try:
-        old = read_manifest(out)
-        weights, card = old.training.get("weights"), model_card(old).encode()
-    except AdarError:
-        weights = card = None
+    with writing(out):
+        weights, changed, inode = _facts_of(out)
+        while changed and inode != out.stat().st_ino:  # another process replaced the bundle during the check
+            weights, changed, inode = _facts_of(out)
     if weights != run.fingerprint():
         raise UsageError(
             f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
         )
-    for name in pack.OTHER_FILES:
-        if (out / name).exists() and (name != metadata.CARD or _content(out / name) != card):
-            raise UsageError(
-                f"{out / name} was added or edited since the last export: move it away, or replace the whole "
-                "bundle with --overwrite"
-            )
+    if changed:
+        raise UsageError(
+            f"{out / changed} was added or edited since the last export: move it away, or replace the whole "
+            "bundle with --overwrite"
+        )
+
+
+def _facts_of(bundle: Path) -> tuple[str | None, str | None, int]:
+    """The hash of a bundle's weights, a file that `export_bundle` did not write, and the folder's inode."""
+    inode = bundle.stat().st_ino
+    try:
+        old = read_manifest(bundle)
+        weights, card = old.training.get("weights"), model_card(old).encode()
+    except AdarError:
+        return None, None, inode
+    files = [bundle / name for name in pack.OTHER_FILES if (bundle / name).exists()]
+    changed = (file.name for file in files if file.name != metadata.CARD or _content(file) != card)
+    return weights, next(changed, None), inode
 
 
 def _content(path: Path) -> bytes | None:
