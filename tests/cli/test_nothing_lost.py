@@ -92,6 +92,19 @@ def test_export_does_not_replace_the_bundle_of_another_model(
     assert adar("validate", "bundle", "--run", run_folder, "--steps", 1)[0] == 0
 
 
+@pytest.mark.parametrize("name", ["LICENSE", "README.md", "model.sig"])
+def test_export_does_not_replace_files_that_somebody_added_to_the_bundle(
+    name: str, adar, other_run: Path, tmp_path: Path
+) -> None:
+    assert adar("export", other_run)[0] == 0
+    (tmp_path / "bundle" / name).write_text("mine")
+    code, out, err = adar("export", other_run, "--precision", "fp16")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: bundle/{name} was added or edited since the last export")
+    assert (tmp_path / "bundle" / name).read_text() == "mine"
+    assert adar("export", other_run, "--overwrite")[0] == 0
+
+
 def test_validate_and_report_find_the_run_beside_the_bundle_or_name_it(
     adar, other_run: Path, tmp_path: Path
 ) -> None:

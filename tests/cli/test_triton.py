@@ -1,6 +1,7 @@
 """adar-deploy triton, and export --triton. tests/serve/test_triton_server.py starts the real server."""
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +48,31 @@ def test_an_edited_configuration_is_replaced_only_if_the_user_says_so(adar, bund
     assert (config.read_text(), Path("models/bundle/2").exists()) == (edited, False)
     assert adar(*words, "--overwrite")[0] == 0
     assert config.read_text() != edited
+
+
+def test_instructions_of_somebody_are_replaced_only_if_the_user_says_so(adar, bundle_folder: Path) -> None:
+    readme = Path("models/bundle/README.md")
+    readme.parent.mkdir(parents=True)
+    readme.write_text("notes")
+    code, _, err = adar("triton", bundle_folder)
+    assert (code, "README.md is of another model, or was edited" in err) == (2, True)
+    assert (readme.read_text(), [each.name for each in readme.parent.iterdir()]) == ("notes", ["README.md"])
+    assert adar("triton", bundle_folder, "--overwrite")[0] == 0
+    assert readme.read_text() != "notes"
+
+
+def test_a_repository_is_not_written_into_a_bundle(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    """With --out ., the folder of the model "bundle" was the bundle: its model card was replaced."""
+    shutil.copytree(bundle_folder, tmp_path / "bundle")
+    before = sorted(path.name for path in (tmp_path / "bundle").iterdir())
+    for words in (
+        ("bundle", "--out", "."),
+        ("bundle", "--out", "bundle"),
+        ("bundle", "--out", ".", "--overwrite"),
+    ):
+        code, _, err = adar("triton", *words)
+        assert (code, "bundle is a bundle: choose another --out" in err) == (2, True)
+    assert sorted(path.name for path in (tmp_path / "bundle").iterdir()) == before
 
 
 def test_export_writes_a_repository(adar, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
