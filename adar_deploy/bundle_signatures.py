@@ -7,6 +7,7 @@ signature itself. A file that was added, changed or removed makes the verificati
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 SIGNATURE = "model.sig"  # the default name in a bundle, which is also the one of model-signing
@@ -26,7 +27,7 @@ def sign_with_key(bundle: Path, signature: Path, private_key: Path, password: st
     with _errors(f"{bundle} was not signed"):
         secret: Any = None if password is None else password.encode()  # declared as str, used as bytes
         config = signing.Config().use_elliptic_key_signer(private_key=private_key, password=secret)
-        config.set_hashing_config(_hashing()).sign(bundle, signature)
+        _sign(config, bundle, signature)
 
 
 def sign_with_sigstore(bundle: Path, signature: Path) -> None:
@@ -36,7 +37,17 @@ def sign_with_sigstore(bundle: Path, signature: Path) -> None:
     _check_sizes(bundle)
     with _errors(f"{bundle} was not signed"):
         config = signing.Config().use_sigstore_signer(use_ambient_credentials=True)
-        config.set_hashing_config(_hashing()).sign(bundle, signature)
+        _sign(config, bundle, signature)
+
+
+def _sign(config: Any, bundle: Path, signature: Path) -> None:
+    """Write a signature. model-signing writes into an older one, which a full disk would then destroy."""
+    from adar_runtime.files import write_file
+
+    with TemporaryDirectory() as folder:
+        new = Path(folder) / SIGNATURE
+        config.set_hashing_config(_hashing()).sign(bundle, new)
+        write_file(signature, new.read_bytes())
 
 
 def verify_with_key(bundle: Path, signature: Path, public_key: Path) -> None:
@@ -75,15 +86,21 @@ def _check_sizes(bundle: Path) -> None:
     """Refuse a folder larger than any bundle: model-signing reads all files, also unsigned ones."""
     from adar_runtime.bundle.pack import MAX_BYTES
     from adar_runtime.errors import BundleError
+    from adar_runtime.files import check_holes
 
-    size = 0
+    size, files = 0, list[Path]()
     for path in bundle.rglob("*"):
         if path.is_file() and not path.is_relative_to(bundle / ENGINES):
+            files.append(path)
             size += path.stat().st_size
         if size > MAX_BYTES:
             raise BundleError(
                 f"the files in {bundle} have more than {MAX_BYTES:,} bytes: move other files away"
             )
+    try:
+        check_holes(files)
+    except ValueError as error:
+        raise BundleError(f"{bundle}: {error}: move other files away") from error
 
 
 def _hashing() -> Any:

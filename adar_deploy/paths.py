@@ -1,7 +1,7 @@
 """Which files the commands read and write."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
@@ -116,6 +116,21 @@ def _expand(name: str) -> list[str]:
 def existing_parent(output: Path) -> Path:
     """The closest folder above the output that exists: temporary files go to the same disk."""
     return next(folder for folder in output.absolute().parents if folder.is_dir())
+
+
+def output_or_default(
+    given: Path | None, default: str, is_own: Callable[[Path], bool] = lambda _: False
+) -> Path:
+    """The file to write: the one that the user named, or the default one.
+
+    A file that nobody named is not replaced, unless `is_own` says that this program wrote it.
+    """
+    from adar_runtime.errors import UsageError
+
+    path = given or Path(default)
+    if given is None and (path.exists() or path.is_symlink()) and not is_own(path):
+        raise UsageError(f"{path} exists: name it as the output to replace it, or choose another name")
+    return path
 
 
 def check_output(path: Path, inputs: Iterable[Path | None] = (), option: str = "the output") -> None:

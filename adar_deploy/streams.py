@@ -10,12 +10,20 @@ from typing import Any
 
 from adar_deploy.console import discard, err, print_note
 
+LAST_STREAM = 2  # descriptor of stderr
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE, errno.EBADF)
 """Errors of a stream that cannot be written. Errors of files are reported where the file is written."""
 
 
 def prepare_streams() -> None:
-    """Write a character that the locale does not have as an escape sequence, instead of failing."""
+    """Write a character that the locale does not have as an escape sequence, instead of failing.
+
+    Descriptors 0 to 2 that a shell closed (`adar-deploy … <&- 2>&-`) are opened again: otherwise the next
+    file would get the number of stderr, and messages of libraries would be written into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= LAST_STREAM:
+        os.set_inheritable(number, True)
+    os.close(number)
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:  # closed by the shell: `adar-deploy … >&-`

@@ -44,7 +44,7 @@ class Embedder:
 
         silence: Any = transformers_logging.disable_progress_bar  # it has no types
         silence()  # this program has a bar of its own
-        folder = _folder(model)
+        self._name, folder = model, _folder(model)
         try:
             self._model: Any = SentenceTransformer(
                 str(folder),
@@ -53,7 +53,7 @@ class Embedder:
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:  # damaged files raise many types, also those of the Rust packages
             raise UsageError(
                 f"{model} does not contain a readable sentence-transformers model ({reason(error)})"
             ) from error
@@ -74,17 +74,21 @@ class Embedder:
         rows = []
         for start in range(0, len(texts), BATCHES * batch_size):
             part = list(texts[start : start + BATCHES * batch_size])
-            rows.append(
-                self._model.encode(
-                    part,
-                    batch_size=batch_size,
-                    normalize_embeddings=True,
-                    convert_to_numpy=True,
-                    show_progress_bar=False,
-                )
-            )
+            rows.append(self._encoded(part, batch_size))
             on_texts(start + len(part))
         return np.concatenate(rows).astype(np.float32)
+
+    def _encoded(self, texts: list[str], batch_size: int) -> Any:
+        try:
+            return self._model.encode(
+                texts,
+                batch_size=batch_size,
+                normalize_embeddings=True,
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            )
+        except Exception as error:
+            raise UsageError(f"{self._name} could not embed the texts ({reason(error)})") from error
 
 
 def _packaged(model: str) -> Path | None:

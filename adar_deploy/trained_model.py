@@ -106,7 +106,7 @@ class TrainedModel(Predictor):
 
     def report(
         self,
-        path: str | Path = "report.html",
+        path: str | Path | None = None,
         data: Any = None,
         *,
         budgets: Sequence[int] = BUDGETS,
@@ -116,7 +116,7 @@ class TrainedModel(Predictor):
         """Write one HTML page about the model, as `adar-deploy report` does.
 
         Args:
-            path: The page to write: one .html file.
+            path: The page to write: one .html file. Default: report.html.
             data: The graph to measure on, as in `predict`; the training graph by default. Several graphs are
                 measured together if each has one label.
             budgets: Numbers of steps.
@@ -135,10 +135,10 @@ class TrainedModel(Predictor):
             >>> model.report("report.html", budgets=[8, 50])  # doctest: +SKIP
         """
         from adar_deploy.model_folders import ModelFolders, find_folders
-        from adar_deploy.report.writing import check_page, measured_together, write_report
+        from adar_deploy.report.writing import measured_together, page_to_write, write_report
 
-        page, exported = Path(path), bundle or self._bundle
-        check_page(page)
+        page = page_to_write(None if path is None else Path(path))
+        exported = bundle or self._bundle
         budgets = check_budgets(budgets)
         folders = find_folders(Path(exported), self.path) if exported else ModelFolders(self.path, None)
         measured = None

@@ -9,7 +9,7 @@ import typer
 
 from adar_deploy.console import Bar, print_facts, print_next, print_note
 from adar_deploy.options import Device, Json
-from adar_deploy.paths import BUNDLE, check_output
+from adar_deploy.paths import BUNDLE, check_output, output_or_default
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
@@ -28,9 +28,10 @@ def embed(
             show_default="no class descriptions",
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Graph file to write: .npz or .pt.")] = Path(
-        "graph.npz"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Graph file to write: .npz or .pt.", show_default="graph.npz"),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -62,6 +63,7 @@ def embed(
     from adar_runtime.graph.formats import FORMATS
     from adar_runtime.graph.formats.texts import read_texts
 
+    output = output_or_default(output, "graph.npz")
     if output.suffix not in FORMATS:
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")
     check_output(output, (nodes, edges, classes))

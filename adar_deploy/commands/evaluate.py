@@ -34,9 +34,13 @@ class CurveFiles(OptionGroup):
         Path | None,
         typer.Option("--output", "-o", help="Write the metric of every step of every budget: .csv or .json."),
     ] = None
-    plot: Annotated[Path | None, typer.Option(help="Plot metric and alignment against t: .png or .svg.")] = (
-        None
-    )
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Plot metric and alignment against t: .png or .svg. With several graphs, -NAME is added to "
+            "the name of the file."
+        ),
+    ] = None
 
     def check(self, inputs: Sequence[Path | None]) -> None:
         """Raise an error for a file that cannot be written, or that is one of the inputs."""

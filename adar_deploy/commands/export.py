@@ -66,14 +66,14 @@ def export(
     """
     require("export")
     from adar_runtime.bundle.run_files import GRAPH
-    from adar_serve.models import named
+    from adar_serve.models import named_by_folder
     from adar_serve.triton_repository import check_version, write_triton_model
     from adar_train.runs import load_run, newest_run
 
     if tensorrt:
         _check_engines(plain=plain)
     if triton is not None:
-        check_version(named(str(out)), triton, overwrite=overwrite)
+        check_version(named_by_folder(out), triton, overwrite=overwrite)
     loaded = load_run(run or newest_run(RUNS))
     manifest = export_with_bar(
         loaded,
@@ -89,7 +89,7 @@ def export(
     engines, left_out = _build(out) if tensorrt else ([], {})
     _note_unknown(out)
     if triton is not None:
-        write_triton_model(named(str(out)), triton, overwrite=overwrite)
+        write_triton_model(named_by_folder(out), triton, overwrite=overwrite)
 
     if as_json:
         typer.echo(json.dumps(manifest.to_dict()))

@@ -27,9 +27,10 @@ def report(
             readable=False,
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write: one .html file.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The page to write: one .html file.", show_default="report.html"),
+    ] = None,
     budgets: Annotated[str, typer.Option(help="Step budgets, comma-separated.")] = "8,50,300",
     run: RunOption = None,
     bundle: Annotated[
@@ -56,9 +57,9 @@ def report(
 
     Example: adar-deploy report runs/minesweeper --budgets 8,50
     """
-    from adar_deploy.report.writing import check_page, measured_together, write_report
+    from adar_deploy.report.writing import measured_together, page_to_write, write_report
 
-    check_page(output)
+    page = page_to_write(output)
     sizes = parse_budgets("budgets", budgets)
     model, graphs = bundle_first(named_bundle(model), graphs or [])
     folders, files = find_folders(model, run, bundle), graph_files(graphs)
@@ -68,11 +69,11 @@ def report(
         encoding, note = folders.feature_encoding(), partial(print_note, to=err)
         read = {str(one): tables.read_all_for_model(one, folders.model, encoding, note) for one in files}
         measured = measured_together(read, title=", ".join(map(str, graphs)))
-    facts = write_report(output, folders, measured, sizes)
+    facts = write_report(page, folders, measured, sizes)
     if as_json:
-        typer.echo(json.dumps(facts | {"report": str(output)}))
+        typer.echo(json.dumps(facts | {"report": str(page)}))
         return
     found = {"run": folders.run, "bundle": folders.bundle, "graph": facts.get("graph", {}).get("file")}
-    print_facts("report written", {name: value for name, value in found.items() if value} | {"page": output})
+    print_facts("report written", {name: value for name, value in found.items() if value} | {"page": page})
     for note in facts["notes"]:
         print_note(note)

@@ -25,6 +25,12 @@ from adar_runtime.graph.labels import listed
 Facts = Mapping[str, Any]
 IN_TITLE = 3  # names of graphs
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # untrusted text in the page cannot run anything
+START = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+)
+"""The first characters of every page."""
 
 
 def page(facts: Facts) -> str:
@@ -47,10 +53,7 @@ def page(facts: Facts) -> str:
     body = "".join(part(facts) for part in sections)
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in facts["notes"])
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>"
+        f"{START}<title>{escape(title)}</title>"
         f"<style>{style('charts.css')}{style('page.css')}</style>"
         f"</head><body><main><h1>{escape(title)}</h1>"
         f'<p class="lead">{escape(_subject(facts))}</p>{_figures(facts)}{contents(body)}{notes}{body}'

@@ -8,22 +8,42 @@ from adar_deploy.bundle_output import readable
 from adar_deploy.console import Bar
 from adar_deploy.environment import import_early
 from adar_deploy.model_folders import ModelFolders
+from adar_deploy.paths import output_or_default
 from adar_deploy.report.facts import collect
 from adar_deploy.report.measure import NamedGraphs, estimated_calls
-from adar_deploy.report.page import page
+from adar_deploy.report.page import START, page
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
 
+PAGE = "report.html"  # if no other file is named
 
-def check_page(path: Path) -> None:
-    """Raise a UsageError if a report cannot be written to this file."""
+
+def page_to_write(given: Path | None) -> Path:
+    """The file of the page. Without a name it is report.html, unless that is no page of this program.
+
+    Raises:
+        UsageError: A report cannot be written to this file.
+    """
     from adar_runtime.errors import UsageError
     from adar_runtime.files import check_writable
 
+    path = output_or_default(given, PAGE, _is_page)
     if path.suffix not in (".html", ".htm"):
         raise UsageError(f"{path}: a report is written as .html, not {path.suffix or 'nothing'!r}")
     check_writable(path)
+    return path
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a file is a page of this program."""
+    from adar_runtime.files import open_regular
+
+    try:
+        with open_regular(path) as file:
+            return file.read(len(START)) == START.encode()
+    except (OSError, ValueError):
+        return False
 
 
 def measured_together(graphs: "Mapping[str, list[Graph]]", title: str) -> NamedGraphs:

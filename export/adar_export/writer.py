@@ -27,13 +27,13 @@ from adar_export.solver_proof import prove, prove_many
 from adar_export.training_statistics import training_statistics
 from adar_export.validate import Check
 from adar_runtime.bundle import manifest as manifests
-from adar_runtime.bundle import metadata, run_files
+from adar_runtime.bundle import metadata, pack, run_files
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.bundle.manifest import BATCHED_CELL, EDGES, TABLES, Manifest
 from adar_runtime.bundle.reading import MARKER, read_manifest
 from adar_runtime.errors import AdarError, ExportError, UsageError
 from adar_runtime.evaluation.training_data import KEY, STATISTICS
-from adar_runtime.files import new_folder
+from adar_runtime.files import new_folder, read_bundle_file, writing
 from adar_runtime.graph import Graph
 from adar_train.model import AdaR
 from adar_train.runs import Run, public_name
@@ -151,17 +151,43 @@ def open_unmeasured(run: Run, folder: Path) -> Bundle:
 
 
 def _check_same_run(out: Path, run: Run) -> None:
-    """Refuse to replace a bundle that was exported from another run."""
+    """Refuse to replace a bundle that was exported from another run, or files that somebody added to it."""
     if not (out / manifests.FILE_NAME).is_file():
         return
-    try:
-        weights = read_manifest(out).training.get("weights")
-    except AdarError:
-        weights = None
+    with writing(out):
+        weights, changed, inode = _facts_of(out)
+        while changed and inode != out.stat().st_ino:  # another process replaced the bundle during the check
+            weights, changed, inode = _facts_of(out)
     if weights != run.fingerprint():
         raise UsageError(
             f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
         )
+    if changed:
+        raise UsageError(
+            f"{out / changed} was added or edited since the last export: move it away, or replace the whole "
+            "bundle with --overwrite"
+        )
+
+
+def _facts_of(bundle: Path) -> tuple[str | None, str | None, int]:
+    """The hash of a bundle's weights, a file that `export_bundle` did not write, and the folder's inode."""
+    inode = bundle.stat().st_ino
+    try:
+        old = read_manifest(bundle)
+        weights, card = old.training.get("weights"), model_card(old).encode()
+    except AdarError:
+        return None, None, inode
+    files = [bundle / name for name in pack.OTHER_FILES if (bundle / name).exists()]
+    changed = (file.name for file in files if file.name != metadata.CARD or _content(file) != card)
+    return weights, next(changed, None), inode
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a file of a bundle; None if it cannot be one."""
+    try:
+        return read_bundle_file(path, pack.MAX_OTHER_BYTES)
+    except (OSError, AdarError):
+        return None
 
 
 def adar_of(run: Run) -> AdaR:

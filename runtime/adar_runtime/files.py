@@ -37,7 +37,7 @@ class Marker(NamedTuple):
     name: str
     key: str | None = None  # of the JSON object in the file; None: the name is enough
     value: str | None = None  # of the key; None: any value
-    own: str | None = None  # pattern of the names that this program writes into the folder; None: not checked
+    own: str | None = None  # pattern of the paths in the folder that this program writes; None: not checked
 
     def marks(self, folder: Path) -> bool:
         """Whether the folder has this file. A file that cannot be read does not count."""
@@ -251,7 +251,7 @@ def check_replaceable(path: Path, *markers: Marker) -> None:
             "or move it away"
         )
     for marker in markers:
-        if marker.own is not None and (other := _other_name(path, marker.own)) is not None:
+        if marker.own is not None and (other := _other_path(path, marker.own)) is not None:
             raise UsageError(
                 f"{path} also contains {short(other)}, which would be deleted: move it out of the folder, or "
                 "choose another --out"
@@ -270,9 +270,10 @@ def _foreign_inode(path: Path, markers: tuple[Marker, ...]) -> int | None:
     return None
 
 
-def _other_name(path: Path, own: str) -> str | None:
-    """The first name in a folder that this program does not write; None without one."""
+def _other_path(path: Path, own: str) -> str | None:
+    """The first path in a folder, or in its folders, that this program does not write; None without one."""
     with writing(path), suppress(FileNotFoundError, NotADirectoryError):
-        names = sorted(each.name for each in path.iterdir())
-        return next((name for name in names if not (re.fullmatch(own, name) or NAME.fullmatch(name))), None)
+        found = sorted(each.relative_to(path) for each in path.rglob("*"))
+        others = (each for each in found if not NAME.fullmatch(each.parts[0]))
+        return next((str(each) for each in others if not re.fullmatch(own, each.as_posix())), None)
     return None

@@ -8,7 +8,6 @@ from typing import Any, TypeGuard
 from adar_runtime import Graph, Result, Solver, StopRule
 from adar_runtime.backends.prepared_batch import LARGEST
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.bundle.small_graphs import check
 from adar_runtime.errors import AdarError
 from adar_serve.limits import Limits
 from adar_serve.models import Model
@@ -48,7 +47,7 @@ class Batches:
     def join(self, model: Model, graph: Graph, options: dict[str, Any], control: Control) -> "Future[Result]":
         """Let the graph wait for others. The future gets its result or its error."""
         bundle, budget = model.bundle, options["budget"]
-        check(bundle, graph)
+        bundle.check(graph)
         stop, solver = bundle.stop_rule(options["stop"]), bundle.solver(options["solver"], budget)
         small = _Small(graph, control)
 

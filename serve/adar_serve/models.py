@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,9 +232,21 @@ def named(given: str) -> Named:
     found = ARGUMENT.fullmatch(given)
     if found is None:
         raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")
-    folder = found["folder"]
-    name = found["name"] or folder.rstrip("/").rpartition("/")[2].removesuffix(pack.SUFFIX)
-    version = found["version"] or FIRST_VERSION
+    return _named(found["folder"], found["name"], found["version"])
+
+
+def named_by_folder(folder: Path) -> Named:
+    """A bundle with the name of its folder or file. Other than in `named`, a "=" is a part of that name.
+
+    Raises:
+        UsageError: The name is not valid.
+    """
+    return _named(str(folder))
+
+
+def _named(folder: str, name: str | None = None, version: str | None = None) -> Named:
+    name = name or folder.rstrip("/").rpartition("/")[2].removesuffix(pack.SUFFIX)
+    version = version or FIRST_VERSION
     for word in (name, version):
         if not NAME.fullmatch(word):
             raise UsageError(

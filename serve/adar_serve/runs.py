@@ -19,6 +19,7 @@ from adar_serve.limits import Limits
 from adar_serve.refusals import CLIENT_GONE, RefusedError, release
 from adar_serve.threads import Threads
 
+LAST_CALL = 20.0  # seconds that a server waits for the end of a cell call, which cannot be interrupted
 TURN = 0.005  # seconds of a run in the event loop, before it looks at its connections
 TURNS = 0.02  # seconds after which such a run goes on in a thread
 QUIET = 0.1  # seconds since two requests were there together, before a run begins in the event loop
@@ -182,8 +183,12 @@ class Runs:
         self._last_seconds = time.monotonic() - control.queued
 
     def close(self) -> None:
-        """Accept no more work. Threads that still run end with the process."""
+        """Accept no more work."""
         self._threads.close()
+
+    async def finish(self) -> None:
+        """Wait for the current cell calls: a process that ends during one of ONNX Runtime gets SIGABRT."""
+        await asyncio.to_thread(self._threads.wait, LAST_CALL)
 
 
 def _call(loop: asyncio.AbstractEventLoop, leave: Leave, found: Any, error: BaseException | None) -> None:

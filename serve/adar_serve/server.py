@@ -169,6 +169,7 @@ class Server:
         finally:
             service.close()
             listening.close()
+        await service.runs.finish()
         service.log.write("stopped")
 
     def stop(self) -> None:

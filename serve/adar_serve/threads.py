@@ -40,8 +40,11 @@ class Threads:
         self._lock = threading.Lock()
         self._idle: list[threading.Condition] = []  # of the threads that wait, the last one that worked last
         self._closed = False
-        for number in range(count):
-            threading.Thread(target=self._run, name=f"run-{number}", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"run-{number}", daemon=True) for number in range(count)
+        ]
+        for each in self._threads:
+            each.start()
 
     def submit(self, work: Callable[[], None]) -> bool:
         """Do the work when a thread is free. False if the threads are closed."""
@@ -69,6 +72,13 @@ class Threads:
             self._full.clear()
             while self._idle:
                 self._wake()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the threads after `close`. False if one still works after so many seconds."""
+        end = time.monotonic() + seconds
+        for each in self._threads:
+            each.join(max(0.0, end - time.monotonic()))
+        return not any(each.is_alive() for each in self._threads)
 
     def _wake(self) -> None:
         """Wake the thread that worked last: its memory is still in the caches."""

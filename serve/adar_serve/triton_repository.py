@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from adar_runtime.bundle.pack import is_pack
-from adar_runtime.bundle.reading import pack_bundle, read_bundle
+from adar_runtime.bundle.reading import MARKER, pack_bundle, read_bundle
 from adar_runtime.errors import UsageError
 from adar_runtime.files import Marker, new_folder, write_file, writing
 from adar_serve.models import Named, Port, input_ports, output_ports
 
 PACK, MODEL, CONFIG, INSTRUCTIONS = "bundle.adar", "model.py", "config.pbtxt", "README.md"
+VERSION = Marker(PACK, own=r"bundle\.adar|model\.py|__pycache__(/[\w.-]+\.pyc)?")
 CODE = "from adar_serve.triton_model import TritonPythonModel\n\n__all__ = ['TritonPythonModel']\n"
 CONFIGURATION = """\
 name: "{name}"
@@ -67,19 +68,24 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
     manifest, _ = read_bundle(source, whole=True)
     inputs, outputs = input_ports(manifest), output_ports(manifest)
     ports = "\n".join([*map(_input, inputs), *map(_output, outputs)])
-    configuration = CONFIGURATION.format(name=bundle.name, ports=ports).encode()
+    tables = {"inputs": _rows(inputs), "outputs": _rows(outputs)}
+    text = README.format(name=bundle.name, repository=repository.name or ".", **tables)
+    beside = {
+        model / CONFIG: CONFIGURATION.format(name=bundle.name, ports=ports).encode(),
+        model / INSTRUCTIONS: text.encode(),
+    }
     if not overwrite:
-        _check_configuration(model / CONFIG, configuration)
-    with new_folder(version, Marker(PACK), check) as folder:
+        for path, content in beside.items():
+            _check_unedited(path, content)
+    with new_folder(version, VERSION, check) as folder:
         if is_pack(source):
             (folder / PACK).write_bytes(source.read_bytes())
+            read_bundle(folder / PACK, whole=True)  # the pack may have been replaced after the first check
         else:
             pack_bundle(source, folder / PACK)
         (folder / MODEL).write_text(CODE)
-    write_file(model / CONFIG, configuration)
-    tables = {"inputs": _rows(inputs), "outputs": _rows(outputs)}
-    text = README.format(name=bundle.name, repository=repository.name or ".", **tables)
-    write_file(model / INSTRUCTIONS, text.encode())
+    for path, content in beside.items():
+        write_file(path, content)
     return version
 
 
@@ -88,13 +94,18 @@ def check_version(bundle: Named, repository: Path, *, overwrite: bool = False) -
     if not bundle.version.isdecimal() or bundle.version.startswith("0"):
         raise UsageError(f"Triton's versions are whole numbers from 1, not {bundle.version!r}")
     version = repository / bundle.name / bundle.version
+    for folder in (repository, version.parent):
+        if MARKER.marks(folder) or folder.resolve() == Path(bundle.folder).resolve():
+            raise UsageError(
+                f"{folder} is a bundle: choose another --out, or another name of the model (NAME=BUNDLE)"
+            )
     if (version / PACK).exists() and not overwrite:
         raise UsageError(f"{version} exists: write another version (NAME:2=BUNDLE), or use --overwrite")
     return version
 
 
-def _check_configuration(path: Path, content: bytes) -> None:
-    """Refuse to replace a configuration that somebody edited, or that is of another model."""
+def _check_unedited(path: Path, content: bytes) -> None:
+    """Refuse to replace a file that somebody edited, or that is of another model."""
     with writing(path):
         if path.exists() and (not path.is_file() or path.read_bytes() != content):
             raise UsageError(

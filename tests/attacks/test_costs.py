@@ -49,12 +49,31 @@ def many_columns(path: Path) -> None:
     path.with_name("edges.csv").write_text("source,target\na,a\n")
 
 
+def long_names(path: Path) -> None:
+    """1 MB: a label of a million letters among a thousand short ones."""
+    labels = ["x" * 10**6, *(f"c{number}" for number in range(1, 1000))]
+    path.write_text("".join(f"{json.dumps({'id': i, 'label': one})}\n" for i, one in enumerate(labels)))
+    path.with_name("edges.csv").write_text("source,target\n0,1\n")
+
+
+def pairs_of_long_ids(path: Path) -> None:
+    """20 kB: the ids of 5,000 pairs would take 2 GB."""
+    ids, pairs = np.array(["x" * 50_000, "b"]), np.tile([[0], [1]], 5000)
+    np.savez_compressed(path, x=np.eye(2), edge_index=[[0], [1]], ids=ids, pairs=pairs)
+
+
 FILES: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     "bytes as edges": (test_npz.bytes_as_edges, ("data", "show", "g.npz"), "would unpack"),
     "bytes as sparse rows": (test_npz.bytes_as_rows, ("data", "show", "g.npz"), "would unpack"),
     "attributes of graphml": (many_attributes, ("data", "convert", "g.graphml", "o.npz"), "would unpack"),
     "attributes of gml": (many_attributes_gml, ("data", "convert", "g.gml", "o.npz"), "would unpack"),
     "columns of csv": (many_columns, ("data", "show", "g.csv", "--edges", "edges.csv"), "a table may have"),
+    "names of classes": (
+        long_names,
+        ("data", "convert", "g.jsonl", "o.npz", "--edges", "edges.csv"),
+        "has 1,000,000 characters; at most 500",
+    ),
+    "ids of pairs": (pairs_of_long_ids, ("data", "show", "g.npz"), "the ids of the pairs"),
     "keys of jsonl": (many_columns, ("data", "show", "g.jsonl", "--edges", "edges.csv"), "a table may have"),
 }
 

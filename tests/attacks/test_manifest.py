@@ -86,6 +86,7 @@ ATTACKS = {
     "a schema of 4,000 digits": (lambda m: m.update(schema=10**4000), "more than 300 digits"),
     "an invalid file name": (lambda m: m["graphs"]["cell"].update(file="\ud800"), "not valid Unicode"),
     "an invalid class name": (lambda m: m.update(class_names=["\ud800", "b"]), "not valid Unicode"),
+    "a long class name": (lambda m: m.update(class_names=["n" * 10**6, "b"]), "of 1,000,000 characters"),
     "a score of 10^400": (lambda m: m["training"].update(test=10**400), "more than 300 digits"),
     "a file name too long": (lambda m: m["graphs"]["cell"].update(file="c" * 4000), "too long"),
     "a rule that is a list": (lambda m: m.update(exit={"rule": []}), "no stop rule"),

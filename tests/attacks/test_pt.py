@@ -31,6 +31,14 @@ ATTACKS = {
     "a level of lists of the same lists": ({"level": laughs()}, "level holds 'list', not a text"),
     "a level that is a list": ({"level": ["node"]}, "level is a list"),
     "a name with half a character": ({"class_names": ["a", "\ud800"]}, "not valid Unicode"),
+    "a long name, which numpy pads every other name to": (
+        {"class_names": ["n" * 10**6, *map(str, range(1000))]},
+        "class_names[0] has 1,000,000 characters",
+    ),
+    "the ids of pairs, which are padded to the longest": (
+        {"ids": ["i" * 10**4, "a", "b", "c"], "pairs": torch.zeros(2, 5000, dtype=torch.long)},
+        "the ids of the pairs",
+    ),
     "10^7 halves of characters": ({"note": "\ud800" * 10**7}, "not valid Unicode"),
     "lists of lists": ({"x": [[1, 2], [3]]}, "not numbers in a tensor"),
     "names that are a number": ({"class_names": 3}, "list of strings"),

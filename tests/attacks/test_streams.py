@@ -99,6 +99,15 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     assert subprocess.run(shell, shell=True, cwd=tmp_path, timeout=60, check=False).returncode == 0
 
 
+def test_closed_streams_keep_their_descriptors() -> None:
+    """Otherwise the next file gets the number of stderr, and messages of libraries go into that file."""
+    code = "import os; from adar_deploy.streams import prepare_streams as p; p(); os.fstat(0), os.fstat(1)"
+    code += "; os._exit(os.open('/', os.O_RDONLY) <= 2)"
+    for closed in ("<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-", ""):
+        shell = f"'{sys.executable}' -c \"{code}\" {closed}"
+        assert subprocess.run(shell, shell=True, timeout=60, check=False).returncode == 0, closed
+
+
 @pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("data", "list")])
 def test_a_locale_without_unicode(words: tuple[str, ...], tmp_path: Path) -> None:
     done = adar(tmp_path, *words, variables=PLAIN)

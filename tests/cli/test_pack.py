@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from adar_runtime import Graph, write_graph
+from adar_runtime.bundle import pack
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.pack import encode, files_of
 from adar_runtime.bundle.reading import read_manifest
 
@@ -94,3 +96,18 @@ def test_a_run_in_place_of_a_bundle(adar, run_folder: Path) -> None:
     code, _, err = adar("run", "board.npz", "--bundle", run_folder)
     assert code == 2
     assert f"this is a training run; export it: adar-deploy export {run_folder}" in err
+
+
+def test_a_bundle_that_is_replaced_while_it_is_packed(
+    adar, packed: Path, bundle_folder: Path, described_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old pack was replaced by one with models of two bundles, which nothing can open."""
+    content = packed.read_bytes()
+
+    def mixed(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+        return files_of(folder, manifest) | {"cell.onnx": (described_bundle / "cell.onnx").read_bytes()}
+
+    monkeypatch.setattr(pack, "files_of", mixed)
+    code, _, err = adar("pack", bundle_folder, "-o", packed, "--overwrite")
+    assert (code, "was replaced while it was read" in err) == (2, True)
+    assert packed.read_bytes() == content

@@ -144,3 +144,28 @@ def test_the_signer_has_to_be_named(adar) -> None:
     assert "name the signer" in adar("verify", "bundle")[2]
     assert "name the signer" in adar("verify", "bundle", "--identity", "me@example.org")[2]
     assert "name the signer" in adar(*VERIFY, "--identity", "me@example.org", "--issuer", "https://x")[2]
+
+
+def test_a_signature_that_cannot_be_written_leaves_the_old_one(
+    adar, signed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = (signed / "model.sig").read_bytes()
+
+    def full(path: Path, text: str, **_: object) -> int:
+        path.write_bytes(text[:100].encode())
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        code, _, err = adar("sign", "bundle", "--private-key", "other.pem")
+    assert (code, "No space left on device" in err) == (2, True)
+    assert (signed / "model.sig").read_bytes() == old
+    assert adar(*VERIFY)[0] == 0
+
+
+def test_a_file_that_is_almost_only_a_hole_is_not_hashed(adar, signed: Path) -> None:
+    with (signed / "extra").open("wb") as file:
+        file.truncate(2**30)
+    for words in (VERIFY, ("sign", "bundle", "--private-key", "mine.pem")):
+        code, _, err = adar(*words)
+        assert (code, "of which the disk has only" in err) == (2, True)

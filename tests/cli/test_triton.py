@@ -1,6 +1,7 @@
 """adar-deploy triton, and export --triton. tests/serve/test_triton_server.py starts the real server."""
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +50,31 @@ def test_an_edited_configuration_is_replaced_only_if_the_user_says_so(adar, bund
     assert config.read_text() != edited
 
 
+def test_instructions_of_somebody_are_replaced_only_if_the_user_says_so(adar, bundle_folder: Path) -> None:
+    readme = Path("models/bundle/README.md")
+    readme.parent.mkdir(parents=True)
+    readme.write_text("notes")
+    code, _, err = adar("triton", bundle_folder)
+    assert (code, "README.md is of another model, or was edited" in err) == (2, True)
+    assert (readme.read_text(), [each.name for each in readme.parent.iterdir()]) == ("notes", ["README.md"])
+    assert adar("triton", bundle_folder, "--overwrite")[0] == 0
+    assert readme.read_text() != "notes"
+
+
+def test_a_repository_is_not_written_into_a_bundle(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    """With --out ., the folder of the model "bundle" was the bundle: its model card was replaced."""
+    shutil.copytree(bundle_folder, tmp_path / "bundle")
+    before = sorted(path.name for path in (tmp_path / "bundle").iterdir())
+    for words in (
+        ("bundle", "--out", "."),
+        ("bundle", "--out", "bundle"),
+        ("bundle", "--out", ".", "--overwrite"),
+    ):
+        code, _, err = adar("triton", *words)
+        assert (code, "bundle is a bundle: choose another --out" in err) == (2, True)
+    assert sorted(path.name for path in (tmp_path / "bundle").iterdir()) == before
+
+
 def test_export_writes_a_repository(adar, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import adar_export
 
@@ -58,3 +84,16 @@ def test_export_writes_a_repository(adar, run_folder: Path, monkeypatch: pytest.
     assert Path("models/bundle/1/bundle.adar").is_file()
     code, _, err = adar(*words)
     assert (code, "models/bundle/1 exists" in err) == (2, True)
+
+
+def test_export_writes_the_bundle_that_it_made(
+    adar, run_folder: Path, described_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--out name=folder`, the model repository got the bundle in `folder`, which is another one."""
+    import adar_export
+
+    monkeypatch.setattr(adar_export, "export_bundle", partial(adar_export.export_bundle, steps=(1,)))
+    Path("other").symlink_to(described_bundle)
+    code, _, err = adar("export", run_folder, "--out", "mine=other", "--triton", "models")
+    assert (code, "'mine=other' is not a name of a model" in err) == (2, True)
+    assert [path.name for path in Path.cwd().iterdir()] == ["other"]

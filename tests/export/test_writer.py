@@ -67,9 +67,10 @@ def test_a_disagreement_leaves_no_bundle(
 def test_an_old_bundle_is_replaced_completely(described_run: Path, tmp_path: Path) -> None:
     run, out = load_run(described_run), tmp_path / "bundle"
     export_bundle(run, out, steps=FEW)
-    (out / "older_cell.onnx").write_text("")
+    (out / "engines").mkdir()
+    (out / "engines/cell-rtx.engine").write_text("")
     assert export_bundle(run, out, opset=19, steps=FEW).opset == read_manifest(out).opset == 19
-    assert not (out / "older_cell.onnx").exists()
+    assert not (out / "engines").exists()
     (out / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"also contains notes\.txt"):
         export_bundle(run, out, steps=FEW)

@@ -14,6 +14,7 @@ from adar_runtime.errors import UsageError
 from adar_runtime.files import Marker, check_replaceable, check_writable, new_folder, write_file
 from adar_runtime.graph.store import store
 from adar_runtime.phases import context_files
+from adar_serve import triton_repository
 
 MARK = Marker("mark")
 JSON_MARK = Marker("manifest.json", "graphs")
@@ -281,3 +282,28 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path, marker: Marke
     with pytest.raises(UsageError, match=message), new_folder(folder, marker):
         pass
     assert (folder / "features.npy").read_text() == "of the user"
+
+
+@pytest.mark.parametrize(
+    ("marker", "own", "other"),
+    [
+        (reading.MARKER, "phase_absorb.onnx", "resnet.onnx"),
+        (reading.MARKER, "engines/cell-rtx.engine", "engines/notes.txt"),
+        (reading.MARKER, "LICENSE", "README.md/notes.txt"),
+        (store.MARKER, "00000/x_indptr.npy", "00000/notes.txt"),
+        (context_files.MARKER, "sent.npy", "scores.npy/notes.txt"),
+        (triton_repository.VERSION, "__pycache__/model.cpython-311.pyc", "notes.txt"),
+    ],
+)
+def test_a_folder_with_files_of_others_in_its_folders_is_not_replaced(
+    tmp_path: Path, marker: Marker, own: str, other: str
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / marker.name).write_text(json.dumps({marker.key: marker.value}))
+    for name in (own, other):
+        check_replaceable(folder, marker)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    with pytest.raises(UsageError, match=f"also contains {other}, which would be deleted"):
+        check_replaceable(folder, marker)

@@ -8,6 +8,7 @@ import pytest
 
 from adar_runtime import write_graph
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, UsageError
+from adar_runtime.graph import FeatureEncoding
 from adar_runtime.graph.formats import import_graph, read_graph
 from adar_runtime.graph.formats.graphml import from_networkx
 from adar_runtime.graph.formats.texts import read_texts
@@ -502,3 +503,32 @@ def test_graphml_that_networkx_changes_without_a_word_is_refused(
 ) -> None:
     with pytest.raises(GraphError, match=message):
         import_graph(graphml(tmp_path, **fields))
+
+
+BOTH_WAYS = FeatureEncoding((), both_ways=True)  # of a model of a table of edges
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "gml"])
+def test_degrees_of_undirected_edges_are_those_of_a_table(tmp_path: Path, suffix: str) -> None:
+    """A model of tables without feature columns reads another format: an undirected edge counted twice."""
+    {"graphml": nx.write_graphml, "gml": nx.write_gml}[suffix](nx.path_graph(4), tmp_path / f"g.{suffix}")
+    (tmp_path / "e.csv").write_text("source,target\n0,1\n1,2\n2,3\n")
+    found, table = (
+        import_graph(tmp_path / name, encoding=BOTH_WAYS).graph for name in (f"g.{suffix}", "e.csv")
+    )
+    assert found.features.tolist() == table.features.tolist()
+    assert found.edges == 6
+
+
+@pytest.mark.parametrize("file", ["e.csv", "g.graphml", "g.gml"])
+@pytest.mark.parametrize("choice", [{}, {"both_ways": True}, {"both_ways": False}], ids=str)
+def test_reverse_edges_are_added_as_for_the_training(
+    tmp_path: Path, file: str, choice: dict[str, bool]
+) -> None:
+    """The encoding of the graph said that they were, also where they were not."""
+    graph = nx.DiGraph([(0, 1), (1, 2)])
+    nx.write_graphml(graph, tmp_path / "g.graphml"), nx.write_gml(graph, tmp_path / "g.gml")
+    (tmp_path / "e.csv").write_text("source,target\n0,1\n1,2\n")
+    found = import_graph(tmp_path / file, encoding=BOTH_WAYS, **choice).graph
+    added = choice != {"both_ways": False}
+    assert (found.edges, found.feature_encoding.both_ways) == (4 if added else 2, added)

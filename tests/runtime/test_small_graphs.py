@@ -13,8 +13,10 @@ import pytest
 from adar_export import export_bundle
 from adar_export.solver_proof import prove_many
 from adar_runtime import Bundle, Graph, load
+from adar_runtime.backends import prepared_batch
 from adar_runtime.backends.onnxruntime.batch import OnnxBatch
-from adar_runtime.backends.prepared_batch import EDGES, LARGEST, ROWS, batches
+from adar_runtime.backends.prepared_batch import EDGES, LARGEST, ROWS, PreparedBatch, batches
+from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import BATCHED_CELL, LEAST_OUTPUTS, LEAST_SAME
 from adar_runtime.bundle.small_graphs import groups, outcomes
 from adar_runtime.errors import BackendError, BundleError, DivergedError, GraphError, UsageError
@@ -202,6 +204,39 @@ def test_graphs_with_many_targets_are_in_small_batches() -> None:
     graphs = [small_graph(seed, 4, GRAPH) for seed in range(20)]
     assert [len(batch) for batch in batches(graphs, 1_000)] == [8, 8, 4]
     assert [len(batch) for batch in batches(graphs, 10_000)] == [1] * 20
+
+
+def test_graphs_of_a_bundle_with_many_proxies_are_in_small_batches(
+    bundle: Bundle, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The products of every two proxies too: 300 graphs of one node took 5 GB with 2,000 proxies."""
+    assert bundle.small_graphs is not None
+    monkeypatch.setattr(bundle.small_graphs, "_manifest", replace(bundle.manifest, proxies=2_000))
+    assert max(map(len, bundle.small_graphs._batches(graphs))) == 2
+
+
+def test_small_graphs_that_do_not_fit_the_memory_are_refused(
+    bundle: Bundle, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADAR_MAX_BYTES", str(memory.needed_bytes(graphs[2], bundle.manifest)))
+    first, *_, last = outcomes(bundle, graphs[2::-1], 2, Final(), Euler())
+    assert isinstance(last, GraphError)
+    assert "ADAR_MAX_BYTES" in str(last)
+    assert not isinstance(first, GraphError)
+
+
+def test_wide_features_are_encoded_in_blocks(
+    bundle: Bundle, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four sparse graphs of 3 kB with 300,000 columns took 5 GB."""
+    monkeypatch.setattr(prepared_batch, "encoder_rows", lambda _: 10)
+    prepared = PreparedBatch.of(graphs, bundle.manifest, by_row=bundle.by_row)
+    blocks = list(prepared.feature_blocks())
+    assert max(map(len, blocks)) == 10
+    np.testing.assert_array_equal(
+        np.concatenate(blocks), np.concatenate([graph.rows(0, graph.nodes) for graph in graphs])
+    )
+    assert_same(bundle, graphs, Final(), Euler())
 
 
 def test_a_large_graph_is_alone_and_in_its_place() -> None:

@@ -614,6 +614,21 @@ def test_columns_that_are_not_needed_are_not_read(tmp_path: Path, monkeypatch: p
     assert [len(block.ids[0]) for block in blocks] == [64] * 15 + [40]
 
 
+@pytest.mark.filterwarnings("ignore:only 'source' and 'target'")
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_quote_that_is_never_closed_is_refused_in_blocks(end: str, tmp_path: Path) -> None:
+    """pyarrow reads all lines below as one cell: their rows were missing without a word."""
+    rows, ids = 'source,target,why\n1,2,so\n2,1,"so\n1,1,so\n2,2,so', np.array([1, 2])
+    (tmp_path / "edges.csv").write_text(rows + end)
+    with pytest.raises(GraphError, match=r"edges\.csv: a quote is opened and never closed"):
+        list(sources.read_edges(tmp_path / "edges.csv", ids, None, None, both_ways=False))
+    (tmp_path / "edges.csv").write_bytes(
+        f'{rows}\xe9"{end}'.encode("latin-1")
+    )  # closed; nobody needs the column
+    [found] = sources.read_edges(tmp_path / "edges.csv", ids, None, None, both_ways=False)
+    assert found.tolist() == [[0, 1], [1, 0]]
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_a_table_in_blocks_is_a_file(tmp_path: Path, make) -> None:
     make(tmp_path / "n.csv")

@@ -53,7 +53,6 @@ def test_every_format_gives_the_same_graph(
 ) -> None:
     if large:  # pyarrow reads text as well
         monkeypatch.setattr(_table_files, "LARGE", 1)
-        monkeypatch.setattr("adar_runtime.graph.formats.edge_list.LARGE", 1)
     read = read_tables(write(tmp_path / f"n{nodes}", NODES), write(tmp_path / f"e{edges}", EDGES), CHOICE)
     graph = read.graph
     assert graph.ids.tolist() == NODES["person"]
@@ -90,7 +89,6 @@ def test_pyarrow_reads_large_text_and_gives_the_same_graph(
     write(tmp_path / "n.csv", nodes), write(tmp_path / "e.csv", edges)
     plain = read_tables(tmp_path / "n.csv", tmp_path / "e.csv").graph
     monkeypatch.setattr(_table_files, "LARGE", 1)
-    monkeypatch.setattr("adar_runtime.graph.formats.edge_list.LARGE", 1)
     called = []
     read_text = _arrow.read_text
     monkeypatch.setattr(_arrow, "read_text", lambda *args: called.append(args[0].name) or read_text(*args))
@@ -99,6 +97,20 @@ def test_pyarrow_reads_large_text_and_gives_the_same_graph(
     for name in ("features", "edge_index", "labels", "ids"):
         assert np.array_equal(getattr(fast, name), getattr(plain, name)), name
     assert (fast.class_names, fast.feature_encoding) == (plain.class_names, plain.feature_encoding)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    "edges", ["source,target\na,b,1\nb,a\n", 'source,target,why\na,b,\nb,a,"two\nlines"\n']
+)
+def test_edges_are_read_alike_by_both_readers(tmp_path: Path, monkeypatch, large: bool, edges: str) -> None:
+    """Rows of different lengths, and a cell with a line break at the end."""
+    if large:
+        monkeypatch.setattr(_table_files, "LARGE", 1)
+    (tmp_path / "n.csv").write_text("id,x\na,1\nb,2\n")
+    (tmp_path / "e.csv").write_text(edges)
+    found = read_tables(tmp_path / "n.csv", tmp_path / "e.csv").graph
+    assert found.edge_index.tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +125,17 @@ def test_pyarrow_reads_large_text_and_gives_the_same_graph(
         ("id,x\na,1\nb,2,3\n", "source,target\na,b\n", "n.csv: line 3 has 3 cells, but the header has 2"),
         ("id,x\na,1\nb,inf\n", "source,target\na,b\n", "n.csv: line 3: 'x' is inf"),
         ("id,x\na,1\nb,2\n", "source,target\na,b\n,b\n", "e.csv: line 3: an edge needs two node ids"),
+        # pyarrow reads all lines below as one cell
+        (
+            'id,x,y\na,1,"no\nb,2,no\n',
+            "source,target\na,a\n",
+            "n.csv: line 2 is not a valid table row (a quote",
+        ),
+        (
+            "id,x\na,1\nb,2\n",
+            'source,target,why\na,b,"so\nb,a,so\n',
+            "e.csv: line 2 is not a valid table row (a quote is opened and never closed)",
+        ),
     ],
 )
 @pytest.mark.parametrize("large", [False, True])
@@ -120,7 +143,6 @@ def test_errors_name_the_line(tmp_path: Path, nodes, edges, message, large, monk
     """What pyarrow reads without lines is read again to find the line."""
     if large:
         monkeypatch.setattr(_table_files, "LARGE", 1)
-        monkeypatch.setattr("adar_runtime.graph.formats.edge_list.LARGE", 1)
     (tmp_path / "n.csv").write_text(nodes)
     (tmp_path / "e.csv").write_text(edges)
     with pytest.raises(GraphError) as error:

@@ -106,3 +106,19 @@ def test_graphs_of_the_pretrained_model_share_calls() -> None:
     for graph, result in zip(graphs, results, strict=True):
         expected = bundle.run(graph, 5, "final", "euler")
         np.testing.assert_allclose(result["probability"], expected.probabilities, atol=1e-5)
+
+
+def test_a_server_that_ends_waits_for_the_calls_that_run() -> None:
+    """A process that ended during a call of ONNX Runtime got SIGABRT."""
+    threads, begun, release = Threads(2, most=1, wait=0.0), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        release.wait(30)
+
+    threads.submit(work)
+    assert begun.wait(30)
+    threads.close()
+    assert not threads.wait(0.01)
+    threading.Timer(0.2, release.set).start()
+    assert threads.wait(30)

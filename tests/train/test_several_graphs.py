@@ -8,9 +8,11 @@ import pytest
 
 from adar_runtime import Graph, write_graph
 from adar_runtime.errors import AdarWarning, GraphError, UsageError
+from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_train import TrainConfig, fit
-from adar_train.data.checks import check_trainable
+from adar_train.data.checks import check_together, check_trainable
 from adar_train.data.classes import match_classes
+from adar_train.data.splits import with_split
 from adar_train.prepare import model_config, prepare
 from tests.helpers import SHARED_DATA, random_graph
 
@@ -110,6 +112,21 @@ def test_a_graph_with_one_class_in_validation_does_not_count(tmp_path: Path) -> 
     assert metrics["val"] == metrics["graphs"][1]["val"] > 0.9
     with pytest.raises(GraphError, match="all labels in val_mask are of one class"):
         check_trainable(graphs[:1], 0)
+
+
+def test_graphs_that_are_scored_together_describe_the_same_number_of_classes() -> None:
+    """It was a traceback of numpy."""
+    graphs = [random_graph(5, 5, level="graph", classes=3 + seed % 2, seed=seed) for seed in range(10)]
+    with pytest.raises(GraphError, match="describe different numbers of classes"):
+        check_together(["a", "b"], graphs[:2])
+    with pytest.raises(GraphError, match="describe different numbers of classes"):
+        pooled_metrics(graphs, [np.zeros((1, graph.targets), np.float32) for graph in graphs], 0, ["all"])
+
+
+def test_equal_regression_targets_are_not_of_one_class() -> None:
+    graph = replace(day(0), labels=np.full((90, 1), 0.5, np.float32), class_names=None)
+    with pytest.raises(GraphError, match="all labels in val_mask are equal"):
+        check_trainable([with_split(graph)], 0)
 
 
 def test_validation_on_one_graph_trains_on_all_labels_of_the_others(tmp_path: Path) -> None:

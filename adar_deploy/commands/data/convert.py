@@ -88,12 +88,10 @@ def convert(
 
 
 def _read(path: Path, tables: TableOptions, encoding: "FeatureEncoding | None") -> "Imported":
-    from adar_runtime.graph.formats import Imported, import_graph
-    from adar_runtime.graph.formats.tables import with_reverse_edges
+    from adar_runtime.graph.formats import import_graph
 
     if tables.edges is not None:
         return tables.read(path, encoding)
     replace(tables, label=None, labels=None, both_ways=None).check([path])
-    imported = import_graph(path, None, tables.label, tables.labels and tables.labels.value, encoding)
-    both_ways = encoding.both_ways if encoding and tables.both_ways is None else tables.both_ways
-    return Imported(with_reverse_edges(imported.graph), imported.notes) if both_ways else imported
+    kind = tables.labels and tables.labels.value
+    return import_graph(path, None, tables.label, kind, encoding, both_ways=tables.both_ways)

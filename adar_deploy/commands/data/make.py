@@ -9,7 +9,7 @@ import typer
 
 from adar_deploy.console import print_facts, print_next
 from adar_deploy.options import Json, Seed
-from adar_deploy.paths import check_output
+from adar_deploy.paths import check_output, output_or_default
 
 FAMILY = "see data list"  # each family has its own default
 
@@ -61,7 +61,7 @@ def make(
     from adar_runtime import write_graph
     from adar_runtime.graph import synthetic
 
-    path = output or Path(f"{family.value}.npz")
+    path = output_or_default(output, f"{family.value}.npz")
     check_output(path)
     chosen = {"nodes": nodes, "hops": hops, "classes": classes, "degree": degree, "homophily": homophily}
     chosen |= {"mines": mines, "seed": seed}

@@ -1,12 +1,12 @@
 """Many small graphs as one input of a batched cell. Graphs are padded to the nodes of the largest one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph, prepare
+from adar_runtime.backends.prepared_graph import Arrays, PreparedGraph, encoder_rows, prepare
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.signature import BATCH, IN_CONTEXT_BATCH, KNOWN
 from adar_runtime.graph import EDGE, Floats, Graph, Integers
@@ -17,7 +17,7 @@ from adar_runtime.graph.smoothing import Smoothing
 LARGEST = 512  # nodes of a graph that is run in a batch; larger graphs fill the processor alone
 ROWS = 2_048  # of a batch, padding included: more rows do not fit into the processor's caches
 EDGES = 2**18  # of a batch
-TARGET_PAIRS = 2**23  # of a batch: products of every two targets of each graph, padding included
+PAIRS = 2**23  # of a batch: products of every two targets, or proxies, of each graph, padding included
 AT_ONCE = 65_536  # nodes of the graphs that are sorted by size and divided into batches
 
 
@@ -67,9 +67,17 @@ class PreparedBatch:
         """Whether the encoder takes the nodes of all graphs at once."""
         return self.by_row and self.manifest.targets is not None
 
-    def features(self) -> Floats:
-        """The features of the nodes of all graphs."""
-        return np.concatenate([graph.rows(0, graph.nodes) for graph in self.graphs])
+    def feature_blocks(self) -> Iterator[Floats]:
+        """The features of the nodes of all graphs, in blocks: sparse features may have very many columns."""
+        most, block = encoder_rows(self.manifest.features), list[Floats]()
+        for graph in self.graphs:
+            for start in range(0, graph.nodes, most):
+                rows = graph.rows(start, min(start + most, graph.nodes))
+                if sum(map(len, block)) + len(rows) > most:
+                    yield np.concatenate(block)
+                    block = []
+                block.append(rows)
+        yield np.concatenate(block)
 
     def alone(self, index: int) -> PreparedGraph:
         """The inputs of the encoder and the head for one graph, without smoothing."""
@@ -113,16 +121,16 @@ def _edges(neighbours: Neighbours, count: int) -> Arrays:
     return tables | {"share": neighbours.share.reshape(count, -1, 1)}
 
 
-def batches(graphs: Sequence[Graph], targets: int = 1) -> list[list[int]]:
-    """Divide graphs of at most this many targets into batches of similar sizes.
+def batches(graphs: Sequence[Graph], members: int = 1) -> list[list[int]]:
+    """Divide graphs of at most this many targets, or proxies, into batches of similar sizes.
 
-    A batch has at most ROWS rows, padding included, at most EDGES edges and at most TARGET_PAIRS pairs of
-    targets, or one graph.
+    A batch has at most ROWS rows, padding included, at most EDGES edges and at most PAIRS pairs of targets or
+    proxies, or one graph.
 
     Returns:
         The indices of the graphs of each batch.
     """
-    most = max(1, TARGET_PAIRS // targets**2)
+    most = max(1, PAIRS // members**2)
     sizes = np.array([graph.nodes for graph in graphs])
     found: list[list[int]] = []
     edges = 0

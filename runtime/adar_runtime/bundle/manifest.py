@@ -12,6 +12,7 @@ from adar_runtime import summaries
 from adar_runtime.bundle import metadata
 from adar_runtime.errors import BundleError, reason, short
 from adar_runtime.graph import LEVELS, FeatureEncoding, Graph
+from adar_runtime.graph.limits import MAX_NAME
 from adar_runtime.graph.smoothing import MAX_ROUNDS
 from adar_runtime.json_files import parse_json
 from adar_runtime.loop.registry import is_count, is_number
@@ -178,9 +179,7 @@ class Manifest:
             if raw.get(BATCHED_CELL) is None
             else _onnx_file(_take(raw, BATCHED_CELL, dict)),
             phases=_phases(raw),
-            class_names=None
-            if raw.get("class_names") is None
-            else tuple(map(str, _take(raw, "class_names", list))),
+            class_names=_class_names(raw),
             feature_encoding=_encoding(raw),
             parity=_take(raw, "parity", dict),
             convergence=_take(raw, "convergence", dict),
@@ -332,6 +331,18 @@ def _size(raw: Mapping[str, Any], key: str) -> int:
     if value < 1:
         raise BundleError(f"{FILE_NAME} has {key} {short(value)}, which must be positive")
     return value
+
+
+def _class_names(raw: Any) -> tuple[str, ...] | None:
+    if raw.get("class_names") is None:
+        return None
+    names = tuple(map(str, _take(raw, "class_names", list)))
+    longest = max(map(len, names), default=0)
+    if longest > MAX_NAME:
+        raise BundleError(
+            f"{FILE_NAME} has a class name of {longest:,} characters; at most {MAX_NAME:,} are supported"
+        )
+    return names
 
 
 def _take(raw: Any, key: str, kind: type) -> Any:

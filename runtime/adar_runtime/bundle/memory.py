@@ -15,7 +15,9 @@ from adar_runtime.in_context.start import known_labels
 
 FLOAT, INDEX = 4, 8
 PADDING = 1.2  # entries of the neighbour tables per edge
+GATES = 160  # numbers of a node in the gates of a pretrained model
 PROCESS = 250 * 2**20  # Python, numpy, ONNX Runtime and the models
+SMALL = 2**24  # bytes: graphs that need less are not compared with the free memory
 SPARE = 1.15  # ONNX Runtime's memory arena, measured on graphs of 10,000 to 1,000,000 nodes
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
@@ -27,16 +29,29 @@ def check(graph: Graph, manifest: Manifest, *, by_row: bool = True, prepared: bo
     `by_row` says whether the encoder takes the nodes in blocks. Otherwise all sparse features become dense.
     `prepared` says whether a pretrained model has placed the nodes already.
     """
-    limit = limit_bytes()
     dense = 0 if by_row or not isinstance(graph.features, SparseRows) else FLOAT * graph.nodes * graph.width
     placing = 0 if prepared else _placing(graph, manifest)
-    # The sizes of the tables take time to compute, and most graphs are far below the limit.
-    if limit is None or max(placing, dense + _bytes(graph, manifest, PADDING * graph.edges)) <= limit:
+    # The sizes of the tables and the free memory take time to find out, and most graphs need little.
+    estimate = max(placing, dense + _bytes(graph, manifest, PADDING * graph.edges))
+    if estimate <= SMALL and not limit_is_given():
         return
-    needed = max(placing, dense + needed_bytes(graph, manifest))
-    if needed > limit:
+    limit = limit_bytes()
+    if limit is None or estimate <= limit:
+        return
+    _refuse_above(limit, max(placing, dense + needed_bytes(graph, manifest)), "running this graph")
+
+
+def check_numbers(numbers: int, what: str) -> None:
+    """Refuse work that needs more floating-point numbers than fit into the free memory."""
+    needed = int(SPARE * FLOAT * numbers)
+    if needed > SMALL or limit_is_given():
+        _refuse_above(limit_bytes(), needed, what)
+
+
+def _refuse_above(limit: int | None, needed: int, what: str) -> None:
+    if limit is not None and needed > limit:
         raise GraphError(
-            f"running this graph would need about {needed:,} bytes, and {limit:,} are free: run it on a "
+            f"{what} would need about {needed:,} bytes, and {limit:,} are free: run it on a "
             "larger machine, or set ADAR_MAX_BYTES to the number of bytes that may be used"
         )
 

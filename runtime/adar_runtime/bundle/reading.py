@@ -1,6 +1,8 @@
 """Read and check the files of a bundle, from its folder or from a pack."""
 
+import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
@@ -11,7 +13,11 @@ from adar_runtime.errors import BundleError, UsageError, reason
 from adar_runtime.files import Marker, new_folder, read_bundle_file, write_file
 from adar_runtime.loop.stopping import make_rule
 
-FILES = "|".join([*map(re.escape, (manifests.FILE_NAME, *pack.OTHER_FILES)), pack.MODEL_NAME, pack.ENGINES])
+MODELS = (*manifests.ONNX_MODELS, manifests.BATCHED_CELL, *(f"phase_{name}" for name in manifests.PHASES))
+ENGINES = rf"{pack.ENGINES}(/[\w.-]+\.(engine|json|kernels|cache))?"
+FILES = "|".join(
+    [*map(re.escape, (manifests.FILE_NAME, *pack.OTHER_FILES, *(f"{name}.onnx" for name in MODELS))), ENGINES]
+)
 MARKER = Marker(manifests.FILE_NAME, manifests.FILE_KEY, own=FILES)
 """A folder with such a file is a bundle, and may be replaced by one if it has no other files."""
 
@@ -78,8 +84,17 @@ def pack_bundle(folder: Path, out: Path) -> list[str]:
     # Pack nothing that cannot be loaded.
     manifest, _ = read_bundle(folder, allow_unknown_model=True, whole=True)
     files = pack.files_of(folder, manifest)
+    _check_together(folder, files)
     write_file(out, pack.encode(files))
     return list(files)
+
+
+def _check_together(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Refuse files of two bundles: another command may have replaced the folder after the first check."""
+    manifest = Manifest.from_json(files[manifests.FILE_NAME].decode("utf-8"))
+    for file in (*manifest.onnx_models.values(), *manifest.on_demand):
+        if hashlib.sha256(files.get(file.file, b"")).hexdigest() != file.sha256:
+            raise BundleError(f"{folder} was replaced while it was read: pack it again")
 
 
 def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str]:

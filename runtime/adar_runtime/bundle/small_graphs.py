@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from adar_runtime.backends.prepared_batch import AT_ONCE, LARGEST, PreparedBatch, batches
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle import known_models, onnx_guard, signature
-from adar_runtime.bundle.fit import check_fits
 from adar_runtime.bundle.label_checks import Scores, prepare_many
 from adar_runtime.bundle.manifest import BATCHED_CELL
 from adar_runtime.bundle.signature import Ports
@@ -134,7 +133,7 @@ class SmallGraphs:
         settings = Settings(self._manifest, STEPS, Final(), Euler())
         found: dict[int, Scores | AdarError] = {}
         largest = max((part.targets for part in parts), default=1)
-        for batch in batches([part.graph for part in parts], largest):
+        for batch in batches([part.graph for part in parts], max(largest, self._manifest.proxies)):
             chosen = [parts[index] for index in batch]
             together = self._backend.start_batch(PreparedBatch.of_placed(chosen, self._manifest))
             first = [together.scores(position, kept=False) for position in range(len(batch))]
@@ -162,7 +161,7 @@ class SmallGraphs:
         return [
             [members[position] for position in batch]
             for kind, members in kinds.items()
-            for batch in batches([graphs[index] for index in members], kind)
+            for batch in batches([graphs[index] for index in members], max(kind, self._manifest.proxies))
         ]
 
     def open(self) -> None:
@@ -186,17 +185,6 @@ class SmallGraphs:
 def _at(problem: Problem | None, batch: Sequence[int]) -> Problem | None:
     """The same question about the graphs of a batch, by their position in it."""
     return None if problem is None else lambda position: problem(batch[position])
-
-
-def check(bundle: "Bundle", graph: Graph) -> None:
-    """Raise an AdarError if a small graph does not fit the bundle.
-
-    A pretrained model takes features of any width, so placing a small graph may need much memory.
-    """
-    if bundle.manifest.in_context:
-        bundle.check(graph)
-    else:
-        check_fits(graph, bundle.manifest)
 
 
 def outcomes(
@@ -228,7 +216,7 @@ def _problem(bundle: "Bundle", graph: Graph | AdarError) -> AdarError | None:
     if isinstance(graph, AdarError):
         return graph
     try:
-        check(bundle, graph)
+        bundle.check(graph)
     except AdarError as error:
         return error
     return None

@@ -184,7 +184,8 @@ def evaluate(
         runs = [subject.run(graph, budget) for graph in graphs]
         curves.append(measure_together(runs, graphs, budget, split, [part], intervals=True))
         if part not in curves[-1].metrics[0]:
-            raise GraphError(f"{name}: the {part} labels are all of one class, so there is no score")
+            alike = "equal" if subject.regression else "of one class"
+            raise GraphError(f"{name}: the {part} labels are all {alike}, so there is no score")
         on_budget(budget)
     return Evaluation(
         graph=name,

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from adar_runtime.errors import GraphError
 from adar_runtime.graph import ALL, PARTS, Floats, Graph, Integers, Mask
+
+OTHER_CLASSES = (
+    "the graphs describe different numbers of classes (target_x), and graphs with one label each are scored "
+    "together: give all of them the same classes"
+)
 
 
 def scored_part(graphs: Sequence[Graph]) -> str:
@@ -43,6 +49,8 @@ def pooled_outputs(
         ]
         if known:
             some_scores, some_labels = zip(*known, strict=True)
+            if len({each.shape[1] for each in some_scores}) > 1:
+                raise GraphError(OTHER_CLASSES)
             pooled[name] = np.concatenate(some_scores), np.concatenate(some_labels)
     return pooled
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, reason, short
+from adar_runtime.graph.limits import MAX_NAME
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -165,6 +166,11 @@ def names(name: str, value: Any) -> Names:
     require(strings, f"{name} must be a list of strings")
     for position, each in enumerate(value):
         require(_is_text(each), f"{name}[{position}] contains characters that are not valid Unicode text")
+        require(
+            len(each) <= MAX_NAME,
+            f"{name}[{position}] has {len(each):,} characters; at most {MAX_NAME:,} are supported: give it a "
+            "shorter name",
+        )
     return Names(value)
 
 

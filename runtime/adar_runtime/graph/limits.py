@@ -33,6 +33,9 @@ MAX_TABLE_COLUMNS = 20_000
 MAX_CLASSES = 100_000
 """Classes of a graph. A model has one score for each; one large label would ask for any number of them."""
 
+MAX_NAME = 500
+"""Characters of a class name. numpy pads all names to the longest, and a table repeats a name in each row."""
+
 CHECK_BYTES = 2  # temporary booleans per item, for checks of values
 NAME_BYTES = 120  # a short name as a Python string, in a list
 ROW_BYTES = 200  # a row of a text table: its list, tuple and line number

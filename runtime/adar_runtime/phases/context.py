@@ -11,16 +11,18 @@ import numpy as np
 
 from adar_runtime import summaries
 from adar_runtime.backends.onnxruntime.sessions import backend_errors
+from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import DivergedError, GraphError, UsageError, short
 from adar_runtime.evaluation.drift import compare_features
 from adar_runtime.graph import FeatureEncoding, Floats, Graph, Ids, Integers
 from adar_runtime.graph import _checks as checks
 from adar_runtime.in_context.placement import Placement
+from adar_runtime.interruption import interruption_point
 from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.result import Result
 from adar_runtime.phases.incoming import Incoming
-from adar_runtime.phases.kept_calls import KeptCalls
+from adar_runtime.phases.kept_calls import KeptCalls, row_width
 from adar_runtime.phases.kept_edges import KeptEdges, most_edges
 from adar_runtime.phases.models import PhaseModels, check_phases
 from adar_runtime.phases.sharded_step import Arrays
@@ -171,7 +173,7 @@ class Context:
         numbers = np.arange(self.nodes, self.nodes + new.nodes)
         asked = self._asked(new, numbers, pairs, first[first < self.nodes], hops)
         with backend_errors():
-            computed = self._compute(asked)
+            computed = self._compute(asked, keep=False)
         return self._result(computed, new.ids, started)
 
     def update(self, nodes: Any, features: Any, edges: Any, *, hops: int = HOPS) -> Result:
@@ -211,7 +213,7 @@ class Context:
         pairs = pairs[:, np.isin(pairs[1], chosen)]
         asked = self._asked(changed, chosen, pairs, self.kept.edges.receivers(chosen), hops)
         with backend_errors():
-            computed = self._compute(asked)
+            computed = self._compute(asked, keep=True)
         ids = None if self.kept.ids is None else self.kept.ids[chosen]
         result = self._result(computed, ids, started)  # raises an error before anything is replaced
         self._replace(chosen, pairs, asked, computed)
@@ -280,8 +282,9 @@ class Context:
         every = np.concatenate([numbers, reacting])
         return Asked(graph, reacting, every, Incoming.of(pairs, every))
 
-    def _compute(self, asked: Asked) -> _Computed:
-        """Follow the nodes through all kept calls."""
+    def _compute(self, asked: Asked, *, keep: bool) -> _Computed:
+        """Follow the nodes through all kept calls. `keep` keeps what they send, for an update."""
+        self._check_memory(asked, keep=keep)
         run, smoothed, sent = self._models.run, list[Floats](), list[Floats]()
         incoming = asked.incoming
         encoded = np.concatenate([self._encoded(asked.features), self.kept.encoded[asked.reacting]])
@@ -290,6 +293,7 @@ class Context:
         velocity = np.zeros_like(nodes)
         calls = self.kept.calls
         for call, rows in zip(calls.calls, calls.sent(incoming.kept.sources), strict=True):
+            interruption_point()
             messages = run("message", {"nodes": nodes, **of_nodes, **call.for_message})
             received = incoming.kept.sums(rows)
             if len(incoming.anew.sources):
@@ -307,9 +311,23 @@ class Context:
                 },
             )
             nodes, velocity = found["next_nodes"], found["nodes_velocity"]
-            sent.append(messages["sent"])
+            if keep:
+                sent.append(messages["sent"])
         feeds = {"nodes": nodes[: asked.features.nodes], "targets": self.kept.targets}
         return _Computed(run("head", feeds)["scores"], encoded, sent, smoothed)
+
+    def _check_memory(self, asked: Asked, *, keep: bool) -> None:
+        """Refuse nodes that do not fit into the free memory."""
+        manifest, calls, classes = self.manifest, self.kept.calls, self.kept.result.scores.shape[1]
+        row, d = row_width(manifest, classes), manifest.hidden
+        of_node = manifest.proxies + classes + 10 * row + 2 * d * len(self.kept.smoothed)
+        if manifest.in_context:
+            of_node += memory.GATES + 10 * classes
+        if keep:
+            of_node += row * len(calls)
+        edges = len(asked.incoming.kept.sources) + len(asked.incoming.anew.sources)
+        numbers = of_node * len(asked.numbers) + self._width * asked.features.nodes + 2 * row * edges
+        memory.check_numbers(numbers, "the answer for these nodes")
 
     @property
     def _width(self) -> int:
@@ -347,6 +365,7 @@ class Context:
             received = incoming.kept.sums(kept[incoming.kept.sources])
             received += incoming.anew.sums(scaled[incoming.anew.sources])
             nodes = root * (received + scaled)
+            interruption_point()
             yield nodes
 
     def _result(self, computed: _Computed, ids: Ids | None, started: float) -> Result:

@@ -167,9 +167,6 @@ def check_memory(store: GraphStore, manifest: Manifest, max_bytes: int | None) -
     )
 
 
-GATES = 160  # numbers of a node in the gates of a pretrained model
-
-
 def needed_bytes(part: Part, manifest: Manifest) -> int:
     """The estimated memory of a process while it runs one part."""
     k, m, r = part.nodes, part.edges, len(part.outside)
@@ -195,5 +192,5 @@ def _in_context_bytes(sizes: tuple[int, int, int], d: int, c: int) -> int:
     width = d + c + 1  # of a row that is sent
     tables = memory.INDEX * 8 * m
     receiving = memory.FLOAT * (2 * (k + r) * width + memory.PADDING * m * width + k * width)
-    updating = memory.FLOAT * k * (10 * d + 10 * c + GATES)
+    updating = memory.FLOAT * k * (10 * d + 10 * c + memory.GATES)
     return int(memory.SPARE * max(tables, receiving, updating))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from adar_runtime.errors import GraphError, warn
-from adar_runtime.evaluation.metrics import pooled_metrics
+from adar_runtime.evaluation.metrics import OTHER_CLASSES, pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
 
 NO_LABELS = "the graph has no labels: training needs y; for a table, name the column with --label"
@@ -48,6 +48,8 @@ def check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             raise GraphError(
                 f"only one of {name} and {names[0]} describes its classes: give both or neither a target_x"
             )
+        if graph.level == GRAPH and first.target_features is not None and graph.targets != first.targets:
+            raise GraphError(OTHER_CLASSES)
         if (first.feature_encoding and graph.feature_encoding) and (
             first.feature_encoding.columns != graph.feature_encoding.columns
         ):
@@ -109,7 +111,10 @@ def _fewest_classes(graphs: Sequence[Graph], split: int) -> int:
 
 
 def _check_measurable(graphs: Sequence[Graph], split: int) -> None:
-    """Two classes are scored by ROC-AUC, which needs both classes among the validation labels of a graph."""
+    """Two classes are scored by ROC-AUC, which needs both classes among the validation labels of a graph.
+
+    R² needs different labels there.
+    """
     validated = [graph for graph in graphs if graph.labelled("val", split) is not None]
     groups = [validated] if graphs[0].level == GRAPH else [[graph] for graph in validated]
     targets = max(graph.targets for graph in graphs) if _shares_targets(graphs) else 0
@@ -119,4 +124,6 @@ def _check_measurable(graphs: Sequence[Graph], split: int) -> None:
         measured.append("val" in pooled_metrics(group, zeros, split))
     # A graph without both classes is left out of the mean over graphs that share their targets.
     if not (any(measured) if _shares_targets(graphs) else all(measured)):
+        if graphs[0].regression:
+            raise GraphError("all labels in val_mask are equal: model selection needs different ones there")
         raise GraphError("all labels in val_mask are of one class: model selection needs both classes there")

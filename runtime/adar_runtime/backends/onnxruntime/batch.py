@@ -102,8 +102,9 @@ def _encode(encoder: ort.InferenceSession, prepared: PreparedBatch) -> list[Floa
     """The states of all graphs at t = 0, padded with zeros: [b, n, d], [b, c, d] and twice [b, p, d]."""
     count = len(prepared.graphs)
     if prepared.is_joined:
-        nodes, *others = encoder.run(list(STATE), {"features": prepared.features()})
-        return [prepared.padded(nodes), *(np.repeat(each[None], count, axis=0) for each in others)]
+        found = [encoder.run(list(STATE), {"features": rows}) for rows in prepared.feature_blocks()]
+        joined = np.concatenate([each[0] for each in found])
+        return [prepared.padded(joined), *(np.repeat(each[None], count, axis=0) for each in found[0][1:])]
     each = [encode(encoder, prepared.alone(index)) for index in range(count)]
     nodes, targets, *proxies = zip(*each, strict=True)
     padded = prepared.padded(np.concatenate(nodes)), prepared.padded_targets(targets)

@@ -12,6 +12,7 @@ To add a graph format, write a module with `read` and `encode`, and add one line
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from adar_runtime.graph.feature_encoding import LABEL_KINDS
 from adar_runtime.graph.formats import graphml, npz, parquet_graphs, pt
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._tables import Imported, TableChoice
-from adar_runtime.graph.formats.tables import EDGES, TABLES, read_edge_list, read_tables
+from adar_runtime.graph.formats.tables import EDGES, TABLES, in_directions, read_edge_list, read_tables
 from adar_runtime.graph.limits import check_size
 
 __all__ = [
@@ -158,6 +159,8 @@ def import_graph(
     label: str | None = None,
     kind: str | None = None,
     encoding: FeatureEncoding | None = None,
+    *,
+    both_ways: bool | None = None,
 ) -> Imported:
     """Read a graph file of another program: edges, GraphML or GML. `.npz` and `.pt` work as well.
 
@@ -167,6 +170,7 @@ def import_graph(
         label: Column or attribute of the labels. Default: "y", "label", "class" or "target", if one exists.
         kind: "classes" or "numbers" (regression targets). Default: "numbers" if a label has a fraction.
         encoding: The encoding of a model: columns and attributes become the features that it was trained on.
+        both_ways: Add the reverse of every edge. Default: as in the encoding.
 
     Returns:
         The graph, and notes on what was converted and how.
@@ -179,13 +183,14 @@ def import_graph(
         >>> import_graph("edges.csv", table="nodes.csv").graph  # doctest: +SKIP
     """
     path, table = Path(path), None if table is None else Path(table)
-    choice = TableChoice(label=label, labels=kind)
+    choice = TableChoice(label=label, labels=kind, both_ways=both_ways)
     if table is not None:
         return read_tables(table, path, choice, encoding)
     if path.suffix in FORMATS:
         if label is not None or kind is not None or encoding is not None:
             raise UsageError(f"{path} has its features and labels: omit --label, --labels and --bundle")
-        return Imported(read_graph(path), [])
+        return Imported(in_directions(read_graph(path), choice), [])
+    choice = replace(choice, both_ways=choice.completed(encoding).both_ways)
     if path.suffix in EDGES:
         return read_edge_list(path, choice, encoding)
     if path.suffix not in NETWORKX:
@@ -193,7 +198,8 @@ def import_graph(
         raise GraphError(f"{path}: a file to convert ends in {known}; got {_suffix(path)}")
     with reading(path):
         check_size(path)
-        return graphml.read(path, choice, encoding)
+        imported = graphml.read(path, choice, encoding)
+    return replace(imported, graph=in_directions(imported.graph, choice))
 
 
 def write_graph(path: str | Path, graph: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, reason, short, warn
 from adar_runtime.graph import MASKS, NODE, FeatureEncoding, Graph
-from adar_runtime.graph.limits import check_stored
+from adar_runtime.graph.limits import ByteBudget, check_stored
 from adar_runtime.json_files import parse_json
 
 MAX_LISTED = 8  # keys that a warning names
@@ -180,6 +180,13 @@ def require_key(key: str, arrays: Mapping[str, Any], found: Collection[str], sou
         raise GraphError(
             f"key {key!r} not found; the {source} has {short(', '.join(sorted(found)) or 'no keys')}{hint}"
         )
+
+
+def reserve_pair_ids(arrays: Mapping[str, Any], budget: ByteBudget) -> None:
+    """Count the ids of the pairs in a file of predictions: numpy pads each one to the longest id."""
+    pairs, ids = arrays.get("pairs"), arrays.get("ids")
+    if isinstance(pairs, np.ndarray) and isinstance(ids, np.ndarray):
+        budget.reserve("the ids of the pairs", pairs.size, 2 * ids.itemsize)
 
 
 def optional_arrays(graph: Graph) -> dict[str, Any]:

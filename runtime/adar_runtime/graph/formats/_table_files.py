@@ -61,10 +61,9 @@ def read_table_file(path: Path, *, exact: bool = False) -> Table:
         return Table(found, rows, lambda row: f"row {row + 1}", tuple(skipped))
     if path.suffix in JSON_LINES:
         return _json_lines(path)
-    if not exact and path.stat().st_size >= LARGE:
-        large = _large_text(path)
-        if large is not None:
-            return large
+    large = None if exact else large_text(path)
+    if large is not None:
+        return large
     header, cells = read_table(path, BLANKS, COMMENTS)
     columns = {name: ValueColumn([row.cells[i] for row in cells]) for i, name in enumerate(header)}
     return Table(columns, len(cells), lambda row: f"line {cells[row].line}")
@@ -81,8 +80,10 @@ def _json_lines(path: Path) -> Table:
     return Table(plain, len(rows), lambda row: f"line {rows[row][0]}", tuple(nested))
 
 
-def _large_text(path: Path) -> Table | None:
-    """The table as pyarrow reads it; None if pyarrow would read it in another way than `read_table`."""
+def large_text(path: Path) -> Table | None:
+    """The table as pyarrow reads it; None for a small one, and if `read_table` would read it differently."""
+    if path.stat().st_size < LARGE:
+        return None
     first = next(read_rows(path, BLANKS, COMMENTS), None)
     if first is None or first.line > 1 or len(first.cells) > _arrow.MAX_COLUMNS:
         return None

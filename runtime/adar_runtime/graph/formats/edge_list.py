@@ -11,7 +11,7 @@ from adar_runtime.graph import Floats, Integers
 from adar_runtime.graph.formats._columns import Column, Locate, ValueColumn, columns_listed
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._rows import BLANKS, Row, collect, read_rows
-from adar_runtime.graph.formats._table_files import COMMENTS, LARGE, TEXT, Table, read_table_file
+from adar_runtime.graph.formats._table_files import COMMENTS, TEXT, Table, large_text, read_table_file
 from adar_runtime.graph.formats._tables import LABEL_COLUMNS, SPLIT_COLUMN, TableChoice
 
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"))
@@ -97,10 +97,10 @@ class EdgeTable:
 def read_edges(path: Path, choice: TableChoice, *, has_table: bool, exact: bool = False) -> EdgeTable:
     """Read edges from a text file with or without a header, or from a table."""
     chosen = choice.source is not None or choice.target is not None
-    large = not exact and path.suffix in TEXT and path.stat().st_size >= LARGE
-    if path.suffix not in TEXT or chosen or (large and _header(path) is not None):
+    if path.suffix not in TEXT or chosen:
         return _from_table(read_table_file(path, exact=exact), choice)
-    return _from_rows(path, has_table=has_table)
+    table = None if exact or _header(path) is None else large_text(path)
+    return _from_rows(path, has_table=has_table) if table is None else _from_table(table, choice)
 
 
 def _from_table(table: Table, choice: TableChoice) -> EdgeTable:

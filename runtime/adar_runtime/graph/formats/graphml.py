@@ -157,10 +157,11 @@ def _convert(
 ) -> Imported:
     number = {node: position for position, node in enumerate(graph)}
     pairs = [(number[source], number[target]) for source, target in graph.edges()]
-    edges, weights = np.array(pairs, np.int64).reshape(-1, 2).T, _weights(graph)
+    given, weights = np.array(pairs, np.int64).reshape(-1, 2).T, _weights(graph)
+    edges = given
     if not graph.is_directed():
-        reverse = edges[0] != edges[1]  # a self-loop has no other direction
-        edges = np.concatenate([edges, edges[::-1, reverse]], axis=1)
+        reverse = given[0] != given[1]  # a self-loop has no other direction
+        edges = np.concatenate([given, given[::-1, reverse]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights[reverse]])
     attributes = [found for _, found in graph.nodes(data=True)]
     defaults = graph.graph.get("node_default", {})  # of a .graphml file
@@ -172,15 +173,15 @@ def _convert(
     columns = {name: ValueColumn(values) for name, values in _spread(raw, nodes).items()}
     imported = graph_from_columns(
         columns,
-        edges,
+        given,  # features of degrees count an undirected edge once, as in a table of edges
         [*map(str, nodes)],
         choice,
         encoding,
         locate=lambda node: f"node {short(repr(nodes[node]))}",
         budget=budget,
     )
-    weighted = imported.graph if weights is None else replace(imported.graph, edge_weight=weights)
-    return Imported(weighted, _edge_notes(graph) + imported.notes)
+    converted = replace(imported.graph, edge_index=edges, edge_weight=weights)
+    return Imported(converted, _edge_notes(graph) + imported.notes)
 
 
 def _weights(graph: Any) -> Floats | None:

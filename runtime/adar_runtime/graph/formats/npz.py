@@ -18,6 +18,7 @@ from adar_runtime.graph.formats._graph_file import (
     graph_from_arrays,
     optional_arrays,
     require_key,
+    reserve_pair_ids,
     warn_unused,
 )
 from adar_runtime.graph.formats.many_graphs import ONE_WANTED, POINTERS, is_many, split_graphs
@@ -77,6 +78,7 @@ def _read_arrays(path: Path, most: int | None = None) -> tuple[dict[str, Any], l
             for key, member in known.items():
                 _check_header(archive, key, member, budget)
             arrays = {key: _read_array(archive, member) for key, member in known.items()}
+            reserve_pair_ids(arrays, budget)
     except AdarError:
         raise
     except Exception as error:  # zipfile, zlib and numpy raise many types of error

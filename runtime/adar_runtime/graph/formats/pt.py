@@ -18,6 +18,7 @@ from adar_runtime.graph.formats._graph_file import (
     graph_from_arrays,
     graph_without_warnings,
     optional_arrays,
+    reserve_pair_ids,
     warn_unused,
 )
 from adar_runtime.graph.formats._pickles import MAX_BYTES, read_pickle
@@ -97,7 +98,9 @@ class _File:
 
     def arrays(self, entries: Mapping[str, Any]) -> dict[str, Any]:
         """The arrays of the keys that a graph has."""
-        return {key: self.array(key, entries[key]) for key in KEYS if key in entries}
+        found = {key: self.array(key, entries[key]) for key in KEYS if key in entries}
+        reserve_pair_ids(found, self.budget)
+        return found
 
     def array(self, key: str, value: Any) -> Any:
         """The array, text or list of texts of one key."""

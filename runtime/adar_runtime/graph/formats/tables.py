@@ -21,7 +21,7 @@ from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 from adar_runtime.graph.statistics import Edges
 
-__all__ = ["EDGES", "TABLES", "TableChoice", "read_edge_list", "read_tables", "with_reverse_edges"]
+__all__ = ["EDGES", "TABLES", "TableChoice", "in_directions", "read_edge_list", "read_tables"]
 
 EDGES = (*TABLES, ".txt", ".edges")
 """Suffixes of files of edges."""
@@ -111,7 +111,7 @@ def _read(
     # With a model, the columns are those of its training, which has said how it read them.
     notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
     graph = replace(imported.graph, edge_weight=weights)
-    return Imported(_completed(graph, choice), notes + _direction_notes(graph, choice))
+    return Imported(in_directions(graph, choice), notes + _direction_notes(graph, choice))
 
 
 class NewNodes(NamedTuple):
@@ -191,12 +191,10 @@ def _require_numbers(own: FeatureEncoding | None) -> None:
             raise GraphError(f"the column {short(column.name)!r} has {problem}, and {reason}")
 
 
-def _completed(graph: Graph, choice: TableChoice) -> Graph:
-    return with_reverse_edges(graph) if choice.both_ways else graph
-
-
-def with_reverse_edges(graph: Graph) -> Graph:
-    """The graph with the reverse of every edge. An edge that is there twice is kept once."""
+def in_directions(graph: Graph, choice: TableChoice) -> Graph:
+    """The graph, with the reverse of every edge if this is chosen; repeated edges are then kept once."""
+    if not choice.both_ways:
+        return graph
     edges, weights = both_ways(graph.edge_index, graph.nodes, graph.edge_weight)
     encoding = graph.feature_encoding
     kept = None if encoding is None else replace(encoding, both_ways=True)
@@ -251,4 +249,4 @@ def read_edge_list(path: Path, choice: TableChoice, encoding: FeatureEncoding | 
             {}, edges, ids, kept, encoding, lambda node: f"node {ids[node]}", budget
         )
     notes = ["nodes are numbered in the order of their ids", *ends.notes, *imported.notes]
-    return Imported(_completed(replace(imported.graph, edge_weight=weights), choice), notes)
+    return Imported(in_directions(replace(imported.graph, edge_weight=weights), choice), notes)

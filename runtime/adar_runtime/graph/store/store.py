@@ -35,7 +35,9 @@ from adar_runtime.json_files import parse_json
 
 FILE_NAME = "store.json"
 FORMAT, SCHEMA = "adar graph store", 1
-MARKER = Marker(FILE_NAME, "format", FORMAT, own=r"store\.json|[0-9]{5}|target_x\.npy|known_y\.npy")
+MARKER = Marker(
+    FILE_NAME, "format", FORMAT, own=r"store\.json|[0-9]{5}(/[a-z_]+\.npy)?|target_x\.npy|known_y\.npy"
+)
 MAX_MANIFEST = 64 * 2**20  # bytes: enough for 10,000 parts
 MAX_NODES = 2**48  # sums and products with the number of nodes stay below 2^63
 NUMBERS = ("starts", "sources", "outside", "nodes")
