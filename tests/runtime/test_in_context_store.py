@@ -187,13 +187,13 @@ def test_a_start_that_does_not_fit_the_memory_is_refused(bundle: Bundle, tmp_pat
     """The start counts the process itself, as a part does."""
     graph = block_graph()
     store = sharded(tmp_path / "store", graph)
-    edges = np.random.default_rng(0).integers(0, graph.nodes, (2, 40_000))
+    edges = np.random.default_rng(0).integers(0, graph.nodes, (2, 60_000))
     dense = replace(graph, edge_index=edges)  # a part needs more for each edge than the start
     of_parts = sharded(tmp_path / "one part", dense, parts=1)
     for each, beside, words in (
         (store, -memory.PROCESS + 10**5, "places all nodes in one process"),
         (store, 60_000, "places all nodes in one process"),
-        (of_parts, 2_500_000, "write the store again"),
+        (of_parts, 4_000_000, "write the store again"),
     ):
         with pytest.raises(GraphError, match=words):
             check_memory(each, bundle.manifest, memory.PROCESS + beside)
