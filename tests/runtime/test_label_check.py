@@ -26,7 +26,7 @@ def scores_of(labels: np.ndarray, share: float, noise: float) -> np.ndarray:
     return (np.eye(3)[wanted] + noise * random.standard_normal((len(labels), 3))).astype(np.float32)
 
 
-def test_the_model_moves_only_if_hidden_labels_show_that_it_helps() -> None:
+def test_the_model_moves_unless_hidden_labels_show_harm() -> None:
     labels = np.arange(60) % 3
     good, bad = scores_of(labels, 0.9, 0.1), scores_of(labels, 0.5, 0.1)
     assert chosen({1.0: good, 0.0: bad}, labels).strength == 1
@@ -36,13 +36,24 @@ def test_the_model_moves_only_if_hidden_labels_show_that_it_helps() -> None:
     slightly = good + np.float32(0.05) * np.eye(3, dtype=np.float32)[labels]  # better by very little
     assert chosen({1.0: slightly, 0.0: good}, labels).strength == 1
     assert chosen({1.0: good, 0.0: slightly}, labels).strength == 0
-    assert chosen({1.0: good, 0.0: good}, labels).strength == 0  # no gain: stay at the start
+    assert chosen({1.0: good, 0.0: good}, labels).strength == 1
+
+
+def test_a_loss_below_one_standard_error_is_no_harm() -> None:
+    """Nine labels are predicted worse by the model, and eight better; then twenty, and none."""
+    labels = np.arange(60) % 3
+    own, other = np.eye(3, dtype=np.float32)[labels], np.eye(3, dtype=np.float32)[(labels + 1) % 3]
+    start, moved = own.copy(), own.copy()
+    moved[:9], start[9:17] = other[:9], other[9:17]
+    assert chosen({1.0: moved, 0.0: start}, labels).strength == 1
+    moved[:20], start[9:17] = other[:20], own[9:17]
+    assert chosen({1.0: moved, 0.0: start}, labels).strength == 0
 
 
 def test_larger_scores_alone_are_no_gain() -> None:
     labels = np.arange(60) % 3
-    scores = scores_of(labels, 0.8, 0.5)
-    assert chosen({1.0: 2 * scores, 0.0: scores}, labels).strength == 0
+    good, bad = scores_of(labels, 0.9, 0.5), scores_of(labels, 0.6, 0.5)
+    assert chosen({1.0: 2 * bad, 0.0: good}, labels).strength == 0
 
 
 def test_the_text_says_who_predicts() -> None:
