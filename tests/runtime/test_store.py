@@ -615,7 +615,7 @@ def test_columns_that_are_not_needed_are_not_read(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.filterwarnings("ignore:only 'source' and 'target'")
-@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("end", ["", "\n", 40 * "\n"], ids=len)
 def test_a_quote_that_is_never_closed_is_refused_in_blocks(end: str, tmp_path: Path) -> None:
     """pyarrow reads all lines below as one cell: their rows were missing without a word."""
     rows, ids = 'source,target,why\n1,2,so\n2,1,"so\n1,1,so\n2,2,so', np.array([1, 2])

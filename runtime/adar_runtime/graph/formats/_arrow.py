@@ -16,7 +16,7 @@ MAX_COLUMNS = 10_000  # of a text table that pyarrow reads: every column has a c
 BLOCK_BYTES = 2**24  # of a text table that is parsed at once
 ENCODED_BYTES = 48  # a value while pyarrow looks for the different ones
 WORD_BYTES = 200  # a different value as a Python string, in lists and a dictionary
-TAIL_BYTES = 16  # of a text table that are read to see how it ends
+TAIL_BYTES = 4_096  # of a text table that are read to see how it ends
 TEXT_BYTES = 24  # per byte of a text table: its cells, their positions, and the different words
 
 
