@@ -236,7 +236,7 @@ def named(given: str) -> Named:
 
 
 def named_by_folder(folder: Path) -> Named:
-    """A bundle with the name of its folder or file. Other than in `named`, a "=" is a part of that name.
+    """A bundle with the name of its folder or file. Unlike in `named`, a "=" is a part of that name.
 
     Raises:
         UsageError: The name is not valid.

@@ -155,7 +155,7 @@ def test_a_default_output_is_not_replaced(adar, bundle_folder: Path, board: Grap
         code, _, err = adar(*command)
         assert (code, err) == (
             2,
-            f"error: {name} exists: name it as the output to replace it, or choose another name\n",
+            f"error: {name} exists: to replace it, name it (--output {name}), or choose another name\n",
         )
         assert file.read_text() == "mine"
         assert adar(*command, "--output", name)[0] == 0

@@ -168,8 +168,8 @@ def names(name: str, value: Any) -> Names:
         require(_is_text(each), f"{name}[{position}] contains characters that are not valid Unicode text")
         require(
             len(each) <= MAX_NAME,
-            f"{name}[{position}] has {len(each):,} characters; at most {MAX_NAME:,} are supported: give it a "
-            "shorter name",
+            f"{name}[{position}] ({each[:30]!r}…) has {len(each):,} characters; at most {MAX_NAME:,} are "
+            "supported: give it a shorter name",
         )
     return Names(value)
 
