@@ -102,4 +102,5 @@ def test_export_writes_the_bundle_that_it_made(
     Path("other").symlink_to(described_bundle)
     code, _, err = adar("export", run_folder, "--out", "mine=other", "--triton", "models")
     assert (code, "'mine=other' is not a name of a model" in err) == (2, True)
+    assert err.endswith("in the name of the folder\n")  # here, NAME=FOLDER is a name
     assert [path.name for path in Path.cwd().iterdir()] == ["other"]
