@@ -136,6 +136,17 @@ def test_edges_are_read_alike_by_both_readers(tmp_path: Path, monkeypatch, large
             'source,target,why\na,b,"so\nb,a,so\n',
             "e.csv: line 2 is not a valid table row (a quote is opened and never closed)",
         ),
+        # the quote of a later cell closes it
+        (
+            "id,x\na,1\nb,2\n",
+            'source,target,why\na,b,"so\nb,a,"so"\na,a,so\n',
+            "e.csv: line 2 has a quote that is not closed in its cell, which ends in line 3",
+        ),
+        (
+            "id,x\na,1\nb,2\n",
+            'source,target,why\na,b,"so\n"b","a","so"\n',
+            "e.csv: line 2 has a quote that is not closed in its cell, which ends in line 3",
+        ),
     ],
 )
 @pytest.mark.parametrize("large", [False, True])
