@@ -640,3 +640,17 @@ def test_a_table_in_blocks_is_a_file(tmp_path: Path, make) -> None:
     make(tmp_path / "n.csv")
     with pytest.raises(GraphError, match="there is no such file"):
         sources.read_nodes(tmp_path / "n.csv", tmp_path / "spool", None, None)
+
+
+@pytest.mark.filterwarnings("ignore:edges go from")
+@pytest.mark.filterwarnings("ignore:only ")
+def test_row_numbers_of_pandas_are_no_feature_and_no_ids_in_blocks(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text(",id,x\n0,7,1.5\n1,8,2.5\n")
+    with pytest.warns(AdarWarning, match="pandas writes row numbers"):
+        found = sources.read_nodes(tmp_path / "n.csv", tmp_path / "spool", None, None)
+    assert found.features.tolist() == [[1.5], [2.5]]
+    parquet.write_table(pyarrow.table({"Unnamed: 0": [0], "u": [7], "v": [8]}), tmp_path / "e.parquet")
+    [ends] = sources.read_edges(tmp_path / "e.parquet", found.ids, None, None, both_ways=False)
+    assert ends.tolist() == [[0], [1]]
+    with pytest.raises(UsageError, match="source and target are both 'v'"):
+        list(sources.read_edges(tmp_path / "e.parquet", found.ids, "v", None, both_ways=False))
