@@ -93,7 +93,9 @@ def test_graphs_that_describe_other_classes_are_refused(adar, tmp_path: Path) ->
     ]
     torch.save(graphs, "others.pt")
     config = ModelConfig(3, None, hidden=16, proxies=4, level=GRAPH)
-    export_bundle(trial_run(tmp_path / "run", read_graphs("others.pt")[0], config), tmp_path / "b", steps=(1,))
+    export_bundle(
+        trial_run(tmp_path / "run", read_graphs("others.pt")[0], config), tmp_path / "b", steps=(1,)
+    )
     words = ["--bundle", "b", "--max-steps", 2, "--output", "answers.csv"]
     for other in graphs[1:]:
         torch.save([graphs[0], other], "others.pt")

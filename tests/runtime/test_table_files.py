@@ -461,7 +461,11 @@ def test_row_numbers_of_pandas_are_no_feature_and_no_ids(tmp_path: Path, heading
     assert any("was left out: pandas writes row numbers" in note for note in found.notes)
     chosen = read_tables(nodes, edges, TableChoice(features=(heading,))).graph
     assert chosen.features.tolist() == [[0], [1], [2]]
-    assert read_tables(nodes, edges, encoding=chosen.feature_encoding).graph.features.tolist() == [[0], [1], [2]]
+    assert read_tables(nodes, edges, encoding=chosen.feature_encoding).graph.features.tolist() == [
+        [0],
+        [1],
+        [2],
+    ]
     edges = write(tmp_path / f"f{suffix}", numbered | {"u": [0, 1, 2], "v": [1, 2, 0]})
     if suffix in (".csv", ".tsv"):  # where the first line may be an edge
         with pytest.raises(GraphError, match="line 1: the first column has no name"):

@@ -116,7 +116,7 @@ def test_a_graph_with_one_class_in_validation_does_not_count(tmp_path: Path) -> 
 
 
 def test_graphs_that_are_scored_together_describe_the_same_classes() -> None:
-    """Other numbers of classes were a traceback of numpy; names in another order gave wrong numbers per class."""
+    """Other numbers were a traceback; names in another order gave wrong numbers per class."""
     graphs = [random_graph(5, 5, level="graph", classes=3 + seed % 2, seed=seed) for seed in range(10)]
     names = [replace(graphs[0], class_names=tuple(order)) for order in ("abc", "cab")]
     subject = SimpleNamespace(in_context=False, targets=None, training={})

@@ -132,4 +132,3 @@ def read_text(path: Path, separator: str, header: list[str]) -> dict[str, Column
         return None
     columns = [ArrowColumn(table.column(name)) for name in names]
     return dict(zip(header, columns, strict=True))
-

@@ -191,7 +191,7 @@ def _until_quotes_close(lines: list[str], following: Iterator[tuple[int, str]]) 
 
 
 def _check_end(first: int, lines: list[str], separator: str) -> None:
-    """Refuse a cell of several lines that goes on after its quote: it is the opening quote of another cell."""
+    """Refuse a cell of several lines that goes on after its quote, which is then that of another cell."""
     try:
         next(csv.reader(lines, delimiter=separator, strict=True))
     except csv.Error as error:

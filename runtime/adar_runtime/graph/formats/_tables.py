@@ -187,7 +187,7 @@ def _label_and_split(
             )
     if choice.label is not None and choice.label in taken:
         raise GraphError(
-            f"{short(choice.label)!r} is the label and a feature: a model would read the label that it predicts"
+            f"{short(choice.label)!r} is the label and a feature: the model would read what it predicts"
         )
     split = names.get(SPLIT_COLUMN)
     split = None if split in taken else split

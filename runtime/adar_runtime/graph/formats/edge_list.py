@@ -143,7 +143,9 @@ def _refuse_lists(skipped: Sequence[str], choice: TableChoice) -> None:
     wanted = {*(word for ends in HEADERS for word in ends), WEIGHT_COLUMN}
     for name in skipped:
         if name in (choice.source, choice.target) or name.lower() in wanted:
-            raise GraphError(f"the column {short(name)!r} of edges holds lists or objects: give one value per row")
+            raise GraphError(
+                f"the column {short(name)!r} of edges holds lists or objects: give one value per row"
+            )
 
 
 def _column_notes(names: Sequence[str], source: str, target: str) -> list[str]:
@@ -186,7 +188,7 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     places, everything = (0, 1), rows
     if names is None and heading and heading[0] in ROW_NUMBERS:
         raise GraphError(
-            f"line {rows[0].line}: the first column has no name, like the row numbers of pandas: leave it out "
+            f"line {rows[0].line}: the first column has no name, as row numbers of pandas: leave it out "
             "(index=False), or give the columns of the ids the header source,target"
         )
     if names is not None:
