@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, reason, short
-from adar_runtime.graph.limits import MAX_NAME
+from adar_runtime.graph.limits import MAX_NAME, MAX_SPLITS
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -107,6 +107,9 @@ def mask(name: str, value: Any, outputs: int) -> Mask:
         f"{name} has shape {list(given.shape)}, not [splits, {outputs}]",
     )
     require(len(given) > 0, f"{name} has no splits: omit it, or give at least one")
+    require(
+        len(given) <= MAX_SPLITS, f"{name} has {len(given):,} splits; at most {MAX_SPLITS:,} are supported"
+    )
     return np.require(given, np.bool_, LAYOUT)
 
 

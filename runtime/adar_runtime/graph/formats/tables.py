@@ -109,7 +109,7 @@ def _read(
         raise _InexactError(str(error)) from error
     skipped = [f"columns of lists or objects are not read: {listed(table.skipped)}"] if table.skipped else []
     # With a model, the columns are those of its training, which has said how it read them.
-    notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
+    notes = skipped + imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
     graph = replace(imported.graph, edge_weight=weights)
     return Imported(with_chosen_directions(graph, choice), notes + _direction_notes(graph, choice))
 
