@@ -37,13 +37,15 @@ def run_many(
     """
     from adar_runtime.bundle.small_graphs import outcomes
     from adar_runtime.errors import AdarError, UsageError
-    from adar_runtime.evaluation.metrics import metric_name
+    from adar_runtime.evaluation.metrics import check_same_classes, metric_name
     from adar_runtime.graph import GRAPH
 
     if any(graph.level != GRAPH for graph in graphs):
         raise UsageError(
             f"{path}: only graphs with one label each run together: save other graphs one by one"
         )
+    if inference.bundle.manifest.targets is None:
+        check_same_classes(graphs)
     settings = inference.budget, inference.rule, inference.solver
     found: dict[int, Result] = {}
     failed: list[Outcome] = []

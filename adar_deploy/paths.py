@@ -129,7 +129,7 @@ def output_or_default(
 
     path = given or Path(default)
     if given is None and (path.exists() or path.is_symlink()) and not is_own(path):
-        raise UsageError(f"{path} exists: name it as the output to replace it, or choose another name")
+        raise UsageError(f"{path} exists: to replace it, name it (--output {path}), or choose another name")
     return path
 
 

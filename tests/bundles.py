@@ -9,7 +9,6 @@ from pathlib import Path
 
 import onnx
 
-from adar_export.model_card import model_card
 from adar_runtime.bundle.manifest import Manifest, checksum_of
 
 
@@ -27,9 +26,7 @@ def forget_proof(bundle: Path) -> None:
     text = (bundle / "manifest.json").read_text()
     manifest = Manifest.from_json(text)
     rest = {name: value for name, value in manifest.convergence.items() if name != "proof"}
-    without = replace(manifest, convergence=rest)
-    (bundle / "manifest.json").write_text(without.to_json())
-    (bundle / "README.md").write_text(model_card(without), encoding="utf-8")
+    (bundle / "manifest.json").write_text(replace(manifest, convergence=rest).to_json())
 
 
 def replace_model(bundle: Path, name: str, content: bytes) -> None:

@@ -1,5 +1,6 @@
 """`README.md` of a bundle: a model card in the format of the Hugging Face hub, made from the manifest."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from adar_runtime.graph.labels import listed
 TITLES = {"roc_auc": "ROC-AUC", "accuracy": "accuracy", "r2": "R²"}
 MOST_NAMES = 50  # class names and groups of columns that the card lists
 MOST_GRAPHS = 10  # names of training graphs
+HASH = "\n<!-- sha256 of the text above, as adar-deploy wrote it: "
 
 
 def model_card(manifest: Manifest) -> str:
@@ -34,6 +36,17 @@ def model_card(manifest: Manifest) -> str:
         raise ExportError(
             f"the run's metrics cannot be shown in a model card ({reason(error)}): train again"
         ) from error
+
+
+def with_hash(card: str) -> str:
+    """Return a card with a last line that has its hash, for `is_edited`."""
+    return f"{card}{HASH}{hashlib.sha256(card.encode()).hexdigest()} -->\n"
+
+
+def is_edited(file: bytes) -> bool:
+    """Return whether a file is not a card as any version of adar-deploy wrote it."""
+    card, _, _ = file.decode(errors="replace").rpartition(HASH)
+    return file != with_hash(card).encode()
 
 
 def _card(manifest: Manifest) -> str:

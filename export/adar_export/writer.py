@@ -15,7 +15,7 @@ from adar_export import convergence, validate
 from adar_export.batch_proof import batch_samples, compare_batch
 from adar_export.bf16_emulation import opened
 from adar_export.convergence import Trial
-from adar_export.model_card import describe_model, model_card
+from adar_export.model_card import describe_model, is_edited, model_card, with_hash
 from adar_export.onnx_files import write_onnx_model
 from adar_export.onnx_models import build_batched_cell, build_onnx_models, build_phase_models
 from adar_export.opsets import check_exact, check_opset
@@ -136,7 +136,7 @@ def export_bundle(
                     manifest.convergence.update({"proof": proof} if proof else {})
             manifest = replace(manifest, statistics=training_statistics(run, bundle, graph))
         (folder / manifests.FILE_NAME).write_text(manifest.to_json())
-        (folder / metadata.CARD).write_text(model_card(manifest), encoding="utf-8")
+        (folder / metadata.CARD).write_text(with_hash(model_card(manifest)), encoding="utf-8")
     return manifest
 
 
@@ -154,40 +154,31 @@ def _check_same_run(out: Path, run: Run) -> None:
     """Refuse to replace a bundle that was exported from another run, or files that somebody added to it."""
     if not (out / manifests.FILE_NAME).is_file():
         return
-    with writing(out):
-        weights, changed, inode = _facts_of(out)
-        while changed and inode != out.stat().st_ino:  # another process replaced the bundle during the check
-            weights, changed, inode = _facts_of(out)
+    try:
+        weights = read_manifest(out).training.get("weights")
+    except AdarError:
+        weights = None
     if weights != run.fingerprint():
         raise UsageError(
             f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
         )
-    if changed:
+    with writing(out):
+        added = next(filter(_is_added, (out / name for name in pack.OTHER_FILES)), None)
+    if added:
         raise UsageError(
-            f"{out / changed} was added or edited since the last export: move it away, or replace the whole "
+            f"{added} was added or edited since the last export: move it away, or replace the whole "
             "bundle with --overwrite"
         )
 
 
-def _facts_of(bundle: Path) -> tuple[str | None, str | None, int]:
-    """The hash of a bundle's weights, a file that `export_bundle` did not write, and the folder's inode."""
-    inode = bundle.stat().st_ino
+def _is_added(file: Path) -> bool:
+    """Whether a bundle has this file, and `export_bundle` did not write it."""
+    if not file.exists():
+        return False
     try:
-        old = read_manifest(bundle)
-        weights, card = old.training.get("weights"), model_card(old).encode()
-    except AdarError:
-        return None, None, inode
-    files = [bundle / name for name in pack.OTHER_FILES if (bundle / name).exists()]
-    changed = (file.name for file in files if file.name != metadata.CARD or _content(file) != card)
-    return weights, next(changed, None), inode
-
-
-def _content(path: Path) -> bytes | None:
-    """The content of a file of a bundle; None if it cannot be one."""
-    try:
-        return read_bundle_file(path, pack.MAX_OTHER_BYTES)
+        return file.name != metadata.CARD or is_edited(read_bundle_file(file, pack.MAX_OTHER_BYTES))
     except (OSError, AdarError):
-        return None
+        return True
 
 
 def adar_of(run: Run) -> AdaR:

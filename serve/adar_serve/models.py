@@ -232,26 +232,25 @@ def named(given: str) -> Named:
     found = ARGUMENT.fullmatch(given)
     if found is None:
         raise UsageError(f"{short(given)!r} is not FOLDER, NAME=FOLDER or NAME:VERSION=FOLDER")
-    return _named(found["folder"], found["name"], found["version"])
+    return _named(found["folder"], found["name"], found["version"], "such as NAME=FOLDER")
 
 
 def named_by_folder(folder: Path) -> Named:
-    """A bundle with the name of its folder or file. Other than in `named`, a "=" is a part of that name.
+    """A bundle with the name of its folder or file. Unlike in `named`, a "=" is a part of that name.
 
     Raises:
         UsageError: The name is not valid.
     """
-    return _named(str(folder))
+    return _named(str(folder), None, None, "in the name of the folder")
 
 
-def _named(folder: str, name: str | None = None, version: str | None = None) -> Named:
+def _named(folder: str, name: str | None, version: str | None, hint: str) -> Named:
     name = name or folder.rstrip("/").rpartition("/")[2].removesuffix(pack.SUFFIX)
     version = version or FIRST_VERSION
     for word in (name, version):
         if not NAME.fullmatch(word):
             raise UsageError(
-                f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', "
-                "such as NAME=FOLDER"
+                f"{short(word)!r} is not a name of a model: use letters, digits, '_', '-' and '.', {hint}"
             )
     return Named(name, version, folder)
 

@@ -29,21 +29,24 @@ Work = Generator[bool, None, T]  # yields after each step: whether the next one 
 Leave = Callable[[Any, BaseException | None], None]  # takes what was found, or the error
 
 
-@dataclass
+@dataclass(eq=False)
 class Control:
     """How the event loop and the thread of one run talk to each other."""
 
     deadline: float
     seconds: int
     on_step: Callable[[Step], None] | None = None
-    cancelled: bool = False
+    cancelled: bool = False  # by the client
+    ending: bool = False  # the server ends, and does not finish its requests
     after: Callable[[], None] | None = None  # what the event loop does once the answer is on its way
     queued: float = field(default_factory=time.monotonic)
 
     def problem(self) -> RefusedError | None:
-        """Why a run has to stop: nobody waits for it, or it takes too long."""
+        """Why a run has to stop: nobody waits for it, the server ends, or it takes too long."""
         if self.cancelled:
             return RefusedError(CLIENT_GONE, "the client closed the connection")
+        if self.ending:
+            return _shutting_down()
         if time.monotonic() > self.deadline:
             return RefusedError(
                 504,
@@ -84,7 +87,11 @@ class Runs:
         self._threads = Threads(limits.concurrent, limits.batch, limits.batch_wait / 1000)
         self._last_seconds = 1.0
         self._busy = -math.inf  # when two requests were there together
-        self.admitted = 0  # requests that run or wait; only the event loop changes it
+        self._admitted = set[Control]()  # of requests that run or wait; only the event loop changes it
+
+    @property
+    def admitted(self) -> int:
+        return len(self._admitted)
 
     @property
     def running(self) -> int:
@@ -111,9 +118,9 @@ class Runs:
         Raises:
             RefusedError: The queue is full, or the work refused the request.
         """
-        self._admit()
         seconds = self._limits.seconds
         control = Control(time.monotonic() + seconds, seconds, on_step)
+        self._admit(control)
         begun = work(control)
         if not here or control.queued < self._busy + QUIET:
             found = await self._in_thread(begun, control)
@@ -157,7 +164,7 @@ class Runs:
                 answered.set_exception(error)
 
         if not self._threads.submit(partial(_do, begun, control, partial(_call, loop, leave))):
-            leave(None, RefusedError(503, "the server is shutting down: try again", retry_after=1))
+            leave(None, _shutting_down())
         try:
             return await answered
         except asyncio.CancelledError:
@@ -168,18 +175,18 @@ class Runs:
         """Let an entry wait for others with the same key, see `Threads.join`."""
         self._threads.join(key, entry, together)
 
-    def _admit(self) -> None:
+    def _admit(self, control: Control) -> None:
         if self.admitted >= self._limits.concurrent + self._limits.queue:
             wait = max(1, math.ceil(self._last_seconds))
             raise RefusedError(429, f"the server is busy: try again in {wait} s", retry_after=wait)
-        self.admitted += 1
+        self._admitted.add(control)
         if self.admitted > 1:
             self._busy = time.monotonic()
 
     def _left(self, control: Control) -> None:
         if self.admitted > 1:
             self._busy = time.monotonic()
-        self.admitted -= 1
+        self._admitted.remove(control)
         self._last_seconds = time.monotonic() - control.queued
 
     def close(self) -> None:
@@ -187,8 +194,17 @@ class Runs:
         self._threads.close()
 
     async def finish(self) -> None:
-        """Wait for the current cell calls: a process that ends during one of ONNX Runtime gets SIGABRT."""
+        """Wait for the current cell calls: a process that ends during one of ONNX Runtime gets SIGABRT.
+
+        Runs that are not finished, because a second signal ended the server, make no further call.
+        """
+        for control in self._admitted:
+            control.ending = True
         await asyncio.to_thread(self._threads.wait, LAST_CALL)
+
+
+def _shutting_down() -> RefusedError:
+    return RefusedError(503, "the server is shutting down: try again", retry_after=1)
 
 
 def _call(loop: asyncio.AbstractEventLoop, leave: Leave, found: Any, error: BaseException | None) -> None:

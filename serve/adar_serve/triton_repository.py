@@ -52,7 +52,7 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
     Args:
         bundle: The bundle, with the name and the version of the model. Triton's versions are whole numbers.
         repository: The folder of the repository; it may contain other models, and versions of this one.
-        overwrite: Replace this version of the model.
+        overwrite: Replace this version of the model, its configuration and its instructions (README.md).
 
     Returns:
         The folder of the version.
@@ -68,15 +68,9 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
     manifest, _ = read_bundle(source, whole=True)
     inputs, outputs = input_ports(manifest), output_ports(manifest)
     ports = "\n".join([*map(_input, inputs), *map(_output, outputs)])
-    tables = {"inputs": _rows(inputs), "outputs": _rows(outputs)}
-    text = README.format(name=bundle.name, repository=repository.name or ".", **tables)
-    beside = {
-        model / CONFIG: CONFIGURATION.format(name=bundle.name, ports=ports).encode(),
-        model / INSTRUCTIONS: text.encode(),
-    }
+    configuration = CONFIGURATION.format(name=bundle.name, ports=ports).encode()
     if not overwrite:
-        for path, content in beside.items():
-            _check_unedited(path, content)
+        _check_configuration(model / CONFIG, configuration)
     with new_folder(version, VERSION, check) as folder:
         if is_pack(source):
             (folder / PACK).write_bytes(source.read_bytes())
@@ -84,8 +78,11 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
         else:
             pack_bundle(source, folder / PACK)
         (folder / MODEL).write_text(CODE)
-    for path, content in beside.items():
-        write_file(path, content)
+    write_file(model / CONFIG, configuration)
+    if overwrite or not (model / INSTRUCTIONS).exists():  # people may edit it
+        tables = {"inputs": _rows(inputs), "outputs": _rows(outputs)}
+        text = README.format(name=bundle.name, repository=repository.name or ".", **tables)
+        write_file(model / INSTRUCTIONS, text.encode())
     return version
 
 
@@ -104,8 +101,8 @@ def check_version(bundle: Named, repository: Path, *, overwrite: bool = False) -
     return version
 
 
-def _check_unedited(path: Path, content: bytes) -> None:
-    """Refuse to replace a file that somebody edited, or that is of another model."""
+def _check_configuration(path: Path, content: bytes) -> None:
+    """Refuse to replace a configuration that somebody edited, or that is of another model."""
     with writing(path):
         if path.exists() and (not path.is_file() or path.read_bytes() != content):
             raise UsageError(

@@ -33,7 +33,7 @@ ATTACKS = {
     "a name with half a character": ({"class_names": ["a", "\ud800"]}, "not valid Unicode"),
     "a long name, which numpy pads every other name to": (
         {"class_names": ["n" * 10**6, *map(str, range(1000))]},
-        "class_names[0] has 1,000,000 characters",
+        "class_names[0] ('nnnnnnnnnnnnnnnnnnnnnnnnnnnnnn'…) has 1,000,000 characters",
     ),
     "the ids of pairs, which are padded to the longest": (
         {"ids": ["i" * 10**4, "a", "b", "c"], "pairs": torch.zeros(2, 5000, dtype=torch.long)},

@@ -8,9 +8,13 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from adar_export import export_bundle
 from adar_runtime import load
 from adar_runtime.errors import GraphError
+from adar_runtime.graph import GRAPH
 from adar_runtime.graph.formats import count_graphs, read_graphs
+from adar_train import ModelConfig
+from adar_train.untrained import trial_run
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -73,6 +77,32 @@ def test_a_graph_that_fails_does_not_stop_the_others(
     assert (code, "graph 4:" in err) == (2, True)
     found = json.loads((tmp_path / "answers.json").read_text())
     assert found["output"] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_graphs_that_describe_other_classes_are_refused(adar, tmp_path: Path) -> None:
+    """The class names of one graph were written for all of them."""
+    graphs = [
+        Data(
+            x=torch.eye(3),
+            edge_index=torch.tensor([[0], [2]]),
+            target_x=torch.eye(3)[order],
+            class_names=["abc"[number] for number in order],
+            y=torch.tensor([0]),
+        )
+        for order in ([0, 1, 2], [2, 0, 1], [0, 1])
+    ]
+    torch.save(graphs, "others.pt")
+    config = ModelConfig(3, None, hidden=16, proxies=4, level=GRAPH)
+    export_bundle(
+        trial_run(tmp_path / "run", read_graphs("others.pt")[0], config), tmp_path / "b", steps=(1,)
+    )
+    words = ["--bundle", "b", "--max-steps", 2, "--output", "answers.csv"]
+    for other in graphs[1:]:
+        torch.save([graphs[0], other], "others.pt")
+        code, _, err = adar("run", "others.pt", *words)
+        assert (code, "describe different classes" in err, Path("answers.csv").exists()) == (2, True, False)
+    torch.save([graphs[1], graphs[1]], "same.pt")
+    assert adar("run", "same.pt", *words)[0] == 0
 
 
 def test_a_table_gives_the_graphs_of_the_other_format(many_graphs: Path) -> None:

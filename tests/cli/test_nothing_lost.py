@@ -105,6 +105,19 @@ def test_export_does_not_replace_files_that_somebody_added_to_the_bundle(
     assert adar("export", other_run, "--overwrite")[0] == 0
 
 
+def test_export_replaces_a_bundle_with_the_card_of_another_version(
+    adar, other_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from adar_export import writer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "model_card", lambda _: "# An older card\n")
+        assert adar("export", other_run)[0] == 0
+    assert "older" in Path("bundle/README.md").read_text()
+    assert adar("export", other_run)[0] == 0
+    assert "older" not in Path("bundle/README.md").read_text()
+
+
 def test_validate_and_report_find_the_run_beside_the_bundle_or_name_it(
     adar, other_run: Path, tmp_path: Path
 ) -> None:
@@ -142,7 +155,7 @@ def test_a_default_output_is_not_replaced(adar, bundle_folder: Path, board: Grap
         code, _, err = adar(*command)
         assert (code, err) == (
             2,
-            f"error: {name} exists: name it as the output to replace it, or choose another name\n",
+            f"error: {name} exists: to replace it, name it (--output {name}), or choose another name\n",
         )
         assert file.read_text() == "mine"
         assert adar(*command, "--output", name)[0] == 0

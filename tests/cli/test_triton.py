@@ -54,11 +54,17 @@ def test_instructions_of_somebody_are_replaced_only_if_the_user_says_so(adar, bu
     readme = Path("models/bundle/README.md")
     readme.parent.mkdir(parents=True)
     readme.write_text("notes")
-    code, _, err = adar("triton", bundle_folder)
-    assert (code, "README.md is of another model, or was edited" in err) == (2, True)
-    assert (readme.read_text(), [each.name for each in readme.parent.iterdir()]) == ("notes", ["README.md"])
+    assert adar("triton", bundle_folder)[0] == 0
+    assert readme.read_text() == "notes"
     assert adar("triton", bundle_folder, "--overwrite")[0] == 0
     assert readme.read_text() != "notes"
+
+
+def test_a_repository_may_be_renamed(adar, bundle_folder: Path) -> None:
+    """Its instructions have its name, so another version was refused as if they were edited."""
+    assert adar("triton", bundle_folder)[0] == 0
+    Path("models").rename("repository")
+    assert adar("triton", f"bundle:2={bundle_folder}", "--out", "repository")[0] == 0
 
 
 def test_a_repository_is_not_written_into_a_bundle(adar, bundle_folder: Path, tmp_path: Path) -> None:
@@ -96,4 +102,5 @@ def test_export_writes_the_bundle_that_it_made(
     Path("other").symlink_to(described_bundle)
     code, _, err = adar("export", run_folder, "--out", "mine=other", "--triton", "models")
     assert (code, "'mine=other' is not a name of a model" in err) == (2, True)
+    assert err.endswith("in the name of the folder\n")  # here, NAME=FOLDER is a name
     assert [path.name for path in Path.cwd().iterdir()] == ["other"]

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from adar_export import export_bundle
-from adar_export.model_card import model_card
+from adar_export.model_card import is_edited, model_card, with_hash
 from adar_runtime import Graph, load
 from adar_runtime.bundle.metadata import MAX_GROUPS, feature_schema
 from adar_runtime.bundle.reading import read_manifest
@@ -93,6 +93,23 @@ def test_a_run_in_a_folder_with_a_strange_name(described_run: Path, tmp_path: Pa
     manifest = export_bundle(load_run(run), tmp_path / "bundle", steps=(1,))
     assert manifest.name == "a-" + "b" * 98
     assert read_manifest(tmp_path / "bundle").name == manifest.name
+
+
+def test_only_an_edited_card_is_edited(bundle_folder: Path) -> None:
+    """Also a card of another version: its text differs, and nobody edited it."""
+    card = (bundle_folder / "README.md").read_bytes()
+    other = with_hash("# The card of another version\n").encode()
+    assert not is_edited(card)
+    assert not is_edited(other)
+    for edited in (
+        b"",
+        b"# mine\n",
+        card + b"more\n",
+        b"more\n" + card,
+        card.replace(b"board", b"game"),
+        b"\xff",
+    ):
+        assert is_edited(edited)
 
 
 def test_damaged_metrics_are_an_error(bundle_folder: Path) -> None:

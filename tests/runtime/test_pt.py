@@ -176,6 +176,15 @@ def test_the_labels_of_a_list_are_warned_of_once(tmp_path: Path) -> None:
     assert len(warned) == 1
 
 
+def test_a_label_without_a_dimension_belongs_to_a_graph_of_one_node_too(tmp_path: Path) -> None:
+    data = [small(1, 1), small(3, 0)]
+    for each in data:
+        each.y = each.y[0]
+    torch.save(data, tmp_path / "g.pt")
+    found = [(graph.level, graph.labels.tolist()) for graph in read_graphs(tmp_path / "g.pt")]
+    assert found == [(GRAPH, [1]), (GRAPH, [0])]
+
+
 def test_an_error_names_the_graph(tmp_path: Path) -> None:
     torch.save([small(3, 0), Data(x=torch.ones(2, 2))], tmp_path / "g.pt")
     with pytest.raises(GraphError, match="graph 2 of 2: key 'edge_index' not found"):

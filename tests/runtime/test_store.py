@@ -615,13 +615,19 @@ def test_columns_that_are_not_needed_are_not_read(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.filterwarnings("ignore:only 'source' and 'target'")
-@pytest.mark.parametrize("end", ["", "\n"])
-def test_a_quote_that_is_never_closed_is_refused_in_blocks(end: str, tmp_path: Path) -> None:
-    """pyarrow reads all lines below as one cell: their rows were missing without a word."""
+@pytest.mark.parametrize("end", ["", "\n", 40 * "\n"], ids=len)
+def test_a_quote_that_is_not_closed_in_its_cell_is_refused_in_blocks(end: str, tmp_path: Path) -> None:
+    """pyarrow reads the lines below as one cell: their rows were missing without a word."""
     rows, ids = 'source,target,why\n1,2,so\n2,1,"so\n1,1,so\n2,2,so', np.array([1, 2])
-    (tmp_path / "edges.csv").write_text(rows + end)
-    with pytest.raises(GraphError, match=r"edges\.csv: a quote is opened and never closed"):
-        list(sources.read_edges(tmp_path / "edges.csv", ids, None, None, both_ways=False))
+    first = 'source,target,why\n1,2,so\n"2,1,so\n1,1",so,so\n"2",2,so'
+    for text, message in (
+        (rows, r"edges\.csv: line 3 is not a valid table row \(a quote is opened and never closed"),
+        (rows.replace("1,1,so", '1,1,"so"'), r"edges\.csv: line 3 has a quote .* which ends in line 4"),
+        (first, "not in the table of nodes"),
+    ):
+        (tmp_path / "edges.csv").write_text(text + end)
+        with pytest.raises(GraphError, match=message):
+            list(sources.read_edges(tmp_path / "edges.csv", ids, None, None, both_ways=False))
     (tmp_path / "edges.csv").write_bytes(
         f'{rows}\xe9"{end}'.encode("latin-1")
     )  # closed; nobody needs the column
@@ -634,3 +640,17 @@ def test_a_table_in_blocks_is_a_file(tmp_path: Path, make) -> None:
     make(tmp_path / "n.csv")
     with pytest.raises(GraphError, match="there is no such file"):
         sources.read_nodes(tmp_path / "n.csv", tmp_path / "spool", None, None)
+
+
+@pytest.mark.filterwarnings("ignore:edges go from")
+@pytest.mark.filterwarnings("ignore:only ")
+def test_row_numbers_of_pandas_are_no_feature_and_no_ids_in_blocks(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text(",id,x\n0,7,1.5\n1,8,2.5\n")
+    with pytest.warns(AdarWarning, match="pandas writes row numbers"):
+        found = sources.read_nodes(tmp_path / "n.csv", tmp_path / "spool", None, None)
+    assert found.features.tolist() == [[1.5], [2.5]]
+    parquet.write_table(pyarrow.table({"Unnamed: 0": [0], "u": [7], "v": [8]}), tmp_path / "e.parquet")
+    [ends] = sources.read_edges(tmp_path / "e.parquet", found.ids, None, None, both_ways=False)
+    assert ends.tolist() == [[0], [1]]
+    with pytest.raises(UsageError, match="source and target are both 'v'"):
+        list(sources.read_edges(tmp_path / "e.parquet", found.ids, "v", None, both_ways=False))

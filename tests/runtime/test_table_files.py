@@ -136,6 +136,17 @@ def test_edges_are_read_alike_by_both_readers(tmp_path: Path, monkeypatch, large
             'source,target,why\na,b,"so\nb,a,so\n',
             "e.csv: line 2 is not a valid table row (a quote is opened and never closed)",
         ),
+        # the quote of a later cell closes it
+        (
+            "id,x\na,1\nb,2\n",
+            'source,target,why\na,b,"so\nb,a,"so"\na,a,so\n',
+            "e.csv: line 2 has a quote that is not closed in its cell, which ends in line 3",
+        ),
+        (
+            "id,x\na,1\nb,2\n",
+            'source,target,why\na,b,"so\n"b","a","so"\n',
+            "e.csv: line 2 has a quote that is not closed in its cell, which ends in line 3",
+        ),
     ],
 )
 @pytest.mark.parametrize("large", [False, True])
@@ -437,3 +448,52 @@ def test_labels_of_minus_one_are_said_to_be_unknown(tmp_path: Path) -> None:
     read = read_tables(nodes, edges)
     assert read.graph.labels.tolist() == [-1, 0, 1, -1]
     assert "2 labels of 'y' are -1, which is no class: they are unknown" in read.notes
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("heading", ["", "Unnamed: 0", "__index_level_0__"])
+def test_row_numbers_of_pandas_are_no_feature_and_no_ids(tmp_path: Path, heading: str, suffix: str) -> None:
+    numbered = {heading: [0, 1, 2]}
+    nodes = write(tmp_path / f"n{suffix}", numbered | {"id": [7, 8, 9], "x": [1, 2, 3]})
+    edges = write(tmp_path / f"e{suffix}", numbered | {"source": [7, 8, 7], "target": [8, 9, 9]})
+    found = read_tables(nodes, edges)
+    assert found.graph.features.tolist() == [[1], [2], [3]]
+    assert any("was left out: pandas writes row numbers" in note for note in found.notes)
+    chosen = read_tables(nodes, edges, TableChoice(features=(heading,))).graph
+    assert chosen.features.tolist() == [[0], [1], [2]]
+    assert read_tables(nodes, edges, encoding=chosen.feature_encoding).graph.features.tolist() == [
+        [0],
+        [1],
+        [2],
+    ]
+    edges = write(tmp_path / f"f{suffix}", numbered | {"u": [0, 1, 2], "v": [1, 2, 0]})
+    if suffix in (".csv", ".tsv"):  # where the first line may be an edge
+        with pytest.raises(GraphError, match="line 1: the first column has no name"):
+            import_graph(edges)
+    else:
+        assert import_graph(edges).graph.edge_index.tolist() == [[0, 1, 2], [1, 2, 0]]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("name", ["source", "target", "weight"])
+def test_lists_in_a_column_that_an_edge_needs_are_refused(tmp_path: Path, name: str, suffix: str) -> None:
+    """The next columns were the ids, or the weights were not used."""
+    nodes = write(tmp_path / "n.csv", {"id": [0, 1, 2], "x": [1, 2, 3]})
+    columns = {"source": [0, 1], "target": [1, 2], "weight": [1.0, 2.0], "a": [0, 1], "b": [0, 2]}
+    edges = write(tmp_path / f"e{suffix}", columns | {name: [[one] for one in columns[name]]})
+    with pytest.raises(GraphError, match=f"the column '{name}' of edges holds lists or objects"):
+        read_tables(nodes, edges)
+
+
+def test_a_column_has_one_meaning(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "n.csv", {"id": ["a", "b"], "x": [1, 2], "y": [0, 1]})
+    edges = write(tmp_path / "e.csv", {"source": ["a"], "target": ["b"]})
+    for choice, message in (
+        (TableChoice(source="target"), "source and target are both the column 'target'"),
+        (TableChoice(label="x", features=("x",)), "'x' is the label and a feature"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            read_tables(nodes, edges, choice)
+    write(edges, {"source": ["a"], "target": ["b"], "weight": ["1_0"]})
+    with pytest.raises(GraphError, match="the weight of the edge is '1_0'"):
+        read_tables(nodes, edges)

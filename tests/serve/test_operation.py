@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import Graph, Step, load, write_graph
+from adar_serve.limits import Limits
 from adar_serve.refusals import RefusedError
 from adar_serve.runs import Control, done
 from adar_serve.server import listen
@@ -97,6 +100,23 @@ def test_a_cancelled_run_makes_no_further_step(bundle_folder: Path, board: Graph
     with pytest.raises(RefusedError, match="closed the connection"):
         done(control.steps(loop))
     assert loop.calls == 5
+
+
+def test_a_second_signal_ends_a_run_after_its_current_call(bundle_folder: Path, board: Graph) -> None:
+    """The server waited for all calls of the run."""
+    limits = Limits(seconds=10, steps=10_000_000)
+    settings = Settings(port=0, grpc_port=None, limits=limits, drain_seconds=0)
+    with running([f"board={bundle_folder}"], settings) as found, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(found.infer, tensors(board), parameters=ENDLESS)
+        assert eventually(lambda: found.service.runs.running == 1)
+        begun = time.monotonic()
+        found.server.stop()
+        found.server.stop()
+        found.thread.join(20)
+        assert time.monotonic() - begun < 5
+        assert not found.thread.is_alive()
+        with suppress(httpx.TransportError):  # the connection may be closed before the answer
+            assert answer.result(20).status_code == 503
 
 
 def events(response: httpx.Response):

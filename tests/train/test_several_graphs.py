@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from adar_runtime import Graph, write_graph
 from adar_runtime.errors import AdarWarning, GraphError, UsageError
-from adar_runtime.evaluation.metrics import pooled_metrics
+from adar_runtime.evaluation.evaluate import evaluate
 from adar_train import TrainConfig, fit
 from adar_train.data.checks import check_together, check_trainable
 from adar_train.data.classes import match_classes
@@ -114,13 +115,16 @@ def test_a_graph_with_one_class_in_validation_does_not_count(tmp_path: Path) -> 
         check_trainable(graphs[:1], 0)
 
 
-def test_graphs_that_are_scored_together_describe_the_same_number_of_classes() -> None:
-    """It was a traceback of numpy."""
+def test_graphs_that_are_scored_together_describe_the_same_classes() -> None:
+    """Other numbers were a traceback; names in another order gave wrong numbers per class."""
     graphs = [random_graph(5, 5, level="graph", classes=3 + seed % 2, seed=seed) for seed in range(10)]
-    with pytest.raises(GraphError, match="describe different numbers of classes"):
-        check_together(["a", "b"], graphs[:2])
-    with pytest.raises(GraphError, match="describe different numbers of classes"):
-        pooled_metrics(graphs, [np.zeros((1, graph.targets), np.float32) for graph in graphs], 0, ["all"])
+    names = [replace(graphs[0], class_names=tuple(order)) for order in ("abc", "cab")]
+    subject = SimpleNamespace(in_context=False, targets=None, training={})
+    for group in (graphs, names):
+        with pytest.raises(GraphError, match="describe different classes"):
+            check_together(["a", "b"], group[:2])
+        with pytest.raises(GraphError, match="describe different classes"):
+            evaluate("10 graphs", group, subject, [8])  # type: ignore[arg-type]
 
 
 def test_equal_regression_targets_are_not_of_one_class() -> None:

@@ -69,14 +69,15 @@ class PreparedBatch:
 
     def feature_blocks(self) -> Iterator[Floats]:
         """The features of the nodes of all graphs, in blocks: sparse features may have very many columns."""
-        most, block = encoder_rows(self.manifest.features), list[Floats]()
+        most, block, size = encoder_rows(self.manifest.features), list[Floats](), 0
         for graph in self.graphs:
             for start in range(0, graph.nodes, most):
                 rows = graph.rows(start, min(start + most, graph.nodes))
-                if sum(map(len, block)) + len(rows) > most:
+                if size + len(rows) > most:
                     yield np.concatenate(block)
-                    block = []
+                    block, size = [], 0
                 block.append(rows)
+                size += len(rows)
         yield np.concatenate(block)
 
     def alone(self, index: int) -> PreparedGraph:

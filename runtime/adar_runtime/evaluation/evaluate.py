@@ -12,7 +12,7 @@ from adar_runtime import summaries
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.errors import GraphError, LabelsError, UsageError, short
 from adar_runtime.evaluation.curves import Curve, Moment, measure_together, run_moments
-from adar_runtime.evaluation.metrics import metric_name, split_metrics
+from adar_runtime.evaluation.metrics import check_same_classes, metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs, choose_unknown
 from adar_runtime.evaluation.uncertainty import Estimate
 from adar_runtime.evaluation.zero_shot_baselines import TRAINING_FREE
@@ -175,6 +175,8 @@ def evaluate(
     else:
         chosen = choose_outputs(subject.training, graphs, split)
     graphs, part = chosen.graphs, chosen.part
+    if subject.targets is None:
+        check_same_classes(graphs)
     if all(graph.labelled(part, split) is None for graph in graphs):
         known = ": the model is given those in train_mask" if subject.in_context else ""
         raise GraphError(f"{name}: there are no labels to score against{known}")

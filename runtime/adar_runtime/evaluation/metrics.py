@@ -9,10 +9,15 @@ import numpy as np
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import ALL, PARTS, Floats, Graph, Integers, Mask
 
-OTHER_CLASSES = (
-    "the graphs describe different numbers of classes (target_x), and graphs with one label each are scored "
-    "together: give all of them the same classes"
-)
+
+def check_same_classes(graphs: Sequence[Graph]) -> None:
+    """Refuse graphs that describe other classes each: class 0 of one would count as class 0 of another."""
+    described = {(graph.targets, graph.class_names) for graph in graphs if graph.target_features is not None}
+    if len(described) > 1:
+        raise GraphError(
+            "the graphs describe different classes (target_x, class_names), and graphs with one label each "
+            "belong together: give all of them the same classes in the same order"
+        )
 
 
 def scored_part(graphs: Sequence[Graph]) -> str:
@@ -49,8 +54,6 @@ def pooled_outputs(
         ]
         if known:
             some_scores, some_labels = zip(*known, strict=True)
-            if len({each.shape[1] for each in some_scores}) > 1:
-                raise GraphError(OTHER_CLASSES)
             pooled[name] = np.concatenate(some_scores), np.concatenate(some_labels)
     return pooled
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, reason, short
-from adar_runtime.graph.limits import MAX_NAME
+from adar_runtime.graph.limits import MAX_NAME, MAX_SPLITS
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -107,6 +107,9 @@ def mask(name: str, value: Any, outputs: int) -> Mask:
         f"{name} has shape {list(given.shape)}, not [splits, {outputs}]",
     )
     require(len(given) > 0, f"{name} has no splits: omit it, or give at least one")
+    require(
+        len(given) <= MAX_SPLITS, f"{name} has {len(given):,} splits; at most {MAX_SPLITS:,} are supported"
+    )
     return np.require(given, np.bool_, LAYOUT)
 
 
@@ -168,8 +171,8 @@ def names(name: str, value: Any) -> Names:
         require(_is_text(each), f"{name}[{position}] contains characters that are not valid Unicode text")
         require(
             len(each) <= MAX_NAME,
-            f"{name}[{position}] has {len(each):,} characters; at most {MAX_NAME:,} are supported: give it a "
-            "shorter name",
+            f"{name}[{position}] ({each[:30]!r}…) has {len(each):,} characters; at most {MAX_NAME:,} are "
+            "supported: give it a shorter name",
         )
     return Names(value)
 

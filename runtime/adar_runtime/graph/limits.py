@@ -36,6 +36,9 @@ MAX_CLASSES = 100_000
 MAX_NAME = 500
 """Characters of a class name. numpy pads all names to the longest, and a table repeats a name in each row."""
 
+MAX_SPLITS = 10_000
+"""Splits in the masks of a graph: training draws missing masks for each, at 15 µs."""
+
 CHECK_BYTES = 2  # temporary booleans per item, for checks of values
 NAME_BYTES = 120  # a short name as a Python string, in a list
 ROW_BYTES = 200  # a row of a text table: its list, tuple and line number

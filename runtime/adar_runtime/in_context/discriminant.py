@@ -90,10 +90,11 @@ class Joined:
         return Joined(self.nodes, mixed)
 
     def with_shares(self, shares: Floats) -> "Joined":
-        """Add the shares of the classes [n, c] to the scores, as if these had the spread 1."""
+        """Add the shares of the classes [n, c] to the scores, multiplied with the spread of the scores."""
         size = spread(self.scores)
         rows = shares - 1 / shares.shape[1]
-        # A block is long where its scores have large weights, as in the columns of the experts.
+        # The cell compares lengths. The squared length of the new columns, relative to that of the columns
+        # before, is the spread of the shares, relative to that of scores with the spread 1.
         squares = [float(np.square(part).sum(axis=1).mean()) for part in (self.nodes[:, :-1], rows)]
         scale = (squares[0] * spread(shares) / squares[1]) ** 0.5 if min(squares) > 0 else 1.0
         own = np.float32(size / scale) * np.eye(len(self.targets), dtype=np.float32)

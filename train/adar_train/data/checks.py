@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from adar_runtime.errors import GraphError, warn
-from adar_runtime.evaluation.metrics import OTHER_CLASSES, pooled_metrics
+from adar_runtime.evaluation.metrics import check_same_classes, pooled_metrics
 from adar_runtime.graph import GRAPH, Graph
 
 NO_LABELS = "the graph has no labels: training needs y; for a table, name the column with --label"
@@ -48,8 +48,6 @@ def check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             raise GraphError(
                 f"only one of {name} and {names[0]} describes its classes: give both or neither a target_x"
             )
-        if graph.level == GRAPH and first.target_features is not None and graph.targets != first.targets:
-            raise GraphError(OTHER_CLASSES)
         if (first.feature_encoding and graph.feature_encoding) and (
             first.feature_encoding.columns != graph.feature_encoding.columns
         ):
@@ -59,6 +57,8 @@ def check_together(names: Sequence[str], graphs: Sequence[Graph]) -> None:
             )
         if first.target_features is None:
             _check_same_targets((names[0], first), (name, graph))
+    if first.level == GRAPH:
+        check_same_classes(graphs)
 
 
 def warn_first_class(graphs: Sequence[Graph]) -> None:

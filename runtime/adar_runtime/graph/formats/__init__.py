@@ -23,7 +23,13 @@ from adar_runtime.graph.feature_encoding import LABEL_KINDS
 from adar_runtime.graph.formats import graphml, npz, parquet_graphs, pt
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._tables import Imported, TableChoice
-from adar_runtime.graph.formats.tables import EDGES, TABLES, in_directions, read_edge_list, read_tables
+from adar_runtime.graph.formats.tables import (
+    EDGES,
+    TABLES,
+    read_edge_list,
+    read_tables,
+    with_chosen_directions,
+)
 from adar_runtime.graph.limits import check_size
 
 __all__ = [
@@ -189,7 +195,7 @@ def import_graph(
     if path.suffix in FORMATS:
         if label is not None or kind is not None or encoding is not None:
             raise UsageError(f"{path} has its features and labels: omit --label, --labels and --bundle")
-        return Imported(in_directions(read_graph(path), choice), [])
+        return Imported(with_chosen_directions(read_graph(path), choice), [])
     choice = replace(choice, both_ways=choice.completed(encoding).both_ways)
     if path.suffix in EDGES:
         return read_edge_list(path, choice, encoding)
@@ -199,7 +205,7 @@ def import_graph(
     with reading(path):
         check_size(path)
         imported = graphml.read(path, choice, encoding)
-    return replace(imported, graph=in_directions(imported.graph, choice))
+    return replace(imported, graph=with_chosen_directions(imported.graph, choice))
 
 
 def write_graph(path: str | Path, graph: Any) -> None:

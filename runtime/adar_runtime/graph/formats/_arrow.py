@@ -10,13 +10,13 @@ from adar_runtime.errors import GraphError, MissingExtraError, reason
 from adar_runtime.graph import Integers
 from adar_runtime.graph.formats._columns import Codes, Column, Numbers, as_word, codes_of, parse_numbers
 from adar_runtime.graph.formats._parquet_check import check_parquet
+from adar_runtime.graph.formats._rows import check_quotes
 from adar_runtime.graph.limits import ByteBudget
 
 MAX_COLUMNS = 10_000  # of a text table that pyarrow reads: every column has a cost per block
 BLOCK_BYTES = 2**24  # of a text table that is parsed at once
 ENCODED_BYTES = 48  # a value while pyarrow looks for the different ones
 WORD_BYTES = 200  # a different value as a Python string, in lists and a dictionary
-TAIL_BYTES = 16  # of a text table that are read to see how it ends
 TEXT_BYTES = 24  # per byte of a text table: its cells, their positions, and the different words
 
 
@@ -127,22 +127,8 @@ def read_text(path: Path, separator: str, header: list[str]) -> dict[str, Column
                 column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=False
             ),
         )
-    except (pyarrow.ArrowException, OSError, ValueError):
-        return None
-    if table.num_rows and ends_in_quotes(path, table.column(names[-1])[-1].as_py()):
+        check_quotes(path, separator, table.num_rows)
+    except (pyarrow.ArrowException, OSError, ValueError, GraphError):
         return None
     columns = [ArrowColumn(table.column(name)) for name in names]
     return dict(zip(header, columns, strict=True))
-
-
-def ends_in_quotes(path: Path, last: str | bytes | None) -> bool:
-    """Whether the last cell of a text table has a quote that is never closed, and so all lines below it.
-
-    pyarrow reads such a file without an error.
-    """
-    text = last.encode() if isinstance(last, str) else last or b""
-    if b"\n" not in text and b"\r" not in text:
-        return False
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        return not file.read().rstrip().endswith(b'"')

@@ -28,6 +28,6 @@ def read_weights(values: Sequence[Any], locate: Callable[[int], str]) -> Floats:
 
 def _number(value: Any) -> float:
     try:
-        return float(value)
+        return 0.0 if isinstance(value, str) and "_" in value else float(value)  # Python reads 1_0 as 10
     except (TypeError, ValueError, OverflowError):
         return 0.0  # refused, as every weight that is not positive

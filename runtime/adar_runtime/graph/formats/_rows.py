@@ -14,6 +14,7 @@ from adar_runtime.graph.limits import CELL_BYTES, MAX_TABLE_COLUMNS, ROW_BYTES, 
 from adar_runtime.json_files import parse_json
 
 SEPARATORS = "\t,;"
+BLOCK_BYTES = 2**20  # that are read at once to count lines
 BLANKS = " "  # cells between any number of blanks, without quotes
 
 
@@ -147,19 +148,57 @@ def separator_of(path: Path, line: str) -> str:
     return most if most in line else ""
 
 
+def check_quotes(path: Path, separator: str, rows: int) -> None:
+    """Refuse a quote that is not closed in its cell: pyarrow reads the lines below as one cell.
+
+    Args:
+        path: The table, with a header.
+        separator: Its separator.
+        rows: The rows that pyarrow found. If there is one line for each, no cell has several lines. Then only
+            the last quote can be open.
+    """
+    lines, quotes, end = 0, 0, b"\n"
+    with path.open("rb") as binary:
+        while block := binary.read(BLOCK_BYTES):
+            lines, quotes, end = lines + block.count(b"\n"), quotes + block.count(b'"'), block[-1:]
+    if lines + (end != b"\n") == rows + 1 and quotes % 2 == 0:
+        return
+    with path.open(encoding="latin-1", newline="") as text:  # any encoding has the same quotes
+        following = iter(enumerate(text, 1))
+        for number, line in following:
+            if '"' in line:
+                _cells(number, line, following, separator)
+
+
 def _cells(first: int, line: str, following: Iterator[tuple[int, str]], separator: str) -> list[str]:
+    lines = [line]
     try:
-        return next(csv.reader(_until_quotes_close(line, following), delimiter=separator))
+        cells = next(csv.reader(_until_quotes_close(lines, following), delimiter=separator))
     except csv.Error as error:
         raise GraphError(f"line {first} is not a valid table row ({reason(error)})") from error
+    if len(lines) > 1:
+        _check_end(first, lines, separator)
+    return cells
 
 
-def _until_quotes_close(line: str, following: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Yield lines to `csv`, which asks for another line only while a quote is open."""
-    yield line
+def _until_quotes_close(lines: list[str], following: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Yield lines to `csv`, which asks for another line only while a quote is open. Add them to `lines`."""
+    yield lines[0]
     for _, more in following:
+        lines.append(more)
         yield more
     raise csv.Error("a quote is opened and never closed")
+
+
+def _check_end(first: int, lines: list[str], separator: str) -> None:
+    """Refuse a cell of several lines that goes on after its quote, which is then that of another cell."""
+    try:
+        next(csv.reader(lines, delimiter=separator, strict=True))
+    except csv.Error as error:
+        raise GraphError(
+            f"line {first} has a quote that is not closed in its cell, which ends in line "
+            f"{first + len(lines) - 1}: close it, or write a quote in a text twice"
+        ) from error
 
 
 def _first_undecodable(path: Path) -> int:

@@ -27,6 +27,8 @@ from adar_runtime.graph.limits import NAME_BYTES, ByteBudget
 LABEL_COLUMNS = ("y", "label", "class", "target")
 SPLIT_COLUMN = "split"
 SPLIT_WORDS = {part: part for part in PARTS} | {"valid": "val", "validation": "val"}
+ROW_NUMBERS = ("", "Unnamed: 0", "__index_level_0__")
+"""Headings of the row numbers that pandas writes beside the columns of a table."""
 MASK_WORDS = {"": False, "false": False, "0": False, "true": True, "1": True}
 
 WHOLE = re.compile(r"[+-]?[0-9]+\.0*")  # a whole number that is written as a decimal number
@@ -102,7 +104,7 @@ def graph_from_columns(
     """Build a graph from its edges, the ids of its nodes, and the other columns of its node table."""
     choice = choice.completed(encoding)
     notes: list[str] = []
-    label, split, parts = roles = column_roles(columns, choice, encoding, notes)
+    label, split, parts, _ = roles = column_roles(columns, choice, encoding, notes)
     if encoding is None:
         encoded = fit_features(columns, roles.names, choice.features, locate, notes)
     else:
@@ -137,11 +139,12 @@ class ColumnRoles(NamedTuple):
     label: str | None
     split: str | None
     masks: dict[str, str]  # name of the mask -> name of its column
+    row_numbers: list[str]
 
     @property
     def names(self) -> tuple[str | None, ...]:
         """The names of these columns."""
-        return (self.label, self.split, *self.masks.values())
+        return (self.label, self.split, *self.masks.values(), *self.row_numbers)
 
 
 def column_roles(
@@ -150,7 +153,10 @@ def column_roles(
     """Find the columns of labels, split and masks by their names. `columns` are all columns but the ids."""
     taken = choice.features or () if encoding is None else [one.name for one in encoding.columns]
     label, split = _label_and_split(columns, choice, encoding, taken, notes)
-    return ColumnRoles(label, split, _mask_columns(columns, split, taken))
+    rows = [name for name in columns if name in ROW_NUMBERS and name not in (label, *taken)]
+    if encoding is None and choice.features is None:
+        notes += [f"{name!r} was left out: pandas writes row numbers under this heading" for name in rows]
+    return ColumnRoles(label, split, _mask_columns(columns, split, taken), rows)
 
 
 def ids_of(words: Sequence[str], budget: ByteBudget) -> Ids:
@@ -179,6 +185,10 @@ def _label_and_split(
             raise GraphError(
                 f"{what} column {short(name)!r} not found; the columns are {columns_listed(columns)}"
             )
+    if choice.label is not None and choice.label in taken:
+        raise GraphError(
+            f"{short(choice.label)!r} is the label and a feature: the model would read what it predicts"
+        )
     split = names.get(SPLIT_COLUMN)
     split = None if split in taken else split
     if encoding is not None:

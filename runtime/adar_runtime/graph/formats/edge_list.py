@@ -12,7 +12,7 @@ from adar_runtime.graph.formats._columns import Column, Locate, ValueColumn, col
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._rows import BLANKS, Row, collect, read_rows
 from adar_runtime.graph.formats._table_files import COMMENTS, TEXT, Table, large_text, read_table_file
-from adar_runtime.graph.formats._tables import LABEL_COLUMNS, SPLIT_COLUMN, TableChoice
+from adar_runtime.graph.formats._tables import LABEL_COLUMNS, ROW_NUMBERS, SPLIT_COLUMN, TableChoice
 
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"))
 """Headings of the two columns. ("u", "v") is not in this list because node ids may be u and v."""
@@ -103,11 +103,16 @@ def read_edges(path: Path, choice: TableChoice, *, has_table: bool, exact: bool 
     return _from_rows(path, has_table=has_table) if table is None else _from_table(table, choice)
 
 
+def first_two(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first two columns; row numbers do not count."""
+    plain = [name for name in names if name not in ROW_NUMBERS]
+    return (plain[0], plain[1]) if len(plain) > 1 else None
+
+
 def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
+    _refuse_lists(table.skipped, choice)
     names = list(table.columns)
-    guess = guess_ends(names)
-    if guess is None and len(names) > 1:
-        guess = names[0], names[1]
+    guess = guess_ends(names) or first_two(names)
     for name in (choice.source, choice.target):
         if name is not None and name not in table.columns:
             raise GraphError(
@@ -118,15 +123,29 @@ def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
             f"an edge needs two columns of node ids; the columns are {columns_listed(table.columns)}"
         )
     source, target = choice.source or (guess or names)[0], choice.target or (guess or names)[1]
+    if source == target:
+        raise GraphError(
+            f"source and target are both the column {short(source)!r}: name both with --source and --target"
+        )
     return EdgeTable(
         table.columns[source],
         table.columns[target],
         (source, target),
         table.locate,
-        _column_notes(names, source, target),
+        _column_notes([*names, *table.skipped], source, target),
         table.exact,
         next((table.columns[name] for name in _weight_columns(names, source, target)), None),
     )
+
+
+def _refuse_lists(skipped: Sequence[str], choice: TableChoice) -> None:
+    """Refuse lists in a column of ids or weights: another column would be read, or none."""
+    wanted = {*(word for ends in HEADERS for word in ends), WEIGHT_COLUMN}
+    for name in skipped:
+        if name in (choice.source, choice.target) or name.lower() in wanted:
+            raise GraphError(
+                f"the column {short(name)!r} of edges holds lists or objects: give one value per row"
+            )
 
 
 def _column_notes(names: Sequence[str], source: str, target: str) -> list[str]:
@@ -167,6 +186,11 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     heading = [cell.strip() for cell in rows[0].cells] if rows else []
     names, notes = _certain_header(heading), list[str]()
     places, everything = (0, 1), rows
+    if names is None and heading and heading[0] in ROW_NUMBERS:
+        raise GraphError(
+            f"line {rows[0].line}: the first column has no name, as row numbers of pandas: leave it out "
+            "(index=False), or give the columns of the ids the header source,target"
+        )
     if names is not None:
         rows = rows[1:]
     elif not has_table and rows:

@@ -41,11 +41,11 @@ def is_many(arrays: Mapping[str, Any]) -> bool:
 
 def with_level(arrays: dict[str, Any]) -> dict[str, Any]:
     """One of many graphs: one label for several nodes is the label of the graph."""
-    rows = getattr(arrays.get("x"), "shape", ())[:1]
-    if "y" not in arrays or "level" in arrays or "pairs" in arrays or not rows > (1,):
+    if "y" not in arrays or "level" in arrays or "pairs" in arrays:
         return arrays
-    labels = np.atleast_1d(arrays["y"])
-    return arrays | {"y": labels, "level": GRAPH} if len(labels) == 1 else arrays
+    rows, labels = getattr(arrays.get("x"), "shape", ())[:1], np.atleast_1d(arrays["y"])
+    is_whole = len(labels) == 1 and rows > (1,)
+    return arrays | {"y": labels} | ({"level": GRAPH} if is_whole else {})
 
 
 def same_level(graphs: list[Graph]) -> list[Graph]:

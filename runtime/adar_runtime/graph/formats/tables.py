@@ -21,7 +21,7 @@ from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 from adar_runtime.graph.statistics import Edges
 
-__all__ = ["EDGES", "TABLES", "TableChoice", "in_directions", "read_edge_list", "read_tables"]
+__all__ = ["EDGES", "TABLES", "TableChoice", "read_edge_list", "read_tables", "with_chosen_directions"]
 
 EDGES = (*TABLES, ".txt", ".edges")
 """Suffixes of files of edges."""
@@ -109,9 +109,9 @@ def _read(
         raise _InexactError(str(error)) from error
     skipped = [f"columns of lists or objects are not read: {listed(table.skipped)}"] if table.skipped else []
     # With a model, the columns are those of its training, which has said how it read them.
-    notes = imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
+    notes = skipped + imported.notes if encoding else found.notes + ends.notes + skipped + imported.notes
     graph = replace(imported.graph, edge_weight=weights)
-    return Imported(in_directions(graph, choice), notes + _direction_notes(graph, choice))
+    return Imported(with_chosen_directions(graph, choice), notes + _direction_notes(graph, choice))
 
 
 class NewNodes(NamedTuple):
@@ -191,7 +191,7 @@ def _require_numbers(own: FeatureEncoding | None) -> None:
             raise GraphError(f"the column {short(column.name)!r} has {problem}, and {reason}")
 
 
-def in_directions(graph: Graph, choice: TableChoice) -> Graph:
+def with_chosen_directions(graph: Graph, choice: TableChoice) -> Graph:
     """The graph, with the reverse of every edge if this is chosen; repeated edges are then kept once."""
     if not choice.both_ways:
         return graph
@@ -249,4 +249,4 @@ def read_edge_list(path: Path, choice: TableChoice, encoding: FeatureEncoding | 
             {}, edges, ids, kept, encoding, lambda node: f"node {ids[node]}", budget
         )
     notes = ["nodes are numbered in the order of their ids", *ends.notes, *imported.notes]
-    return Imported(in_directions(replace(imported.graph, edge_weight=weights), choice), notes)
+    return Imported(with_chosen_directions(replace(imported.graph, edge_weight=weights), choice), notes)

@@ -14,7 +14,7 @@ from adar_runtime.graph import _checks as checks
 from adar_runtime.graph.feature_encoding import NUMBER
 from adar_runtime.graph.formats._table_files import PARQUET
 from adar_runtime.graph.formats._tables import INTEGER, TableChoice, column_roles
-from adar_runtime.graph.formats.edge_list import guess_ends, guess_ids
+from adar_runtime.graph.formats.edge_list import first_two, guess_ends, guess_ids
 from adar_runtime.graph.formats.npy import map_array
 from adar_runtime.graph.limits import ByteBudget, check_stored
 from adar_runtime.graph.store.table_blocks import ROWS, Chosen, read_blocks
@@ -158,16 +158,18 @@ def _end_columns(path: Path, names: Sequence[str], source: str | None, target: s
     """The columns of the two ends of an edge. Says what is not certain, and what is not read."""
     guess = guess_ends(names)
     if guess is None and (source is None or target is None):
-        if len(names) < 2:
+        guess = first_two(names)
+        if guess is None:
             raise GraphError(f"{path}: an edge needs two columns of node ids")
         if path.suffix != PARQUET:  # the first line may be an edge
             raise GraphError(
                 f"{path}: the first line, {short(','.join(names))!r}, is not a known header: a header is "
                 "source,target, or --source and --target name its columns"
             )
-        guess = names[0], names[1]
         warn(f"edges go from {guess[0]!r} to {guess[1]!r}")
     chosen = [given or name for given, name in zip((source, target), guess or ("", ""), strict=True)]
+    if chosen[0] == chosen[1]:
+        raise UsageError(f"{path}: source and target are both {short(chosen[0])!r}: name both columns")
     if "weight" in (name.lower() for name in names):
         warn(NO_WEIGHTS)
     elif len(names) > len({*chosen}):

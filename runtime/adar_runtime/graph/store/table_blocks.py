@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import GraphError, MissingExtraError, UsageError, reason, short
-from adar_runtime.graph.formats._arrow import MAX_COLUMNS, ends_in_quotes
+from adar_runtime.graph.formats._arrow import MAX_COLUMNS
 from adar_runtime.graph.formats._parquet_check import check_parquet
-from adar_runtime.graph.formats._rows import check_header
+from adar_runtime.graph.formats._rows import check_header, check_quotes
 from adar_runtime.graph.formats._table_files import COMMENTS, PARQUET
 from adar_runtime.graph.formats._tables import INTEGER
 from adar_runtime.graph.limits import ByteBudget
@@ -104,20 +104,21 @@ def _text_blocks(path: Path, choose: Callable[[list[str]], Chosen]) -> Iterator[
     # 007 would become the id 7. A number that begins with # or % is an error, so comments are texts.
     whole = [name for name in in_file.numbers if pyarrow.types.is_integer(schema.field(name).type)]
     texts = [*in_file.ids, *({found[0]} - {*in_file.numbers})]
-    # The last column shows whether a quote is closed. If nobody needs it, it may have any encoding.
-    needed = [*dict.fromkeys([*texts, *in_file.numbers])]
-    unread = {found[-1]: pyarrow.binary()} if found[-1] not in needed else {}
-    types = dict.fromkeys(whole, pyarrow.float64()) | dict.fromkeys(texts, pyarrow.string()) | unread
-    convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=[*needed, *unread])
-    end = None
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(whole, pyarrow.float64()) | dict.fromkeys(texts, pyarrow.string()),
+        include_columns=[*dict.fromkeys([*texts, *in_file.numbers])],
+    )
+    rows = 0
     with opened(convert) as reader:
-        _check_plain(path, [reader.schema.field(name) for name in needed])
+        _check_plain(path, list(reader.schema))
         for block in reader:
             _refuse_comments(path, block.column(found[0]))
-            end = block.column(found[-1])[-1].as_py() if block.num_rows else end
+            rows += block.num_rows
             yield _block(path, chosen, in_file, block)
-    if isinstance(end, str | bytes) and ends_in_quotes(path, end):
-        raise GraphError(f"{path}: a quote is opened and never closed, before the last lines of the table")
+    try:
+        check_quotes(path, separator, rows)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from error
 
 
 def _refuse_comments(path: Path, first: Any) -> None:
