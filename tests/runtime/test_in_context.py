@@ -1,5 +1,6 @@
 """The closed-form start of the pretrained model."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,42 @@ def test_the_order_of_nodes_and_classes_changes_no_score_with_few_feature_column
     )
     expected = start(graph, 16).scores[nodes][:, classes]
     np.testing.assert_allclose(start(permuted, 16).scores, expected, atol=1e-4)
+
+
+def test_the_first_of_many_classes_are_not_preferred() -> None:
+    """With more classes than columns, only the first ones kept their scores."""
+    graph = replace(block_graph(400, 20, 40), target_features=None)
+    features, known = SmoothedFeatures.of(graph, 16), known_labels(graph)
+    linear, _ = features._ensemble.linear(known, 20, features._ensemble.choice(known, 20))
+    late = (graph.labels >= 16) & (known < 0)  # type: ignore[operator]
+    found, expected = (
+        float((scores.argmax(axis=1) == graph.labels)[late].mean())
+        for scores in (features.start(known, 20).scores, linear.scores)
+    )
+    assert found > expected - 0.05 > 0.3
+
+
+def test_the_start_with_few_nodes_and_many_classes_stays_small() -> None:
+    """No array has the square of the number of classes."""
+    random, classes = np.random.default_rng(0), 2_000
+    edges, described = random.integers(0, 20, (2, 40)), random.standard_normal((classes, 4))
+    graph = Graph(random.standard_normal((20, 4)), edges, target_features=described)
+    tracemalloc.start()
+    try:
+        found = start(graph, 16)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * classes**2
+    assert found.nodes.shape == (20, 16)
+
+
+def test_nodes_with_equal_features_get_equal_scores() -> None:
+    """The differences of their smoothed features are rounding errors."""
+    graph = block_graph()
+    equal = replace(graph, features=np.full((graph.nodes, graph.width), 0.3), target_features=None)
+    scores = start(equal, 16).scores
+    assert np.ptp(scores, axis=0).max() < 1e-5 * np.abs(scores).max()
 
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["class means", "ridge 0.1", "ridge 1"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from adar_export import pretrained
 from adar_runtime import AdamsBashforth2, Bundle, Graph
 from adar_runtime.bundle.manifest import checksum_of
-from adar_runtime.errors import AdarError, GraphError, UsageError
+from adar_runtime.errors import AdarError, DivergedError, GraphError, UsageError
 from adar_runtime.in_context.placement import Placement
 from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.in_context.start import RESTARTS, SmoothedFeatures, known_labels
@@ -89,6 +90,40 @@ def test_a_copy_of_an_unlabelled_node_gets_its_answer(remembered: tuple[Graph, C
     for node in (60, 133, 200):
         found = without(context, node).predict(*copied(graph, node), hops=0)
         np.testing.assert_allclose(found.scores[0], context.result.scores[node], rtol=1e-3, atol=2e-3)
+
+
+def test_a_copy_in_a_graph_with_more_classes_than_columns(bundle: Bundle, tmp_path: Path) -> None:
+    graph = replace(block_graph(240, 20, seed=2), train_mask=None)
+    bundle.remember(graph, 20, solver=SOLVER).save(tmp_path / "context")
+    context = without(load_context(bundle, tmp_path / "context"), 133)
+    found = context.predict(*copied(graph, 133), hops=0)
+    np.testing.assert_allclose(found.scores[0], context.result.scores[133], rtol=1e-3, atol=2e-3)
+
+
+def test_new_nodes_that_diverge_are_one_error(bundle: Bundle) -> None:
+    """Without warnings of numpy, whose numbers a stranger's context chooses."""
+    graph = GRAPHS["still"](bundle)
+    context = bundle.remember(graph, 20, solver=SOLVER)
+    placement = context.kept.placement
+    assert placement is not None
+    placement.matrix[:] = 3e38
+    with pytest.raises(DivergedError):
+        context.predict(*copied(graph, 60))
+
+
+def test_wide_features_of_new_nodes_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = replace(block_graph(60, width=2_000), target_features=None)
+    features = SmoothedFeatures.of(graph, 16)
+    first, labels = features.start(known_labels(graph), 3), known_labels(graph)
+    placement = Placement.of(features, first.nodes, first.compared, labels, graph.targets)
+    new = Graph(np.ones((500, 2_000), np.float32), np.zeros((2, 0), np.int64))
+    monkeypatch.setattr("adar_runtime.in_context.features.NUMBERS_AT_ONCE", 20_000)
+    tracemalloc.start()
+    try:
+        placement.encoded(new)
+        assert tracemalloc.get_traced_memory()[1] < new.rows(0, 500).nbytes / 4
+    finally:
+        tracemalloc.stop()
 
 
 def test_kept_nodes_react(bundle: Bundle) -> None:
@@ -179,7 +214,7 @@ def test_places_that_are_not_linear_are_an_error() -> None:
     graph = replace(block_graph(seed=1), target_features=None)
     features = SmoothedFeatures.of(graph, 16)
     first, labels = features.start(known_labels(graph), 3), known_labels(graph)
-    found = Placement.of(features, first.nodes, first.compared, labels)
+    found = Placement.of(features, first.nodes, first.compared, labels, graph.targets)
     assert found.matrix.shape == (len(RESTARTS) * 16 + 1 + 3, 16)
     with pytest.raises(AdarError, match="not a linear function"):
-        Placement.of(features, first.nodes**2, first.compared, labels)
+        Placement.of(features, first.nodes**2, first.compared, labels, graph.targets)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.graph import Floats, Integers, Mask
-from adar_runtime.in_context.scores import relation, size_bias, spread
+from adar_runtime.in_context.scores import leading_classes, relation, size_bias, spread
 from adar_runtime.interruption import interruption_point
 
 SHARES = (0.5, 0.75)  # of the scores of the analysis against those before it, in each turn
@@ -91,15 +91,31 @@ class Joined:
 
     def with_shares(self, shares: Floats) -> "Joined":
         """Add the shares of the classes [n, c] to the scores, multiplied with the spread of the scores."""
+        rows, own = self._block(shares)
+        blocks = ((rows, self.nodes), (own * np.eye(len(self.targets), dtype=np.float32), self.targets))
+        return Joined(*(np.concatenate(pair, axis=1) for pair in blocks))
+
+    def with_projected_shares(self, shares: Floats, columns: int) -> "tuple[Joined, Floats]":
+        """The same in at most `columns` columns, for more classes than columns: no array has c² numbers.
+
+        Also returns the columns of the shares, [c, columns].
+        """
+        rows, own = self._block(shares)
+        classes = leading_classes(self.scores + own * rows, columns)
+        basis = np.linalg.qr(np.concatenate([own * classes, self.targets.T @ classes]))[0]
+        of_shares, others = np.split(basis, [len(classes)])
+        nodes, targets = rows @ of_shares + self.nodes @ others, own * of_shares + self.targets @ others
+        return Joined(nodes, targets), of_shares
+
+    def _block(self, shares: Floats) -> tuple[Floats, np.float32]:
+        """The columns of the shares [n, c], and what each class has in its own column."""
         size = spread(self.scores)
         rows = shares - 1 / shares.shape[1]
         # The cell compares lengths. The squared length of the new columns, relative to that of the columns
         # before, is the spread of the shares, relative to that of scores with the spread 1.
         squares = [float(np.square(part).sum(axis=1).mean()) for part in (self.nodes[:, :-1], rows)]
         scale = (squares[0] * spread(shares) / squares[1]) ** 0.5 if min(squares) > 0 else 1.0
-        own = np.float32(size / scale) * np.eye(len(self.targets), dtype=np.float32)
-        blocks = ((np.float32(scale) * rows, self.nodes), (own, self.targets))
-        return Joined(*(np.concatenate(pair, axis=1) for pair in blocks))
+        return np.float32(scale) * rows, np.float32(size / scale)
 
     def analysed(self, analysis: Analysis, labels: Integers) -> "tuple[Joined, Discriminant]":
         """Mix the scores with those of a discriminant analysis of the predicted or known classes."""

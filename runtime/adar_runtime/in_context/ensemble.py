@@ -7,7 +7,7 @@ about the share of the plain guess.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -78,17 +78,24 @@ class Ensemble:
         share = 1 / (1 + np.exp(PLAIN_SHARPNESS * (plain_loss - refined_loss)))
         return Choice(weights, float(share) if share > LEAST_PLAIN else 0.0)
 
-    def placed(self, labels: Integers, count: int, choice: Choice) -> tuple[Joined, ComparedNodes]:
+    def placed(
+        self, labels: Integers, count: int, choice: Choice, columns: int
+    ) -> tuple[Joined, ComparedNodes]:
         """Nodes and targets whose products are the scores, for the known labels [n].
 
-        Also returns the nodes that all nodes were compared with.
+        With more classes than `columns`, the scores are projected on so many directions of the classes. Also
+        returns the nodes that all nodes were compared with.
         """
         linear, discriminant = self.linear(labels, count, choice)
         scores = linear.scores
         psi = relation(scores / np.float32(spread(scores)), labels)
         features = self._analysis.features
         compared = ComparedNodes.of(features, discriminant.root, psi)
-        return linear.with_shares(compared.shares(features, np.arange(len(features)))), compared
+        shares = compared.shares(features, np.arange(len(features)))
+        if count <= columns:
+            return linear.with_shares(shares), compared
+        joined, of_shares = linear.with_projected_shares(shares, columns)
+        return joined, replace(compared, psi=psi[compared.numbers] @ of_shares)
 
     def linear(self, labels: Integers, count: int, choice: Choice) -> tuple[Joined, Discriminant]:
         """The same without similar nodes: scores that are linear in the smoothed features."""

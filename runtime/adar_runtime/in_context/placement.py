@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import AdarError
-from adar_runtime.graph import Floats, Integers
+from adar_runtime.graph import Floats, Graph, Integers
 from adar_runtime.in_context.experts import analysed_features
-from adar_runtime.in_context.features import unit_rows
+from adar_runtime.in_context.features import UnitRows, unit_rows
 from adar_runtime.in_context.scores import indicators
 from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.in_context.start import SmoothedFeatures, mixed
@@ -31,10 +31,11 @@ class Placement:
     Attributes:
         basis: [f, d], the directions of the features.
         middles: [s, d], what is subtracted from the unit rows of each smoothing.
-        matrix: [s · d + 1 + c, d], the place of a node from its rows of all smoothings, 1, and the shares of
-            the classes among similar nodes.
+        matrix: [s · d + 1 + k, d], the place of a node from its rows of all smoothings, 1, and the shares of
+            the classes, or of k directions of them, among similar nodes.
         compared: The nodes that others are compared with.
         labels: [n], the known classes of the kept nodes, -1 elsewhere.
+        classes: c.
     """
 
     basis: Floats
@@ -42,10 +43,16 @@ class Placement:
     matrix: Floats
     compared: ComparedNodes
     labels: Integers
+    classes: int
 
     @classmethod
     def of(
-        cls, features: SmoothedFeatures, nodes: Floats, compared: ComparedNodes, labels: Integers
+        cls,
+        features: SmoothedFeatures,
+        nodes: Floats,
+        compared: ComparedNodes,
+        labels: Integers,
+        classes: int,
     ) -> "Placement":
         """Find the linear function that places the nodes [n, d] of a start.
 
@@ -63,11 +70,11 @@ class Placement:
                 "new nodes cannot be placed: the places of the nodes are not a linear function of their "
                 "smoothed features (are most features equal?): run the grown graph instead"
             )
-        return cls(features.basis, middles, matrix.astype(np.float32), compared, labels)
+        return cls(features.basis, middles, matrix.astype(np.float32), compared, labels, classes)
 
-    def encoded(self, features: Floats) -> Floats:
+    def encoded(self, new: Graph) -> Floats:
         """New nodes along the kept directions, before smoothing: [k, d]."""
-        return unit_rows(features) @ self.basis
+        return UnitRows(new).times(self.basis)
 
     def nodes(self, rounds: Iterable[Floats], numbers: Integers) -> Floats:
         """The places of the nodes `numbers` at t = 0 [k, d], from their rows in all rounds of smoothing.
@@ -84,7 +91,7 @@ class Placement:
         labels = np.full(len(numbers), -1)
         is_kept = numbers < len(self.labels)
         labels[is_kept] = self.labels[numbers[is_kept]]
-        return indicators(labels, self.compared.psi.shape[1])
+        return indicators(labels, self.classes)
 
     @property
     def bytes(self) -> int:

@@ -9,6 +9,8 @@ from adar_runtime.interruption import interruption_point
 
 SPREAD = 2.0  # of logits: mean over nodes of the standard deviation of a node's logits
 ROUNDING = 1e-6  # a smaller spread of scores is rounding, as in a graph with one node
+ITERATIONS = 3  # of the subspace iteration of the classes
+LEAST_PART = 1e-6  # of a direction of the classes, by its part in the iteration; a smaller one is rounding
 LEAST_SHARE = 0.05  # added to the size of a class, relative to the mean size, before its logarithm
 
 
@@ -68,6 +70,21 @@ def spread(scores: Floats) -> float:
     interruption_point()
     found = float(scores.std(axis=1).mean())
     return found if found > ROUNDING else 1.0
+
+
+def leading_classes(scores: Floats, columns: int) -> Floats:
+    """An orthonormal basis [c, columns] of the directions in which scores [n, c] vary most between classes.
+
+    It has fewer columns where the scores do not vary in more directions.
+    """
+    scores = scores - scores.mean(axis=1, keepdims=True)
+    basis = np.random.default_rng(0).standard_normal((scores.shape[1], columns)).astype(np.float32)
+    for _ in range(ITERATIONS):
+        interruption_point()
+        basis, parts = np.linalg.qr(scores.T @ (scores @ basis))
+    size = np.abs(np.diag(parts))
+    found: Floats = basis[:, size > LEAST_PART * size.max()]
+    return found
 
 
 def size_bias(psi: Floats) -> Floats:

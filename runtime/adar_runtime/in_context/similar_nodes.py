@@ -28,7 +28,7 @@ class ComparedNodes:
         numbers: The numbers of the nodes in their graph, [s].
         root: The directions of the discriminant analysis, [k, k].
         rows: Unit rows along these directions, [s, k].
-        psi: The classes, [s, c].
+        psi: The classes, [s, c], or a smaller number of directions of them.
     """
 
     numbers: Integers
@@ -52,7 +52,8 @@ class ComparedNodes:
         cannot change much where several nodes are equally similar.
 
         Returns:
-            [n, c]. The sum of a row is nearly 1, or 0 where all nodes are equally similar.
+            [n, c]. The sum of a row is nearly 1, or 0 where all nodes are equally similar. With directions of
+            the classes in `psi`, the shares are along these.
         """
         found = np.zeros((len(features), self.psi.shape[1]), np.float32)
         count = min(SIMILAR + 1, len(self.numbers) - 1)

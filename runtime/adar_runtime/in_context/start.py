@@ -20,7 +20,7 @@ from adar_runtime.in_context.candidates import SmoothedNodes, candidates
 from adar_runtime.in_context.ensemble import Choice, Ensemble
 from adar_runtime.in_context.experts import TWICE, UNSMOOTHED
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
-from adar_runtime.in_context.scores import SPREAD, indicators, spread
+from adar_runtime.in_context.scores import ROUNDING, SPREAD, indicators, spread
 from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.interruption import interruption_point
 
@@ -167,14 +167,17 @@ class SmoothedFeatures:
             described = unit_rows(described)  # a longer description would decide the centre
             described = described - described.mean(axis=0)
         first = np.zeros((0, graph.width), np.float32) if described is None else described
-        rows = UnitRows(graph)
-        basis = leading_directions(rows, Smoothing(neighbours, 2), columns, first)
-        found = smooth(neighbours, rows.times(basis))
+        features = UnitRows(graph)
+        basis = leading_directions(features, Smoothing(neighbours, 2), columns, first)
+        found = smooth(neighbours, features.times(basis))
         smoothed = []
         for restart in list(found):
             units = unit_rows(found.pop(restart))
             middle: Floats = units.mean(axis=0)
-            smoothed.append(SmoothedNodes(restart, units - middle, middle))
+            rows = units - middle
+            if np.abs(rows).max() < ROUNDING:  # all nodes have the same features
+                rows[:] = 0
+            smoothed.append(SmoothedNodes(restart, rows, middle))
         return cls(smoothed, None if described is None else unit_rows(described @ basis), columns, basis)
 
     @one_blas_thread()
@@ -184,7 +187,7 @@ class SmoothedFeatures:
         `choice` was made with more labels; None lets hidden labels decide.
         """
         choice = choice or self._ensemble.choice(labels, count)
-        placed, compared = self._ensemble.placed(labels, count, choice)
+        placed, compared = self._ensemble.placed(labels, count, choice, self.columns)
         reduced = _reduced(placed.nodes, placed.targets, self.columns)
         return Start(*_balanced(*reduced), indicators(labels, count), choice, compared)
 

@@ -172,7 +172,7 @@ class Context:
         first = pairs[1][pairs[0] >= self.nodes]
         numbers = np.arange(self.nodes, self.nodes + new.nodes)
         asked = self._asked(new, numbers, pairs, first[first < self.nodes], hops)
-        with backend_errors():
+        with backend_errors(), np.errstate(over="ignore", invalid="ignore"):
             computed = self._compute(asked, keep=False)
         return self._result(computed, new.ids, started)
 
@@ -212,7 +212,7 @@ class Context:
         pairs = self._pairs(edges, self.nodes)
         pairs = pairs[:, np.isin(pairs[1], chosen)]
         asked = self._asked(changed, chosen, pairs, self.kept.edges.receivers(chosen), hops)
-        with backend_errors():
+        with backend_errors(), np.errstate(over="ignore", invalid="ignore"):
             computed = self._compute(asked, keep=True)
         ids = None if self.kept.ids is None else self.kept.ids[chosen]
         result = self._result(computed, ids, started)  # raises an error before anything is replaced

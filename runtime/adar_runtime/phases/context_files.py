@@ -293,13 +293,14 @@ def _placement(
     nodes, classes = scores
     basis, middles, matrix = (checks.matrix(name, arrays[name]) for name in PLACEMENT[:3])
     labels, columns = arrays["labels"], basis.shape[1]
-    inputs = middles.size + 1 + classes
+    compared = _compared(arrays, scores, columns)
+    inputs = middles.size + 1 + compared.psi.shape[1]
     if middles.shape != (len(RESTARTS), columns) or matrix.shape != (inputs, columns):
         raise ValueError("its start was computed by another version")
     if labels.dtype != np.int64 or labels.shape != (nodes,) or smoothed != (ROUNDS, nodes, columns):
         raise ValueError("its start does not fit its nodes")
     checks.check_range("labels", labels + 1, classes + 1, "classes")
-    return Placement(basis, middles, matrix, _compared(arrays, scores, columns), labels)
+    return Placement(basis, middles, matrix, compared, labels, classes)
 
 
 def _compared(arrays: Mapping[str, NDArray[Any]], scores: tuple[int, ...], columns: int) -> ComparedNodes:
@@ -311,7 +312,7 @@ def _compared(arrays: Mapping[str, NDArray[Any]], scores: tuple[int, ...], colum
     numbers, width = arrays[COMPARED["numbers"]], len(ANALYSED) * columns
     count = min(nodes, LARGEST_COMPARED)
     shapes = root.shape, rows.shape, psi.shape
-    if shapes != ((width, width), (count, width), (count, classes)):
+    if shapes != ((width, width), (count, width), (count, psi.shape[1])) or psi.shape[1] > classes:
         raise ValueError("the nodes of its start that new ones are compared with have another shape")
     if numbers.dtype != np.int64 or numbers.shape != (count,):
         raise ValueError(f"{COMPARED['numbers']} are not the numbers of its compared nodes")

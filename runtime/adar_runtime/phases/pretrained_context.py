@@ -36,7 +36,7 @@ class PretrainedContext(Context):
         return received_by(rows, own.shape[1])
 
     def _encoded(self, graph: Graph) -> Floats:
-        return self._placement.encoded(graph.rows(0, graph.nodes))
+        return self._placement.encoded(graph)
 
     def _placed(self, rounds: Iterator[Floats], asked: Asked) -> Floats:
         return self._placement.nodes(rounds, asked.numbers)

@@ -107,5 +107,5 @@ class KeptStart:
         placed = PlacedGraph.of(graph, bundle.manifest, by_row=bundle.by_row, features=features)
         prepared = check_moves(bundle, placed, placed.parts())
         nodes = prepared.graph.rows(0, graph.nodes)
-        placement = Placement.of(features, nodes, placed.compared, placed.labels)
+        placement = Placement.of(features, nodes, placed.compared, placed.labels, prepared.targets)
         return cls(prepared, placement, first[0], sent)
