@@ -83,13 +83,14 @@ def export_bundle(
 
     Args:
         run: The training run, from `adar_train.load_run`.
-        out: Folder for the bundle. A bundle of the same run is replaced, if the export succeeds.
+        out: Folder for the bundle. A bundle of the same run is replaced, if the export succeeds and nobody
+            added a LICENSE or edited the model card.
         opset: ONNX opset of the models.
         precision: Precision of the large matrix products: "fp32", "fp16", "bf16", or "int8" for weights only.
         plain: True writes the cell with PyTorch's ONNX exporter from the paper's formulas, as a reference.
         steps: Numbers of steps after which bundle and PyTorch are compared.
         on_progress: Receives each `Check` and each `Trial` as soon as it is done.
-        overwrite: True also replaces a bundle of another run.
+        overwrite: True also replaces a bundle of another run, and such texts.
         name: Name of the model; the name of the run's folder by default.
         version: Version of the model.
         description: What the model is for, in a few sentences; a generated one by default.
@@ -151,17 +152,34 @@ def open_unmeasured(run: Run, folder: Path) -> Bundle:
 
 
 def _check_same_run(out: Path, run: Run) -> None:
-    """Refuse to replace a bundle that was exported from another run."""
+    """Refuse to replace a bundle that was exported from another run, or that somebody added texts to."""
     if not (out / manifests.FILE_NAME).is_file():
         return
     try:
-        weights = read_manifest(out).training.get("weights")
+        found = read_manifest(out)
     except AdarError:
-        weights = None
-    if weights != run.fingerprint():
+        found = None
+    if found is None or found.training.get("weights") != run.fingerprint():
         raise UsageError(
             f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
         )
+    theirs = metadata.LICENSE if (out / metadata.LICENSE).exists() else _edited_card(out, found)
+    if theirs is not None:
+        raise UsageError(
+            f"{out / theirs} was written or edited by somebody, and would be deleted: move it away, choose "
+            "another --out, or replace it with --overwrite"
+        )
+
+
+def _edited_card(out: Path, manifest: Manifest) -> str | None:
+    """The name of the model card if it is not the one that an export writes for this manifest."""
+    try:
+        is_own = (out / metadata.CARD).read_bytes() == model_card(manifest).encode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ExportError):
+        is_own = False
+    return None if is_own else metadata.CARD
 
 
 def adar_of(run: Run) -> AdaR:

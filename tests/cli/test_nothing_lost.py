@@ -92,6 +92,21 @@ def test_export_does_not_replace_the_bundle_of_another_model(
     assert adar("validate", "bundle", "--run", run_folder, "--steps", 1)[0] == 0
 
 
+@pytest.mark.parametrize("name", ["LICENSE", "README.md"])
+def test_export_does_not_delete_what_people_wrote_into_the_bundle(
+    adar, other_run: Path, tmp_path: Path, name: str
+) -> None:
+    assert adar("export", other_run)[0] == 0
+    with (tmp_path / "bundle" / name).open("a") as file:
+        file.write("my words")
+    before = digest(tmp_path / "bundle")
+    code, out, err = adar("export", other_run)
+    assert (code, out) == (2, "")
+    assert f"bundle/{name} was written or edited by somebody, and would be deleted" in err
+    assert digest(tmp_path / "bundle") == before
+    assert adar("export", other_run, "--overwrite")[0] == 0
+
+
 def test_validate_and_report_find_the_run_beside_the_bundle_or_name_it(
     adar, other_run: Path, tmp_path: Path
 ) -> None:
