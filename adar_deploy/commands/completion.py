@@ -45,7 +45,7 @@ def completion(
         bool,
         typer.Option(
             "--install",
-            help="Write the script to the home folder, and add the line that loads it to ~/.bashrc or ~/.zshrc.",
+            help="Write the script to the home folder, and a line that loads it to ~/.bashrc or ~/.zshrc.",
         ),
     ] = False,
     as_json: Json = False,
