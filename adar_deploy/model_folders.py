@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
     from adar_runtime.evaluation.evaluate import Subject
     from adar_runtime.graph import FeatureEncoding, Graph
+    from adar_train.runs import Run
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,12 @@ def open_subject(path: Path, *, allow_unknown_model: bool = False) -> "Subject":
     """The model in this folder, ready to evaluate. A bundle needs no PyTorch."""
     from adar_runtime.bundle.reading import is_bundle
 
-    return _open_bundle(path, allow_unknown_model) if is_bundle(path) else _open_run(path)
+    if is_bundle(path):
+        return _open_bundle(path, allow_unknown_model)
+    require("train")
+    from adar_train import load_run
+
+    return subject_of(load_run(path))
 
 
 def _open_bundle(path: Path, allow_unknown_model: bool) -> "Subject":
@@ -201,15 +207,13 @@ def _open_bundle(path: Path, allow_unknown_model: bool) -> "Subject":
     return load(path, allow_unknown_model=allow_unknown_model).subject()
 
 
-def _open_run(path: Path) -> "Subject":
-    require("train")
+def subject_of(run: "Run") -> "Subject":
+    """The model of a run that was read, ready to evaluate in PyTorch."""
     from adar_runtime.evaluation.evaluate import Subject
     from adar_runtime.loop.stopping import make_rule
     from adar_train.evaluate import moments
-    from adar_train.runs import load_run
     from adar_train.tensors import GraphTensors
 
-    run = load_run(path)
     config = run.model.config
     return Subject(
         run=lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget),

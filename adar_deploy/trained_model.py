@@ -128,8 +128,8 @@ class TrainedModel(Predictor):
             The path of the page.
 
         Raises:
-            AdarError: The data does not fit the model, the bundle is of another model, or the page cannot be
-                written.
+            AdarError: The data does not fit the model, the bundle is of another model, another training has
+                replaced the run, or the page cannot be written.
 
         Examples:
             >>> model.report("report.html", budgets=[8, 50])  # doctest: +SKIP
@@ -137,6 +137,7 @@ class TrainedModel(Predictor):
         from adar_deploy.model_folders import ModelFolders, find_folders
         from adar_deploy.report.writing import measured_together, page_to_write, write_report
 
+        self._same_run(self.path)
         page = page_to_write(None if path is None else Path(path))
         exported = bundle or self._bundle
         budgets = check_budgets(budgets)
@@ -152,11 +153,14 @@ class TrainedModel(Predictor):
     def save(self, path: str | Path) -> None:
         """Copy the run to a folder that stays when the model is deleted, and continue with the copy.
 
+        Links in the run stay links.
+
         Args:
             path: The new folder, such as "runs/mine".
 
         Raises:
             UsageError: The folder exists and is not empty, is inside the run, or cannot be written.
+            RunFolderError: Another training has replaced the run.
         """
         from adar_runtime.errors import UsageError
         from adar_runtime.files import changed_folder, writing
@@ -170,12 +174,24 @@ class TrainedModel(Predictor):
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
         with changed_folder(folder) as new:
-            shutil.copytree(self.path, new, dirs_exist_ok=True)
+            shutil.copytree(self.path, new, symlinks=True, ignore=_special_files, dirs_exist_ok=True)
+            self._same_run(new)
             check_free(folder)
         self.run = load_run(folder)
         if self._remove_run is not None:
             self._remove_run()
             self._remove_run = None
+
+    def _same_run(self, folder: Path) -> None:
+        """Refuse a folder with another run than this one: another training may have replaced it."""
+        from adar_runtime.errors import RunFolderError
+        from adar_train import load_run
+
+        if load_run(folder).fingerprint() != self.run.fingerprint():
+            raise RunFolderError(
+                f"another training has replaced the run in {self.path}: open that one with "
+                f"TrainedModel({str(self.path)!r}), or train into another folder"
+            )
 
     def run_many(
         self,
@@ -189,9 +205,9 @@ class TrainedModel(Predictor):
 
     def subject(self) -> "Subject":
         """The model in PyTorch, as `adar-deploy evaluate` uses a run."""
-        from adar_deploy.model_folders import open_subject
+        from adar_deploy.model_folders import subject_of
 
-        return open_subject(self.path)
+        return subject_of(self.run)
 
     def facts(self) -> Facts:
         """What `repr` and a notebook show."""
@@ -221,6 +237,12 @@ class TrainedModel(Predictor):
         folder = Path(tempfile.mkdtemp(prefix="adar-bundle-"))
         _delete_with(self, folder)
         return open_unmeasured(self.run, folder)
+
+
+def _special_files(folder: str, names: list[str]) -> list[str]:
+    """Pipes, sockets and devices, which cannot be copied."""
+    paths = (Path(folder, name) for name in names)
+    return [path.name for path in paths if not (path.is_symlink() or path.is_dir() or path.is_file())]
 
 
 def _delete_with(owner: object, folder: Path) -> Any:

@@ -79,7 +79,7 @@ def run_training(
     ):
         progress = Progress(bar, plan.epochs, job.training.epochs)
         if options.search:
-            metrics = job.search(SEARCH, options.device, progress.epoch, options.overwrite)
+            metrics = job.search(SEARCH, options.device, progress.epoch, options.overwrite, note)
         else:
             metrics = job.run(
                 options.device,

@@ -1,7 +1,9 @@
 """`adar_deploy.train`, `TrainedModel` and `load`: the Python API does what the commands do."""
 
 import gc
+import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -226,6 +228,32 @@ def test_save_keeps_the_run(board: Graph, run_folder: Path) -> None:
     assert adar.TrainedModel("runs/kept").run.fingerprint() == weights
     with pytest.raises(UsageError, match="contains a finished run"):
         adar.TrainedModel(run_folder).save("runs/kept")
+
+
+def test_a_model_stays_itself_when_its_run_is_replaced(board: Graph) -> None:
+    """The first model does not give the numbers of a second one that was trained into its folder."""
+    first = adar.train(board, **SMALL, seed=1, out="runs/one", quiet=True)
+    before = first.evaluate(board, [8]).budgets()
+    adar.train(board, **SMALL, seed=2, out="runs/one", overwrite=True, quiet=True)
+    assert first.evaluate(board, [8]).budgets() == before
+    for refused in (first.report, lambda: first.save("runs/kept")):
+        with pytest.raises(RunFolderError, match="another training has replaced the run"):
+            refused()
+    assert not Path("runs/kept").exists()
+    assert not Path("report.html").exists()
+
+
+def test_save_does_not_read_what_a_run_links_to(run_folder: Path) -> None:
+    """A stranger's run: links could copy any file of the user, or /dev/zero without end."""
+    shutil.copytree(run_folder, "run")
+    Path("secret").write_text("key")
+    Path("run/notes.txt").symlink_to(Path("secret").absolute())
+    Path("run/zeros").symlink_to("/dev/zero")
+    Path("run/again").symlink_to(".")
+    os.mkfifo("run/pipe")
+    adar.TrainedModel("run").save("kept")
+    assert all(Path("kept", name).is_symlink() for name in ("notes.txt", "zeros", "again"))
+    assert not Path("kept/pipe").exists()
 
 
 def test_an_interrupted_training_says_how_to_continue(board: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,8 @@ def bench(
     sizes, degrees = generated.sizes()
     counts = compared.thread_counts()
     notes: list[str] = []
+    if graph is not None and generated.changed():
+        notes.append(f"no effect with a graph: {', '.join(f'--{name}' for name in generated.changed())}")
     if bundle is None:
         import_early("export", "torch_geometric.data")  # for the graph of its run
     else:

@@ -83,13 +83,14 @@ def export_bundle(
 
     Args:
         run: The training run, from `adar_train.load_run`.
-        out: Folder for the bundle. A bundle of the same run is replaced, if the export succeeds.
+        out: Folder for the bundle. A bundle of the same run is replaced, if the export succeeds and nobody
+            added a LICENSE or edited the model card.
         opset: ONNX opset of the models.
         precision: Precision of the large matrix products: "fp32", "fp16", "bf16", or "int8" for weights only.
         plain: True writes the cell with PyTorch's ONNX exporter from the paper's formulas, as a reference.
         steps: Numbers of steps after which bundle and PyTorch are compared.
         on_progress: Receives each `Check` and each `Trial` as soon as it is done.
-        overwrite: True also replaces a bundle of another run.
+        overwrite: True also replaces a bundle of another run, and such texts.
         name: Name of the model; the name of the run's folder by default.
         version: Version of the model.
         description: What the model is for, in a few sentences; a generated one by default.
@@ -155,10 +156,10 @@ def _check_same_run(out: Path, run: Run) -> None:
     if not (out / manifests.FILE_NAME).is_file():
         return
     try:
-        weights = read_manifest(out).training.get("weights")
+        found = read_manifest(out)
     except AdarError:
-        weights = None
-    if weights != run.fingerprint():
+        found = None
+    if found is None or found.training.get("weights") != run.fingerprint():
         raise UsageError(
             f"{out} contains a bundle of another model: choose another --out, or replace it with --overwrite"
         )

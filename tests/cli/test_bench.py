@@ -42,6 +42,16 @@ def test_sides_graphs_and_a_picture(adar, bundle_folder: Path, run_folder: Path,
         assert np.asarray(picture.convert("L")).std() > 5
 
 
+def test_sizes_of_generated_graphs_beside_a_graph_are_noted(
+    adar, bundle_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "board.npz", board)
+    solver = ["--solver", "euler", "--nodes", 40]
+    code, out, _ = adar("bench", bundle_folder, "board.npz", *QUICK, *ON_CPU, *solver)
+    assert code == 0
+    assert "note: no effect with a graph: --nodes" in out
+
+
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_whole_table_fits_the_window(
     adar, bundle_folder: Path, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
@@ -53,6 +63,7 @@ def test_the_whole_table_fits_the_window(
     assert code == 0
     lines = [line for line in out.splitlines() if not line.startswith("note:")]
     assert max(map(len, lines)) <= width
+    assert "no effect with a graph" not in out
     assert "board.npz: 144 nodes" in out
     assert "onnxruntime-cpu ab2 fp32, 1 thread" in out
     assert "no comparison with PyTorch: the run 'board' (weights " in out

@@ -3,6 +3,8 @@
 import multiprocessing as mp
 import os
 import signal
+import threading
+import time
 from multiprocessing.process import BaseProcess
 
 import pytest
@@ -21,4 +23,25 @@ def test_a_process_that_was_just_started_is_ended(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(BaseProcess, "start", start_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         Worker(dict)
+    assert mp.active_children() == []
+
+
+def test_a_signal_that_another_thread_receives_waits_for_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of numerical libraries do not block signals. A process that half starts prints a traceback."""
+    start, started, done = BaseProcess.start, list[BaseProcess](), threading.Event()
+
+    def interrupt_and_start(process: BaseProcess) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        start(process)
+        started.append(process)
+
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    monkeypatch.setattr(BaseProcess, "start", interrupt_and_start)
+    with pytest.raises(KeyboardInterrupt):
+        Worker(dict)
+    done.set()
+    thread.join()
+    assert len(started) == 1
     assert mp.active_children() == []

@@ -7,14 +7,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
 from adar_runtime import Graph
-from adar_runtime.errors import GraphError, UsageError
-from adar_train import Epoch, TrainConfig, fit, runs
+from adar_runtime.errors import DivergedError, GraphError, UsageError
+from adar_train import Epoch, Fitted, TrainConfig, Trainer, fit, runs
 from adar_train.job import Job, TensorBoardLog
 from adar_train.prepare import model_config
 from adar_train.runs import load_run, save_run
@@ -39,6 +40,24 @@ def test_search_keeps_the_best_run_by_validation(board: Graph, tmp_path: Path) -
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["training"]["train_steps"] == best["train_steps"]
     assert config["model"]["dropout"] == best["dropout"]
+
+
+def test_search_drops_what_diverges(board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of other trainings were lost."""
+    run, notes = Trainer.run, list[str]()
+
+    def diverge(trainer: Trainer, *args: Any) -> Fitted:
+        if trainer.config.train_steps > 1:
+            raise DivergedError("the loss is no longer finite in epoch 2: try a smaller --lr")
+        return run(trainer, *args)
+
+    monkeypatch.setattr(Trainer, "run", diverge)
+    one = job(board, tmp_path / "run")
+    metrics = one.search({"train_steps": (3, 1)}, "cpu", on_note=notes.append)
+    assert [each["train_steps"] for each in metrics["search"]] == [1]
+    assert notes == ["the search dropped train steps 3: the loss is no longer finite in epoch 2"]
+    with pytest.raises(DivergedError):
+        one.search({"train_steps": (3, 4)}, "cpu", overwrite=True)
 
 
 def test_jobs_that_cannot_start_are_refused(board: Graph, tmp_path: Path) -> None:
@@ -143,6 +162,7 @@ def test_a_run_in_the_working_folder_or_above_it(
 
 SAVE_AGAIN = """
 from pathlib import Path
+from typing import Any
 from adar_train import load_run, save_run
 from adar_train.config import TrainConfig
 from adar_train.trainer import Fitted

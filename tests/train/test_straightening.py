@@ -10,7 +10,7 @@ import torch
 
 from adar_export import export_bundle
 from adar_runtime import AdamsBashforth2, Final, load
-from adar_runtime.errors import UsageError
+from adar_runtime.errors import RunFolderError, UsageError
 from adar_runtime.evaluation.training_data import KEY
 from adar_train import Fitted, GraphTensors, ModelConfig, Run, TrainConfig, load_run, save_run, straightening
 from adar_train.data.splits import with_split
@@ -131,3 +131,10 @@ def test_a_run_of_several_graphs_is_refused(bent: Run, found: dict[str, Any]) ->
 def test_a_run_without_validation_is_refused(bent: Run) -> None:
     with pytest.raises(UsageError, match="no validation metric"):
         straighten(replace(bent, metrics={"metric": "accuracy"}), 1)
+
+
+@pytest.mark.parametrize("split", ["0", -1, 0.5])
+def test_a_split_that_is_no_number(bent: Run, split: object) -> None:
+    config = bent.config | {"training": bent.config["training"] | {"split": split}}
+    with pytest.raises(RunFolderError, match="has a split that is not a number"):
+        straighten(replace(bent, config=config), 1)

@@ -108,7 +108,7 @@ class Job:
         check_trainable(self.graphs, self.training.split)
 
         def on_drop(settings: Settings, error: DivergedError) -> None:
-            on_note(f"the search dropped {settings_line(settings)}: {str(error).partition(':')[0]}")
+            on_note(_dropped(settings, error))
 
         try:
             job, trainer = self._prepared(
@@ -206,20 +206,31 @@ class Job:
         device: str = "auto",
         on_epoch: Callable[[Epoch], None] = lambda _: None,
         overwrite: bool = False,
+        on_note: Callable[[str], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Train once per combination of settings; write the run with the best validation metric."""
+        """Train once per combination of settings; write the run with the best validation metric.
+
+        A combination that diverges is dropped with a note.
+        """
         if distributed.rank() == 0:
             check_free(self.out, overwrite=overwrite)
-        tried = []
+        done, diverged = list[tuple[Job, Fitted]](), list[DivergedError]()
+        results = list[dict[str, Any]]()
         for values in product(*grid.values()):
-            job = self._with(dict(zip(grid, values, strict=True)))
-            tried.append((job, job._trainer(device).run(on_epoch)))
-        job, fitted = max(tried, key=lambda one: one[1].metrics["val"])
-        results = [one.metrics["val"] for _, one in tried]
-        fitted.metrics["search"] = [
-            dict(zip(grid, values, strict=True)) | {"val": val}
-            for values, val in zip(product(*grid.values()), results, strict=True)
-        ]
+            settings = dict(zip(grid, values, strict=True))
+            job = self._with(settings)
+            try:
+                fitted = job._trainer(device).run(on_epoch)
+            except DivergedError as error:
+                diverged.append(error)
+                on_note(_dropped(settings, error))
+                continue
+            done.append((job, fitted))
+            results.append(settings | {"val": fitted.metrics["val"]})
+        if not done:
+            raise diverged[-1]
+        job, fitted = max(done, key=lambda one: one[1].metrics["val"])
+        fitted.metrics["search"] = results
         return job._save(fitted)
 
     def _with(self, settings: Mapping[str, Any]) -> "Job":
@@ -253,6 +264,11 @@ class Job:
             raise UsageError(f"unknown baseline {self.baseline!r}: choose one of {', '.join(BASELINES)}")
         torch.manual_seed(self.training.seed)
         return BASELINES[self.baseline](self.model)  # type: ignore[call-arg]
+
+
+def _dropped(settings: Settings, error: DivergedError) -> str:
+    """A note on a candidate of a search that diverged."""
+    return f"the search dropped {settings_line(settings)}: {str(error).partition(':')[0]}"
 
 
 class TensorBoardLog:

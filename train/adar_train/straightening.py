@@ -24,10 +24,11 @@ from torch.nn import functional
 
 from adar_runtime.bundle import run_files
 from adar_runtime.bundle.manifest import LARGEST_DISTANCE, LEAST_SAME
-from adar_runtime.errors import RunFolderError, UsageError, reason
+from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.graph import GRAPH, Graph
+from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.schedule import step_code
 from adar_runtime.loop.solvers import REFERENCE_STEPS, AdamsBashforth2, first_confirmed
 from adar_train.cell import State
@@ -135,9 +136,12 @@ def checked_graph(run: Run) -> Graph:
 def training_of(run: Run) -> TrainConfig:
     """The settings of the training of a run."""
     try:
-        return TrainConfig(**run.config["training"])
+        found = TrainConfig(**run.config["training"])
     except TypeError as error:
         raise RunFolderError(f"{run.path} was made by another version: {reason(error)}") from error
+    if not is_count(found.split, 0):
+        raise RunFolderError(f"{run.path} has a split that is not a number from 0 on: {short(found.split)}")
+    return found
 
 
 def _history(run: Run) -> list[dict[str, float]]:

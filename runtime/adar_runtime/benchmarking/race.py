@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.errors import BackendError, reason
+from adar_runtime.interrupts import deferred_signals
 
 Turn = Callable[..., tuple[float, Any]]
 """Runs a side once; returns the seconds and any other results."""
@@ -37,7 +38,7 @@ class Worker:
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, build, args), daemon=True)
         try:
-            with _safe_path(), _no_interrupts():
+            with deferred_signals(), _safe_path(), _no_interrupts():
                 self._process.start()
         except BaseException:  # a signal that waited for the start
             if self._process.pid is not None:
@@ -108,9 +109,9 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """No signal ends this process inside the block: a process that it starts would print a traceback.
+    """A process that starts inside the block never receives Ctrl-C, not even while it starts.
 
-    That process never receives Ctrl-C, not even while it starts.
+    Threads of this process still receive signals, so `deferred_signals` is needed too.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     try:

@@ -13,6 +13,7 @@ from adar_runtime.graph import Floats, Graph
 from adar_runtime.loop.registry import is_count
 
 CARD = "README.md"  # the model card. People may edit it; the runtime does not read it
+LICENSE = "LICENSE"  # people may add it
 MAX_NAME, MAX_VERSION, MAX_DESCRIPTION = 100, 40, 2_000  # characters
 VERSION = r"[0-9A-Za-z][0-9A-Za-z.+_-]*"
 DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"

@@ -18,12 +18,12 @@ from typing import BinaryIO, NamedTuple
 
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.manifest import Manifest
-from adar_runtime.bundle.metadata import CARD
+from adar_runtime.bundle.metadata import CARD, LICENSE
 from adar_runtime.errors import BundleError, UsageError, short
 from adar_runtime.files import read_bundle_file
 
 SUFFIX = ".adar"
-OTHER_FILES = (CARD, "LICENSE", "model.sig")  # that a pack may hold besides the manifest and its models
+OTHER_FILES = (CARD, LICENSE, "model.sig")  # that a pack may hold besides the manifest and its models
 ENGINES = "engines"  # programs for one kind of GPU: never packed
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.onnx"
 MAX_MEMBERS = 16
