@@ -168,12 +168,13 @@ def names(name: str, value: Any) -> Names:
     strings = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     require(strings, f"{name} must be a list of strings")
     for position, each in enumerate(value):
-        require(_is_text(each), f"{name}[{position}] contains characters that are not valid Unicode text")
-        require(
-            len(each) <= MAX_NAME,
-            f"{name}[{position}] ({each[:30]!r}…) has {len(each):,} characters; at most {MAX_NAME:,} are "
-            "supported: give it a shorter name",
-        )
+        if not _is_text(each):
+            raise GraphError(f"{name}[{position}] contains characters that are not valid Unicode text")
+        if len(each) > MAX_NAME:
+            raise GraphError(
+                f"{name}[{position}] ({each[:30]!r}…) has {len(each):,} characters; at most {MAX_NAME:,} are "
+                "supported: give it a shorter name"
+            )
     return Names(value)
 
 
