@@ -44,6 +44,11 @@ def run_many(
         raise UsageError(
             f"{path}: only graphs with one label each run together: save other graphs one by one"
         )
+    level = inference.bundle.manifest.level
+    if level != GRAPH:
+        raise UsageError(
+            f"{path}: the file holds many graphs, and the bundle predicts for each {level}: save one per file"
+        )
     if inference.bundle.manifest.targets is None:
         check_same_classes(graphs)
     settings = inference.budget, inference.rule, inference.solver

@@ -116,7 +116,8 @@ def parsed_options(command: Callable[..., None], given: Mapping[str, Any]) -> di
             )
         typed += _as_typed(known[name], value)
     try:
-        return dict(parser.make_context(command.__name__, typed).params)
+        found = parser.make_context(command.__name__, typed).params
+        return {name: None if value == () else value for name, value in found.items()}
     except TyperUsageError as error:
         raise UsageError(f"{command.__name__}: {reworded(error)}") from error
 
@@ -130,6 +131,8 @@ def _as_typed(option: Any, value: Any) -> list[str]:
         no = option.secondary_opts
         return [name] if value else no[:1]
     values = value if isinstance(value, list | tuple | set) else [value]
+    if option.nargs == 1 and not getattr(option, "multiple", False):  # as in a configuration file
+        values = [",".join(map(str, values))]
     return [str(one) if option.param_type_name == "argument" else f"{name}={one}" for one in values]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from adar_deploy.console import err, print_note
 from adar_deploy.help_layout import compact
 
 TyperUsageError: Any = typer.BadParameter.__mro__[1]  # its name and module differ between versions of typer
@@ -39,10 +40,18 @@ class NamedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args)
+            given = self.make_parser(ctx).parse_args(list(args))[2]  # as often as they were typed
+            done = super().parse_args(ctx, args)
         except TyperUsageError as error:
             error.ctx = error.ctx or ctx
             raise
+        for option in dict.fromkeys(one for one in given if given.count(one) > 1 and _takes_one_value(one)):
+            print_note(f"{option.opts[0]} is given more than once: the last one counts", to=err)
+        return done
+
+
+def _takes_one_value(option: Any) -> bool:
+    return not (option.multiple or option.is_flag)
 
 
 def reworded(error: Any) -> str:

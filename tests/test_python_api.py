@@ -21,7 +21,7 @@ from adar_deploy.cli import main
 from adar_deploy.training import run_training
 from adar_deploy.training_options import TrainingOptions
 from adar_runtime import Graph, write_graph
-from adar_runtime.errors import AdarWarning, ExportError, GraphError, RunFolderError, UsageError
+from adar_runtime.errors import AdarError, AdarWarning, ExportError, GraphError, RunFolderError, UsageError
 from tests.helpers import random_graph
 
 SMALL = {"hidden": 8, "proxies": 2, "epochs": 2, "train_steps": 2, "preset": "quick"}
@@ -123,6 +123,17 @@ def test_options_are_those_of_the_command(board: Graph, options: dict, said: str
         adar.train(board, quiet=True, **options)
 
 
+def test_a_list_of_columns_is_that_of_a_configuration_file() -> None:
+    """Only the last column was a feature."""
+    Path("n.csv").write_text("id,a,b,c,y\n" + "".join(f"{i},{i % 3},{i % 5},1,{i % 2}\n" for i in range(40)))
+    Path("e.csv").write_text("source,target\n0,1\n1,2\n")
+    model = adar.train("n.csv", edges="e.csv", features=["a", "b"], **SMALL, quiet=True)
+    assert model.graph().width == 2
+    for wrong in ({"edges": ["e.csv", "n.csv"]}, {"edges": "e.csv", "seed": [1, 2]}):
+        with pytest.raises(AdarError, match=r"e\.csv,n\.csv|valid integer"):
+            adar.train("n.csv", **SMALL, **wrong, quiet=True)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -144,6 +155,7 @@ def test_an_unknown_option_of_export(run_folder: Path) -> None:
 
 def test_a_baseline_is_scored_but_not_exported(board: Graph) -> None:
     model = adar.train(board, baseline="gcn", **SMALL, quiet=True)
+    assert "no effect with --baseline gcn: --train-steps" in model.notes
     assert "ROC-AUC" in repr(model.evaluate(board))
     with pytest.raises(ExportError, match="only AdaR can be exported"):
         model.predict(board)

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from adar_export import export_bundle
 from adar_runtime import load
 from adar_runtime.errors import GraphError
-from adar_runtime.graph import GRAPH
+from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.graph.formats import count_graphs, read_graphs
 from adar_train import ModelConfig
 from adar_train.untrained import trial_run
@@ -103,6 +103,17 @@ def test_graphs_that_describe_other_classes_are_refused(adar, tmp_path: Path) ->
         assert (code, "describe different classes" in err, Path("answers.csv").exists()) == (2, True, False)
     torch.save([graphs[1], graphs[1]], "same.pt")
     assert adar("run", "same.pt", *words)[0] == 0
+
+
+def test_a_model_of_nodes_has_no_prediction_for_each_graph(adar, many_graphs: Path, tmp_path: Path) -> None:
+    """A .npz had 10 numbers of graphs beside the predictions of 65 nodes; a .csv was a traceback."""
+    graph = Graph(np.zeros((2, 3), np.float32), np.zeros((2, 0), np.int64), labels=[0, 1])
+    run = trial_run(tmp_path / "run", graph, ModelConfig(3, 2, hidden=16, proxies=4))
+    export_bundle(run, tmp_path / "b", steps=(1,))
+    for name in ("answers.npz", "answers.csv"):
+        code, _, err = adar("run", many_graphs, "--bundle", "b", "--max-steps", 2, "--output", name)
+        assert (code, len(err.splitlines()), Path(name).exists()) == (2, 1, False)
+        assert "the bundle predicts for each node" in err
 
 
 def test_a_table_gives_the_graphs_of_the_other_format(many_graphs: Path) -> None:

@@ -33,6 +33,20 @@ def test_a_mistyped_command_is_one_line(adar, typed: str, command: str, said: st
     assert adar(*typed.split()) == (2, "", f"error: {called}: {said}; see {called} --help\n")
 
 
+def test_an_option_that_counts_once_is_not_ignored_without_a_word(adar) -> None:
+    """Of two tables of edges, one was read."""
+    Path("n.csv").write_text("id,a,b\n0,1,2\n1,3,4\n2,5,6\n")
+    Path("one.csv").write_text("source,target\n0,1\n")
+    Path("two.csv").write_text("source,target\n1,2\n")
+    words = ["data", "show", "n.csv", "--edges", "one.csv", "--features", "a", "--json"]
+    code, _, err = adar(*words, "--edges", "two.csv", "--one-way", "--both-ways", "--features=b", "--json")
+    assert (code, [line for line in err.splitlines() if "more than once" in line]) == (
+        0,
+        [f"note: --{name} is given more than once: the last one counts" for name in ("edges", "features")],
+    )
+    assert "more than once" not in adar(*words)[2]
+
+
 def test_the_variable_that_a_bad_value_is_from_is_named(adar, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADAR_HOPS", "far")
     assert (

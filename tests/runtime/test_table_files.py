@@ -451,7 +451,7 @@ def test_labels_of_minus_one_are_said_to_be_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("heading", ["", "Unnamed: 0", "__index_level_0__"])
+@pytest.mark.parametrize("heading", ["", "Unnamed: 0", "Unnamed: 0.1", "__index_level_1__"])
 def test_row_numbers_of_pandas_are_no_feature_and_no_ids(tmp_path: Path, heading: str, suffix: str) -> None:
     numbered = {heading: [0, 1, 2]}
     nodes = write(tmp_path / f"n{suffix}", numbered | {"id": [7, 8, 9], "x": [1, 2, 3]})

@@ -27,8 +27,8 @@ from adar_runtime.graph.limits import NAME_BYTES, ByteBudget
 LABEL_COLUMNS = ("y", "label", "class", "target")
 SPLIT_COLUMN = "split"
 SPLIT_WORDS = {part: part for part in PARTS} | {"valid": "val", "validation": "val"}
-ROW_NUMBERS = ("", "Unnamed: 0", "__index_level_0__")
-"""Headings of the row numbers that pandas writes beside the columns of a table."""
+ROW_NUMBERS = re.compile(r"|Unnamed: 0(\.[0-9]+)?|__index_level_[0-9]+__")
+"""Headings of the row numbers that pandas writes beside the columns of a table; again after each reading."""
 MASK_WORDS = {"": False, "false": False, "0": False, "true": True, "1": True}
 
 WHOLE = re.compile(r"[+-]?[0-9]+\.0*")  # a whole number that is written as a decimal number
@@ -153,7 +153,7 @@ def column_roles(
     """Find the columns of labels, split and masks by their names. `columns` are all columns but the ids."""
     taken = choice.features or () if encoding is None else [one.name for one in encoding.columns]
     label, split = _label_and_split(columns, choice, encoding, taken, notes)
-    rows = [name for name in columns if name in ROW_NUMBERS and name not in (label, *taken)]
+    rows = [name for name in columns if ROW_NUMBERS.fullmatch(name) and name not in (label, *taken)]
     if encoding is None and choice.features is None:
         notes += [f"{name!r} was left out: pandas writes row numbers under this heading" for name in rows]
     return ColumnRoles(label, split, _mask_columns(columns, split, taken), rows)

@@ -105,7 +105,7 @@ def read_edges(path: Path, choice: TableChoice, *, has_table: bool, exact: bool 
 
 def first_two(names: Sequence[str]) -> tuple[str, str] | None:
     """The first two columns; row numbers do not count."""
-    plain = [name for name in names if name not in ROW_NUMBERS]
+    plain = [name for name in names if not ROW_NUMBERS.fullmatch(name)]
     return (plain[0], plain[1]) if len(plain) > 1 else None
 
 
@@ -186,7 +186,7 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     heading = [cell.strip() for cell in rows[0].cells] if rows else []
     names, notes = _certain_header(heading), list[str]()
     places, everything = (0, 1), rows
-    if names is None and heading and heading[0] in ROW_NUMBERS:
+    if names is None and heading and ROW_NUMBERS.fullmatch(heading[0]):
         raise GraphError(
             f"line {rows[0].line}: the first column has no name, as row numbers of pandas: leave it out "
             "(index=False), or give the columns of the ids the header source,target"
