@@ -141,7 +141,7 @@ class StoreInference:
 
 
 def _check_same(store: "GraphStore", work: Path) -> None:
-    """Refuse a store that was replaced during the inference. Its states are of two stores, and are removed."""
+    """Refuse a store that was replaced during the inference. The states are of two stores: remove them."""
     from adar_runtime.errors import GraphError
     from adar_runtime.graph.store import open_store
 
