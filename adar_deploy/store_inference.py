@@ -37,7 +37,7 @@ class StoreInference:
         """Predict, or continue an interrupted inference."""
         from adar_runtime.files import Marker, check_replaceable, write_file, writing
         from adar_runtime.prediction_files import prediction_writer
-        from adar_runtime.temporary_files import locked, temporary_folder
+        from adar_runtime.temporary_files import locked
 
         prediction_writer(self.output / "part.parquet")  # raises an error if a package is missing
         check_replaceable(self.output, Marker(SUMMARY, "stop_reason"), Marker(WORK))
@@ -51,11 +51,12 @@ class StoreInference:
                 store = self._store(work, shown=shown)
                 with self._who_runs() as start:
                     result = self._loop(store, work, start, shown=shown)
+                _check_same(store, work)
                 written = self._write(store, result)
+                _check_same(store, work)  # the ids are read while the predictions are written
                 done = self._success(store, result, written)
                 write_file(self.output / SUMMARY, json.dumps(done.summary()).encode())
-                with temporary_folder(self.output) as removed:
-                    work.rename(removed / WORK)  # in one operation: no later command finds a part of it
+                _remove(work)
         return done
 
     def _store(self, work: Path, *, shown: bool) -> "GraphStore":
@@ -137,6 +138,24 @@ class StoreInference:
             result=replace(result, scores=result.scores[:0].copy()),
             written=written,
         )
+
+
+def _check_same(store: "GraphStore", work: Path) -> None:
+    """Refuse a store that was replaced during the inference. The states are of two stores: remove them."""
+    from adar_runtime.errors import GraphError
+    from adar_runtime.graph.store import open_store
+
+    if open_store(store.path).checksum != store.checksum:
+        _remove(work)
+        raise GraphError(f"{store.path} was replaced during the inference: run the command again")
+
+
+def _remove(work: Path) -> None:
+    """Remove the unfinished inference in one operation: no later command finds a part of it."""
+    from adar_runtime.temporary_files import temporary_folder
+
+    with temporary_folder(work.parent) as removed:
+        work.rename(removed / WORK)
 
 
 def _check_work(work: Path) -> None:

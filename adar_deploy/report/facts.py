@@ -1,15 +1,20 @@
 """The content of a report as JSON values. The page shows these values and nothing else."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import environment
 from adar_deploy.model_folders import ModelFolders, name_of_run
 from adar_deploy.paths import run_folders
 from adar_deploy.report.measure import NamedGraphs, OnProgress, measure_on
 from adar_runtime.bundle.run_files import CONFIG, GRAPH, HISTORY, METRICS
+from adar_runtime.errors import AdarError
 from adar_runtime.evaluation.training_data import KEY
+
+if TYPE_CHECKING:
+    from adar_runtime.bundle.manifest import Manifest
 
 
 def collect(
@@ -50,7 +55,14 @@ def collect(
         facts["graph"] = _describe(measured)
         facts |= measure_on(folders, measured, budgets, facts["notes"], on_progress)
         facts["graph"]["labelled"] = facts.pop("labelled")
+        if _text(folders.manifest(), folders.read(CONFIG) or {}) != _text(manifest, config):
+            raise AdarError(f"{folders.model} was replaced while it was measured: run the command again")
     return facts | {"environment": environment()}
+
+
+def _text(manifest: "Manifest | None", config: dict[str, Any]) -> str:
+    """What says which run and bundle these are. NaN, which metrics can contain, is equal to itself."""
+    return json.dumps([manifest and manifest.to_dict(), config])
 
 
 def _own_graph(folders: ModelFolders, count: int, notes: list[str]) -> NamedGraphs | None:

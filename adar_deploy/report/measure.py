@@ -45,7 +45,8 @@ def measure_on(
     from adar_runtime.graph import ALL
     from adar_runtime.graph import GRAPH as WHOLE
 
-    subject = open_subject(folders.model)
+    bundle = load(folders.bundle) if folders.bundle else None
+    subject = open_subject(folders.model) if bundle is None else bundle.subject()
     largest = max(measured.graphs, key=lambda graph: graph.nodes)
     split = subject.split_for(largest)
     facts: dict[str, Any] = {"labelled": _label_counts(measured.graphs, split)}
@@ -57,8 +58,7 @@ def measure_on(
     else:
         facts |= _scored(subject, measured, budgets, split, on_progress)
         notes.extend(facts["evaluation"]["warnings"])
-    if folders.bundle:
-        bundle = load(folders.bundle)
+    if bundle is not None:
         facts["latency"] = latency(bundle, largest, max(budgets), on_progress)
     elif subject.any_budget:  # not for a baseline, which cannot be exported
         notes.append("Latency, agreement with PyTorch and solvers are measured on a bundle: export the run.")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from adar_runtime import AdarError, Graph, Result, Step
 from adar_runtime.backends.prepared_graph import PreparedGraph
+from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
@@ -268,8 +269,8 @@ class Service:
             await self.open(name, facts)
             self.exchange(name)
 
-    async def open(self, name: str, facts: Facts) -> None:
-        """Load all versions of a model beside those that are in use."""
+    async def open(self, name: str, facts: Facts) -> list[str]:
+        """Load all versions of a model beside those that are in use. Returns the checksums of manifests."""
         try:
             self._fresh[name] = await asyncio.to_thread(self.models.opened, name)
         except AdarError as error:
@@ -278,6 +279,7 @@ class Service:
             self.log.write("reload failed", model=name, reason=facts["reason"])
             message = f"the model {name} was not changed: {refused.message}"
             raise RefusedError(refused.status, message) from error
+        return [checksum_of(each.bundle.manifest.to_dict()) for each in self._fresh[name]]
 
     def exchange(self, name: str) -> None:
         """Use the versions that `open` loaded."""

@@ -170,12 +170,17 @@ class Supervisor:
         return [each for each in found if not isinstance(each, GoneError)]
 
     async def reload(self, name: str) -> None:
-        """Load a model again in all workers, or in none if one of them cannot load it."""
+        """Load a model again in all workers, or in none if one cannot load it or has loaded another one."""
         async with self._changing:
-            for each in await self._tell("open", name=name):
-                if isinstance(each, RefusedError):
-                    await self._tell("discard", name=name)
-                    raise each
+            found = await self._tell("open", name=name)
+            refused = next((each for each in found if isinstance(each, RefusedError)), None)
+            if refused is None and any(each != found[0] for each in found):
+                reason = "its bundle was replaced while the workers loaded it"
+                self._log.write("reload failed", model=name, reason=reason)
+                refused = RefusedError(503, f"the model {name} was not changed: {reason}: try again")
+            if refused is not None:
+                await self._tell("discard", name=name)
+                raise refused
             await self._tell("exchange", name=name)
             self._unloaded.discard(name)
 

@@ -112,8 +112,8 @@ class Worker:
             await asyncio.sleep(FORGET_SECONDS)
             self._service.graphs.all()
 
-    async def _open(self, name: str) -> None:
-        await self._service.open(name, {})
+    async def _open(self, name: str) -> list[str]:
+        return await self._service.open(name, {})
 
     async def _exchange(self, name: str) -> None:
         self._service.exchange(name)

@@ -6,10 +6,12 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from adar_deploy.report import facts as report_facts
 from adar_deploy.report.charts import Axis, Line, Mark, heat_grid, line_chart, scatter
 from adar_deploy.report.page import page
 from adar_runtime import Graph, write_graph
@@ -147,6 +149,30 @@ def test_a_run_finds_its_bundle_by_its_weights(
     code, out, _ = adar("report", bundle_folder, "--bundle", described_bundle, "--json")
     assert code == 0
     assert f"and not about the bundle {described_bundle}." in json.loads(out)["notes"][0]
+
+
+@pytest.mark.parametrize("kind", ["bundle", "run"])
+def test_a_model_that_is_replaced_during_the_report_is_refused(
+    adar, run_folder: Path, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, kind: str
+) -> None:
+    """The page had the convergence of one bundle and the latency of another."""
+    model = shutil.copytree(bundle_folder if kind == "bundle" else run_folder, tmp_path / "model")
+    measure = report_facts.measure_on
+
+    def replaced(*given: Any) -> Any:
+        found = measure(*given)
+        if kind == "bundle":
+            edit(model, lambda manifest: manifest["training"].update(run="another"))
+        else:
+            config = json.loads((model / "config.json").read_text())
+            (model / "config.json").write_text(json.dumps(config | {"data": ["another"]}))
+        return found
+
+    monkeypatch.setattr(report_facts, "measure_on", replaced)
+    code, _, err = adar("report", model, run_folder / "graph.pt", "--budgets", "3")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "was replaced while it was measured: run the command again" in err
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_a_bundle_from_a_stranger_without_a_graph(adar, bundle_folder: Path, tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from adar_deploy.store_inference import StoreInference
 from adar_runtime import Graph, write_graph
 from adar_runtime.graph.store import sources
 
@@ -104,6 +106,32 @@ def test_a_folder_of_the_user_is_not_taken_for_an_unfinished_inference(
     assert adar(*words)[0] == 0
     assert (tmp_path / "board.npz").read_bytes() == before
     assert (tmp_path / "mine/part-mine.parquet").exists()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_store_that_is_replaced_during_the_run_is_refused(
+    adar, store: Path, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, late: bool
+) -> None:
+    """The predictions of the old nodes were written with the ids of the new ones."""
+    (tmp_path / "nodes.csv").write_text("id,f\na,1\nb,2\nc,3\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    words = ["data", "shard", "nodes.csv", "--edges", "edges.csv", "--parts", 3, "-o", "new"]
+    assert adar(*words)[0] == 0
+    done = "_write" if late else "_loop"
+    before = getattr(StoreInference, done)
+
+    def replaced(*args: Any, **options: Any) -> Any:
+        found = before(*args, **options)
+        store.rename(tmp_path / "old")
+        (tmp_path / "new").rename(store)
+        return found
+
+    monkeypatch.setattr(StoreInference, done, replaced)
+    code, _, err = adar("run", store, "--bundle", bundle_folder, "--max-steps", 2, "--output", "answers")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "was replaced during the inference: run the command again" in err
+    assert not (tmp_path / "answers/unfinished").exists()
+    assert not (tmp_path / "answers/run.json").exists()
 
 
 def test_tables_become_a_store(adar, tmp_path: Path) -> None:

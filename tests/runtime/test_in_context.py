@@ -92,6 +92,23 @@ def test_the_first_of_many_classes_are_not_preferred() -> None:
     assert found > expected - 0.05 > 0.3
 
 
+def test_more_classes_than_columns_keep_scores_that_vary_in_few_directions() -> None:
+    """With equal features, all nodes have the scores of the class sizes. Others were added to them."""
+    random = np.random.default_rng(0)
+    sizes, nodes = np.repeat(np.arange(20), np.arange(1, 21)), np.ones((210, 6))
+    graph = Graph(
+        nodes,
+        random.integers(0, 210, (2, 600)),
+        labels=sizes,
+        train_mask=np.ones(210, np.bool_),
+        target_features=random.standard_normal((20, 6)),
+    )
+    few, many = (start(graph, columns).scores for columns in (16, 32))
+    np.testing.assert_allclose(np.corrcoef(few[0], many[0])[0, 1], 1, atol=1e-3)
+    described = replace(graph, labels=None, train_mask=None)
+    assert np.ptp(start(described, 16).scores) < 1e-3  # nothing is known: they were rounding errors
+
+
 def test_the_start_with_few_nodes_and_many_classes_stays_small() -> None:
     """No array has the square of the number of classes."""
     random, classes = np.random.default_rng(0), 2_000

@@ -231,6 +231,20 @@ def test_models_change_in_both_workers_or_in_none(both: Command, folder: Path, b
     assert {line["worker"] for line in both.log("reloaded")[before:]} == {0, 1}
 
 
+def test_workers_do_not_load_two_bundles_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle was replaced between two workers, which then gave different answers to one request."""
+    parent, told = supervisor.Supervisor(["board=bundle"], Settings(), {}), []
+
+    async def tell(method: str, **_: str) -> list[Any]:
+        told.append(method)
+        return [["old"], ["new"]] if method == "open" else []
+
+    monkeypatch.setattr(parent, "_tell", tell)
+    with pytest.raises(RefusedError, match="was replaced while the workers loaded it: try again"):
+        asyncio.run(parent.reload("board"))
+    assert told == ["open", "discard"]
+
+
 def test_a_killed_worker_is_started_again_and_its_counts_stay(both: Command, board: Graph) -> None:
     counter = 'adar_requests_total{action="infer",protocol="http",status="200"}'
     with both.client() as http:

@@ -102,10 +102,10 @@ class Joined:
         """
         rows, own = self._block(shares)
         classes = leading_classes(self.scores + own * rows, columns)
-        basis = np.linalg.qr(np.concatenate([own * classes, self.targets.T @ classes]))[0]
+        basis, parts = np.linalg.qr(np.concatenate([own * classes, self.targets.T @ classes]))
         of_shares, others = np.split(basis, [len(classes)])
-        nodes, targets = rows @ of_shares + self.nodes @ others, own * of_shares + self.targets @ others
-        return Joined(nodes, targets), of_shares
+        # The targets keep nothing outside these directions of the classes: the scores would change.
+        return Joined(rows @ of_shares + self.nodes @ others, classes @ parts.T), of_shares
 
     def _block(self, shares: Floats) -> tuple[Floats, np.float32]:
         """The columns of the shares [n, c], and what each class has in its own column."""
