@@ -124,11 +124,12 @@ def test_the_start_with_few_nodes_and_many_classes_stays_small() -> None:
     assert found.nodes.shape == (20, 16)
 
 
-def test_nodes_with_equal_features_get_equal_scores() -> None:
+@pytest.mark.parametrize("nodes", [60, 2_000], ids=["few", "many, whose mean has large errors"])
+def test_nodes_with_equal_features_get_equal_scores(nodes: int) -> None:
     """The differences of their smoothed features are rounding errors."""
-    graph = block_graph()
-    equal = replace(graph, features=np.full((graph.nodes, graph.width), 0.3), target_features=None)
-    scores = start(equal, 16).scores
+    graph = block_graph(nodes)
+    equal = replace(graph, features=np.tile(graph.rows(0, 1), (nodes, 1)), target_features=None)
+    scores = start(equal, 32).scores
     assert np.ptp(scores, axis=0).max() < 1e-5 * np.abs(scores).max()
 
 

@@ -175,7 +175,7 @@ class SmoothedFeatures:
             units = unit_rows(found.pop(restart))
             middle: Floats = units.mean(axis=0)
             rows = units - middle
-            if np.abs(rows).max() < ROUNDING:  # all nodes have the same features
+            if np.ptp(units, axis=0).max() < ROUNDING:  # all nodes have the same features
                 rows[:] = 0
             smoothed.append(SmoothedNodes(restart, rows, middle))
         return cls(smoothed, None if described is None else unit_rows(described @ basis), columns, basis)
