@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -468,7 +469,8 @@ def test_row_numbers_of_pandas_are_no_feature_and_no_ids(tmp_path: Path, heading
     ]
     edges = write(tmp_path / f"f{suffix}", numbered | {"u": [0, 1, 2], "v": [1, 2, 0]})
     if suffix in (".csv", ".tsv"):  # where the first line may be an edge
-        with pytest.raises(GraphError, match="line 1: the first column has no name"):
+        said = f"is '{heading}'" if heading else "has no name"
+        with pytest.raises(GraphError, match=f"line 1: the first column {said}, as row numbers of pandas"):
             import_graph(edges)
     else:
         assert import_graph(edges).graph.edge_index.tolist() == [[0, 1, 2], [1, 2, 0]]
@@ -483,6 +485,26 @@ def test_lists_in_a_column_that_an_edge_needs_are_refused(tmp_path: Path, name: 
     edges = write(tmp_path / f"e{suffix}", columns | {name: [[one] for one in columns[name]]})
     with pytest.raises(GraphError, match=f"the column '{name}' of edges holds lists or objects"):
         read_tables(nodes, edges)
+
+
+@pytest.mark.parametrize(
+    ("columns", "choice"),
+    [
+        ({"source": [0, 1], "target": [1, 2], "from": [["a"], ["b"]]}, TableChoice()),
+        ({"u": [0, 1], "v": [1, 2], "source": [["a"], ["b"]]}, TableChoice()),
+        (
+            {"u": [0, 1], "v": [1, 2], "source": [["a"], ["b"]], "target": [3, 3]},
+            TableChoice(source="u", target="v"),
+        ),
+    ],
+)
+def test_lists_in_other_columns_of_edges_are_left_out(
+    tmp_path: Path, columns: dict[str, list[Any]], choice: TableChoice
+) -> None:
+    """A column such as "from" was refused even beside source and target."""
+    nodes = write(tmp_path / "n.csv", {"id": [0, 1, 2], "x": [1, 2, 3]})
+    edges = write(tmp_path / "e.jsonl", columns)
+    assert read_tables(nodes, edges, choice).graph.edge_index.tolist() == [[0, 1], [1, 2]]
 
 
 def test_a_column_has_one_meaning(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def first_two(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
-    _refuse_lists(table.skipped, choice)
     names = list(table.columns)
+    _refuse_lists(names, table.skipped, choice)
     guess = guess_ends(names) or first_two(names)
     for name in (choice.source, choice.target):
         if name is not None and name not in table.columns:
@@ -138,11 +138,13 @@ def _from_table(table: Table, choice: TableChoice) -> EdgeTable:
     )
 
 
-def _refuse_lists(skipped: Sequence[str], choice: TableChoice) -> None:
+def _refuse_lists(names: Sequence[str], skipped: Sequence[str], choice: TableChoice) -> None:
     """Refuse lists in a column of ids or weights: another column would be read, or none."""
-    wanted = {*(word for ends in HEADERS for word in ends), WEIGHT_COLUMN}
+    wanted = {choice.source, choice.target}
+    if None in wanted and guess_ends(names) is None:
+        wanted |= {*(guess_ends([*names, *skipped]) or ())}
     for name in skipped:
-        if name in (choice.source, choice.target) or name.lower() in wanted:
+        if name in wanted or name.lower() == WEIGHT_COLUMN:
             raise GraphError(
                 f"the column {short(name)!r} of edges holds lists or objects: give one value per row"
             )
@@ -187,9 +189,10 @@ def _from_rows(path: Path, *, has_table: bool) -> EdgeTable:
     names, notes = _certain_header(heading), list[str]()
     places, everything = (0, 1), rows
     if names is None and heading and ROW_NUMBERS.fullmatch(heading[0]):
+        found = f"is {heading[0]!r}" if heading[0] else "has no name"
         raise GraphError(
-            f"line {rows[0].line}: the first column has no name, as row numbers of pandas: leave it out "
-            "(index=False), or give the columns of the ids the header source,target"
+            f"line {rows[0].line}: the first column {found}, as row numbers of pandas: leave it out "
+            "(index=False), or name the columns of the ids with --source and --target"
         )
     if names is not None:
         rows = rows[1:]
