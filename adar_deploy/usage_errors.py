@@ -45,6 +45,8 @@ class NamedCommand(TyperCommand):
         except TyperUsageError as error:
             error.ctx = error.ctx or ctx
             raise
+        if ctx.resilient_parsing:  # the shell asks for a completion
+            return done
         for option in dict.fromkeys(one for one in given if given.count(one) > 1 and _takes_one_value(one)):
             print_note(f"{option.opts[0]} is given more than once: the last one counts", to=err)
         return done

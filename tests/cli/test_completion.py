@@ -17,7 +17,7 @@ def asked(*words: str) -> list[str]:
     environment = os.environ | question | {"_ADAR_DEPLOY_COMPLETE": "complete_bash"}
     code = "import sys; sys.argv[0] = 'adar-deploy'; from adar_deploy.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
 
@@ -26,6 +26,7 @@ def test_commands_options_and_values_are_completed() -> None:
     assert asked("data", "") == ["list", "make", "convert", "shard", "show"]
     assert asked("run", "--max") == ["--max-steps"]
     assert asked("run", "--solver", "a") == ["auto", "ab2", "adaptive"]
+    assert asked("run", "--solver", "ab2", "--solver", "euler", "--max") == ["--max-steps"]  # and no note
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
