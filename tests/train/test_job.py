@@ -162,7 +162,6 @@ def test_a_run_in_the_working_folder_or_above_it(
 
 SAVE_AGAIN = """
 from pathlib import Path
-from typing import Any
 from adar_train import load_run, save_run
 from adar_train.config import TrainConfig
 from adar_train.trainer import Fitted
