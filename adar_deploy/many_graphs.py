@@ -15,29 +15,10 @@ if TYPE_CHECKING:
 Outcome = Success | Failure
 
 
-def run_many(
-    inference: Inference,
-    path: Path,
-    graphs: "Sequence[Graph]",
-    first: int = 0,
-    on_graph: Callable[[int], None] = lambda _: None,
-) -> list[Outcome]:
-    """Run graphs of a file, small ones in batches.
-
-    Args:
-        inference: The bundle and its settings.
-        path: The file.
-        graphs: The graphs, or some of them.
-        first: The number of the first one in the file.
-        on_graph: Receives the number of finished graphs.
-
-    Returns:
-        The predictions of all graphs that succeeded as one object, if there are any, and a failure for each
-        other graph. The result has the curve of the graph with the most cell calls.
-    """
-    from adar_runtime.bundle.small_graphs import outcomes
-    from adar_runtime.errors import AdarError, UsageError
-    from adar_runtime.evaluation.metrics import check_same_classes, metric_name
+def check_together(inference: Inference, path: Path, graphs: "Sequence[Graph]") -> None:
+    """Refuse a file whose graphs do not run together with this model."""
+    from adar_runtime.errors import UsageError
+    from adar_runtime.evaluation.metrics import check_same_classes
     from adar_runtime.graph import GRAPH
 
     if any(graph.level != GRAPH for graph in graphs):
@@ -51,6 +32,33 @@ def run_many(
         )
     if inference.bundle.manifest.targets is None:
         check_same_classes(graphs)
+
+
+def run_many(
+    inference: Inference,
+    path: Path,
+    graphs: "Sequence[Graph]",
+    first: int = 0,
+    on_graph: Callable[[int], None] = lambda _: None,
+) -> list[Outcome]:
+    """Run graphs of a file that passed `check_together`, small ones in batches.
+
+    Args:
+        inference: The bundle and its settings.
+        path: The file.
+        graphs: The graphs, or some of them.
+        first: The number of the first one in the file.
+        on_graph: Receives the number of finished graphs.
+
+    Returns:
+        The predictions of all graphs that succeeded as one object, if there are any, and a failure for each
+        other graph. The result has the curve of the graph with the most cell calls.
+    """
+    from adar_runtime.bundle.small_graphs import outcomes
+    from adar_runtime.errors import AdarError
+    from adar_runtime.evaluation.metrics import metric_name
+    from adar_runtime.graph import GRAPH
+
     settings = inference.budget, inference.rule, inference.solver
     found: dict[int, Result] = {}
     failed: list[Outcome] = []
@@ -107,6 +115,7 @@ def run_many_files(
             raise UsageError(f"--nodes chooses nodes of one graph, and {path} holds many graphs")
         try:
             graphs = read_graphs(path)
+            check_together(inference, path, graphs)
             show = partial(_show, bar, index, len(graphs), path.name)
             for one in run_many(inference, path, graphs, on_graph=show):
                 found.append(one if isinstance(one, Failure) else outputs.save(index, one))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from adar_deploy.console import Bar, err, print_note, printable
 from adar_deploy.inference import Failure, Inference, OutputFiles
-from adar_deploy.many_graphs import Outcome, by_file, run_many
+from adar_deploy.many_graphs import Outcome, by_file, check_together, run_many
 
 if TYPE_CHECKING:
     from adar_runtime import Graph, Solver, StopRule
@@ -111,6 +111,7 @@ class GraphActor:
         try:
             if self._many is None or self._many[0] != item.path:
                 self._many = item.path, read_graphs(item.path)
+            check_together(self._inference, item.path, self._many[1])  # parts have the same classes
             graphs = self._many[1][item.first : item.first + item.graphs]
             found = run_many(self._inference, item.path, graphs, item.first)
             failed = [one.error for one in found if isinstance(one, Failure)]

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from adar_deploy.inference import Failure
+from adar_deploy.ray_pool import GraphActor, Item, PoolSettings, Task
 from adar_export import export_bundle
-from adar_runtime import load
+from adar_runtime import Euler, Final, load
 from adar_runtime.errors import GraphError
 from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.graph.formats import count_graphs, read_graphs
@@ -101,6 +103,10 @@ def test_graphs_that_describe_other_classes_are_refused(adar, tmp_path: Path) ->
         torch.save([graphs[0], other], "others.pt")
         code, _, err = adar("run", "others.pt", *words)
         assert (code, "describe different classes" in err, Path("answers.csv").exists()) == (2, True, False)
+        parts = tuple(Item(Path("others.pt"), tmp_path / f"{part}.csv", part, 1) for part in range(2))
+        for [part] in GraphActor(PoolSettings(Path("b"), 2, Final(), Euler())).run(Task(parts)):
+            assert isinstance(part, Failure)
+            assert "describe different classes" in part.error
     torch.save([graphs[1], graphs[1]], "same.pt")
     assert adar("run", "same.pt", *words)[0] == 0
 
