@@ -28,6 +28,12 @@ def block_graph(nodes: int = 240, classes: int = 3, width: int = 24, seed: int =
     )
 
 
+def unrelated_graph() -> Graph:
+    """The graph with classes that have nothing to do with features and edges; 60 of them are known."""
+    labels = np.random.default_rng(0).integers(0, 3, 240)
+    return replace(block_graph(), labels=labels, train_mask=np.arange(240) < 60, target_features=None)
+
+
 def half_labelled() -> Graph:
     """The graph with enough known labels to fine-tune a model."""
     return replace(block_graph(), train_mask=np.arange(240) < 120)

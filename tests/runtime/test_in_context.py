@@ -16,7 +16,7 @@ from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.graph.smoothing import Smoothing
 from adar_runtime.in_context.candidates import SmoothedNodes, candidates, described, plain_guess
 from adar_runtime.in_context.discriminant import SHRINKAGE, Analysis, Joined
-from adar_runtime.in_context.ensemble import Choice, Columns, Ensemble
+from adar_runtime.in_context.ensemble import BASELINE_PENALTY, Choice, Columns, Ensemble
 from adar_runtime.in_context.experts import TWICE, UNSMOOTHED, estimated, experts
 from adar_runtime.in_context.features import UnitRows, leading_directions, unit_rows
 from adar_runtime.in_context.scores import LinearScores, spread
@@ -30,7 +30,7 @@ from adar_runtime.in_context.start import (
     restarted,
     start,
 )
-from tests.in_context_graphs import block_graph
+from tests.in_context_graphs import block_graph, unrelated_graph
 
 
 def accuracy(graph: Graph) -> float:
@@ -299,6 +299,28 @@ def test_the_plain_guess_is_mixed_in_with_its_share() -> None:
     )
     expected = 0.7 * alone / spread(alone) + 0.3 * plain / spread(plain)
     np.testing.assert_allclose(both, expected, atol=1e-3)
+
+
+def test_a_free_baseline_answers_where_hidden_labels_are_predicted_by_chance() -> None:
+    graph = unrelated_graph()
+    features, labels = SmoothedFeatures.of(graph, graph.width), known_labels(graph)
+    found = features.start(labels, graph.targets)
+    assert found.choice.is_chance
+    [nodes] = (each for each in features.smoothed if each.restart == TWICE)
+    parts = candidates(nodes, labels, graph.targets, None, [BASELINE_PENALTY])  # class means and ridge regression
+    expected = sum(part.scores.normalised(nodes.rows).of(nodes.rows) for part in parts)
+    np.testing.assert_allclose(
+        found.scores / spread(found.scores), expected / spread(expected), rtol=1e-3, atol=1e-3
+    )
+    assert not start(replace(block_graph(), target_features=None), 24).choice.is_chance
+
+
+def test_one_label_of_each_class_counts_more_where_neighbours_are_smoothed_in() -> None:
+    mask = np.arange(240) < 3
+    graph = replace(block_graph(), train_mask=mask, target_features=None)
+    weights = start(graph, 16).choice.weights
+    assert list(weights) == [0.5, 0.5, 1, 1, 1.4, 1.4, 2, 2]
+    assert len(start(replace(block_graph(), train_mask=mask), 16).choice.weights) == 1  # with descriptions
 
 
 def test_equal_targets_stay_finite() -> None:

@@ -30,7 +30,7 @@ from adar_runtime.graph.store.whole import whole_graph
 from adar_runtime.graph.store.write import Classes
 from adar_runtime.in_context.start import known_labels
 from adar_runtime.phases.run_store import Plan, check_memory, loop_over_store
-from tests.in_context_graphs import block_graph, labelled_graph, with_random_gates
+from tests.in_context_graphs import block_graph, labelled_graph, unrelated_graph, with_random_gates
 
 PARTS = 4
 
@@ -47,6 +47,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "both": block_graph,
     "labels": lambda: replace(block_graph(seed=1), target_features=None),
     "descriptions": lambda: replace(block_graph(seed=2), train_mask=None, labels=None),
+    "chance": unrelated_graph,
     "sparse": lambda: sparse(block_graph(seed=3)),
     "a class without known labels": lambda: replace(
         block_graph(seed=4), target_features=None, train_mask=(np.arange(240) < 40) & (np.arange(240) % 3 < 2)

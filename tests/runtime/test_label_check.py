@@ -50,6 +50,14 @@ def test_a_loss_below_one_standard_error_is_no_harm() -> None:
     assert chosen({1.0: moved, 0.0: start}, labels).strength == 0
 
 
+def test_the_free_baseline_does_not_move() -> None:
+    labels = np.arange(60) % 3
+    good, bad = scores_of(labels, 0.9, 0.1), scores_of(labels, 0.5, 0.1)
+    found = chosen({1.0: good, 0.0: bad}, labels, is_chance=True)
+    assert found.strength == 0
+    assert "class means and ridge regression answer" in str(found)
+
+
 def test_larger_scores_alone_are_no_gain() -> None:
     labels = np.arange(60) % 3
     good, bad = scores_of(labels, 0.9, 0.5), scores_of(labels, 0.6, 0.5)

@@ -19,12 +19,13 @@ from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.in_context.start import RESTARTS, SmoothedFeatures, known_labels
 from adar_runtime.phases.context import Context
 from adar_runtime.phases.context_files import load_context
-from tests.in_context_graphs import block_graph, labelled_graph, with_random_gates
+from tests.in_context_graphs import block_graph, labelled_graph, unrelated_graph, with_random_gates
 
 N, SOLVER = 240, AdamsBashforth2(calls=5)
 GRAPHS: dict[str, Callable[[Bundle], Graph]] = {
     "labels": lambda bundle: labelled_graph(bundle, 1.0),
     "still": lambda bundle: labelled_graph(bundle, 0.0),  # hidden labels prefer the start
+    "chance": lambda _: unrelated_graph(),  # a free baseline answers
     "descriptions": lambda _: replace(block_graph(seed=2), train_mask=None),
 }
 
@@ -42,7 +43,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 def remembered(request: pytest.FixtureRequest, bundle: Bundle) -> tuple[Graph, Context]:
     graph = GRAPHS[request.param](bundle)
     context = bundle.remember(graph, 20, solver=SOLVER)
-    assert (len(context.kept.calls) == 0) == (request.param == "still")
+    assert (len(context.kept.calls) == 0) == (request.param in ("still", "chance"))
     return graph, context
 
 

@@ -79,17 +79,19 @@ class PlacedGraph:
 
     def checked(self, predicted: Sequence[Predicted]) -> PreparedGraph:
         """The graph with the strength that its hidden labels choose."""
-        return replace(self.prepared, check=choose(predicted)) if predicted else self.prepared
+        check = choose(predicted, is_chance=self.choice.is_chance)
+        return replace(self.prepared, check=check) if predicted else self.prepared
 
 
-def choose(predicted: Sequence[Predicted]) -> LabelCheck | None:
+def choose(predicted: Sequence[Predicted], *, is_chance: bool) -> LabelCheck | None:
     """What all hidden labels say; None if there are none."""
     if not predicted:
         return None
     scores = {
         strength: np.concatenate([each.scores[strength] for each in predicted]) for strength in STRENGTHS
     }
-    return chosen(scores, np.concatenate([each.labels for each in predicted]))
+    labels = np.concatenate([each.labels for each in predicted])
+    return chosen(scores, labels, is_chance=is_chance)
 
 
 def prepare_for(bundle: "Bundle", graph: Graph) -> PreparedGraph:

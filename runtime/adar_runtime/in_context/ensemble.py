@@ -3,7 +3,7 @@
 The analysis and the experts that estimate the classes again follow the clusters of the nodes. On most graphs
 this is worth several points, and on some it costs as much. So a plain guess from the known labels alone is
 mixed with the result. Labels that are hidden in turn decide about both: about the weights of the experts, and
-about the share of the plain guess.
+about the share of the plain guess. If they are predicted no better than by chance, a free baseline answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adar_runtime.graph import Floats, Integers, Mask
-from adar_runtime.in_context.candidates import SmoothedNodes, plain_guess
+from adar_runtime.in_context.candidates import SmoothedNodes, candidates, plain_guess
 from adar_runtime.in_context.discriminant import Analysis, Discriminant, Joined
-from adar_runtime.in_context.experts import analysed_features, expert_weights, experts
+from adar_runtime.in_context.experts import TWICE, UNSMOOTHED, analysed_features, expert_weights, experts
 from adar_runtime.in_context.label_check import folds, losses_of
 from adar_runtime.in_context.scores import LinearScores, relation, spread
 from adar_runtime.in_context.similar_nodes import ComparedNodes
 from adar_runtime.interruption import interruption_point
 
 PLAIN_SHARPNESS = 30.0  # of the share of the plain guess, by the difference of the losses on hidden labels
+BASELINE_PENALTY = 0.03  # of the ridge regression of the free baseline
+LONG_SMOOTHING_FIRST = {UNSMOOTHED: 0.5, 0.3: 1.0, 0.15: 1.4, 0.05: 2.0}  # weights with one label of each class
 LEAST_PLAIN = 1e-3  # a smaller share of the plain guess is none
 LEAST_WEIGHT = 1e-4  # of all scores with the same smoothing; below it, their columns are left out
 
@@ -34,14 +36,16 @@ class Choice:
     Attributes:
         weights: Of the experts, [k]; [1] if all count alike.
         plain: The share of the plain guess in the scores, from 0 to 1.
+        is_chance: Whether the free baseline answers, because the rest was no better than chance.
     """
 
     weights: NDArray[np.float64]
     plain: float
+    is_chance: bool = False
 
 
 EQUAL = Choice(np.ones(1), 0.0)
-"""Without hidden labels, all experts count alike."""
+"""All experts count alike."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +67,24 @@ class Ensemble:
         """
         parts = [(hidden, np.where(hidden, -1, labels)) for hidden in folds(labels)]
         if not parts:
-            return EQUAL
+            return self._unchecked(labels)
         found = [experts(self.smoothed, known, count, self.descriptions) for _, known in parts]
         weights = expert_weights(self.smoothed, found, [hidden for hidden, _ in parts], labels)
         if self.descriptions is not None:
             return Choice(weights, 0.0)
-        own, refined, plain = [], [], []
+        own, refined, plain, baseline = [], [], [], []
         for (hidden, known), each in zip(parts, found, strict=True):
             own.append(labels[hidden])
             refined.append(self._refined(each, weights, known)[0].scores_of(hidden))
             plain.append(self._sum(plain_guess(self.smoothed, known, count), hidden))
-        losses = (losses_of(np.concatenate(each), np.concatenate(own)).mean() for each in (refined, plain))
-        refined_loss, plain_loss = losses
-        share = 1 / (1 + np.exp(PLAIN_SHARPNESS * (plain_loss - refined_loss)))
-        return Choice(weights, float(share) if share > LEAST_PLAIN else 0.0)
+            baseline.append(self._sum(self._baseline(known, count), hidden))
+        every = (losses_of(np.concatenate(each), np.concatenate(own)) for each in (refined, plain, baseline))
+        refined_losses, plain_losses, baseline_losses = every
+        share = 1 / (1 + np.exp(PLAIN_SHARPNESS * (plain_losses.mean() - refined_losses.mean())))
+        better_than = (np.log(count), baseline_losses)
+        fits = count <= self.smoothed[0].rows.shape[1]  # the state has a direction for each class
+        is_chance = fits and not any(_is_lower(refined_losses - losses) for losses in better_than)
+        return Choice(weights, float(share) if share > LEAST_PLAIN else 0.0, is_chance)
 
     def placed(
         self, labels: Integers, count: int, choice: Choice, columns: int
@@ -86,6 +94,11 @@ class Ensemble:
         With more classes than `columns`, the scores are projected on so many directions of the classes. Also
         returns the nodes that all nodes were compared with.
         """
+        if choice.is_chance:
+            found = self._baseline(labels, count)
+            both = Columns.of(self.smoothed, found, np.ones(len(found)).tolist())
+            nothing = ComparedNodes.nothing(self._analysis.features.shape[1], count)
+            return Joined(both.nodes, both.targets(found, np.ones(len(found)))), nothing
         linear, discriminant = self.linear(labels, count, choice)
         scores = linear.scores
         psi = relation(scores / np.float32(spread(scores)), labels)
@@ -96,6 +109,22 @@ class Ensemble:
             return linear.with_shares(shares), compared
         joined, of_shares = linear.with_projected_shares(shares, columns)
         return joined, replace(compared, psi=psi[compared.numbers] @ of_shares)
+
+    def _unchecked(self, labels: Integers) -> Choice:
+        """Without hidden labels: all experts count alike, or those with much smoothing count more.
+
+        One label of each class says little about its other nodes, unless their neighbours do.
+        """
+        if self.descriptions is not None or not (labels >= 0).any():
+            return EQUAL
+        found = (each.restart for each in self.smoothed if each.restart in LONG_SMOOTHING_FIRST)
+        return Choice(np.repeat([LONG_SMOOTHING_FIRST[restart] for restart in found], 2), 0.0)
+
+    def _baseline(self, labels: Integers, count: int) -> list[LinearScores]:
+        """The free baseline: class means and ridge regression on features smoothed twice."""
+        [nodes] = (each for each in self.smoothed if each.restart == TWICE)
+        found = candidates(nodes, labels, count, None, [BASELINE_PENALTY])
+        return [each.scores.normalised(nodes.rows) for each in found]
 
     def linear(self, labels: Integers, count: int, choice: Choice) -> tuple[Joined, Discriminant]:
         """The same without similar nodes: scores that are linear in the smoothed features."""
@@ -130,6 +159,11 @@ class Ensemble:
     @cached_property
     def _analysis(self) -> Analysis:
         return Analysis(analysed_features({nodes.restart: nodes.rows for nodes in self.smoothed}))
+
+
+def _is_lower(differences: NDArray[np.float64]) -> bool:
+    """Whether losses are lower by more than a standard error."""
+    return bool(differences.mean() < -differences.std() / len(differences) ** 0.5)
 
 
 @dataclass(frozen=True)

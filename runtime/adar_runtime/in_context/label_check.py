@@ -28,15 +28,22 @@ class LabelCheck:
         labels: Known labels that were hidden once.
         right: Hidden labels that the chosen strength predicted.
         right_at_start: Hidden labels that the closed-form start predicted.
+        is_chance: Whether the start is the free baseline, because the rest was no better than chance.
     """
 
     strength: float
     labels: int
     right: int
     right_at_start: int
+    is_chance: bool = False
 
     def __str__(self) -> str:
         hidden = f"{self.labels:,} hidden labels"
+        if self.is_chance:
+            return (
+                f"strength 0: the known labels hardly tell the classes apart, so class means and ridge "
+                f"regression answer; they predicted {self.right:,} of {hidden} correctly"
+            )
         if not self.strength:
             return f"strength 0: the closed-form start alone predicted {self.right:,} of {hidden} correctly"
         return (
@@ -59,16 +66,17 @@ def folds(labels: Integers) -> Iterator[Mask]:
         yield part == number
 
 
-def chosen(scores: Mapping[float, Floats], labels: Integers) -> LabelCheck:
+def chosen(scores: Mapping[float, Floats], labels: Integers, *, is_chance: bool = False) -> LabelCheck:
     """Choose the strength by the scores [l, c] of hidden labels [l] for each strength.
 
     The model moves unless its loss on the hidden labels is above that of the start by more than a standard
-    error. A few labels are noisy, and on most graphs the moves help.
+    error, or the start is the free baseline (`is_chance`). A few labels are noisy, and on most graphs the
+    moves help.
     """
     gains = losses_of(scores[0.0], labels) - losses_of(scores[1.0], labels)
-    best = 1.0 if gains.mean() >= -gains.std() / len(gains) ** 0.5 else 0.0
+    best = 0.0 if is_chance or gains.mean() < -gains.std() / len(gains) ** 0.5 else 1.0
     right = {strength: int((each.argmax(axis=1) == labels).sum()) for strength, each in scores.items()}
-    return LabelCheck(best, len(labels), right[best], right[0.0])
+    return LabelCheck(best, len(labels), right[best], right[0.0], is_chance)
 
 
 def losses_of(scores: Floats, labels: Integers) -> NDArray[np.float64]:

@@ -44,6 +44,12 @@ class ComparedNodes:
             numbers = np.sort(np.random.default_rng(0).permutation(len(features))[:LARGEST])
         return cls(numbers, root, unit_rows(features[numbers] @ root), psi[numbers])
 
+    @classmethod
+    def nothing(cls, columns: int, classes: int) -> "ComparedNodes":
+        """No nodes: all shares are zero."""
+        empty = np.zeros((0, columns), np.float32)
+        return cls(np.arange(0), np.eye(columns, dtype=np.float32), empty, np.zeros((0, classes), np.float32))
+
     def shares(self, features: Floats, numbers: Integers) -> Floats:
         """The share of each class among the nodes that are most similar to nodes with these features [n, k].
 

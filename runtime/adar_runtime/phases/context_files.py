@@ -310,7 +310,7 @@ def _compared(arrays: Mapping[str, NDArray[Any]], scores: tuple[int, ...], colum
         checks.matrix(COMPARED[name], arrays[COMPARED[name]]) for name in ("root", "rows", "psi")
     )
     numbers, width = arrays[COMPARED["numbers"]], len(ANALYSED) * columns
-    count = min(nodes, LARGEST_COMPARED)
+    count = min(nodes, LARGEST_COMPARED) if numbers.size else 0  # a free baseline compares no nodes
     shapes = root.shape, rows.shape, psi.shape
     if shapes != ((width, width), (count, width), (count, psi.shape[1])) or psi.shape[1] > classes:
         raise ValueError("the nodes of its start that new ones are compared with have another shape")

@@ -69,7 +69,7 @@ class StoreStart:
             part = features.start(np.where(hidden, -1, labels), count, first.choice)
             scores = {0.0: part.scores[hidden], 1.0: self._moved(part)[hidden]}
             found.append(Predicted(labels[hidden], scores))
-        return self._written(first), choose(found)
+        return self._written(first), choose(found, is_chance=first.choice.is_chance)
 
     def _moved(self, first: Start) -> Floats:
         """The scores of all nodes after the steps of a label check, over the shards."""

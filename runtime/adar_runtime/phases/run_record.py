@@ -120,5 +120,5 @@ def check_from(raw: Any) -> LabelCheck | None:
     """The label check of a record; raises what its types raise."""
     if raw is None:
         return None
-    counts = (int(raw[name]) for name in ("labels", "right", "right_at_start"))
-    return LabelCheck(float(raw["strength"]), *counts)
+    labels, right, at_start = (int(raw[name]) for name in ("labels", "right", "right_at_start"))
+    return LabelCheck(float(raw["strength"]), labels, right, at_start, raw.get("is_chance") is True)
