@@ -2,8 +2,8 @@
 
     python -m benchmarks.pretrained_start ../shared/data
 
-Prints accuracies in percent for each kind of problem: the best free baseline (chosen by the test labels), the
-start and, for each --bundle, the model after 8 steps as hidden labels chose, and with full moves. Each task
+Prints accuracies in percent for each kind of problem: the free baseline that is best on this kind, the start
+and, for each --bundle, the model after 8 steps as hidden labels chose, and with full moves. Each task
 ends with the mean of its kinds and the worst difference: of the start to the baseline, of a bundle to the
 start. The problems are drawn once and kept in --kept, so another revision of the start is measured on the
 same problems. Several bundles share the start of each problem.
@@ -11,7 +11,7 @@ same problems. Several bundles share the start of each problem.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,18 +27,19 @@ COLUMNS, STEPS = 64, 8
 TASKS = ("descriptions", "labels", "both")
 
 
-def accuracies(graph: Graph, bundles: Sequence[Bundle]) -> list[float]:
-    """Accuracies of the best free baseline and of the start; two for each bundle after STEPS steps."""
+def accuracies(graph: Graph, bundles: Sequence[Bundle]) -> tuple[list[float], list[float]]:
+    """Accuracies of all free baselines; and of the start, with two for each bundle after STEPS steps."""
     hidden = known_labels(graph) < 0
 
     def accuracy(scores: Floats) -> float:
         return 100 * float((scores.argmax(axis=1) == graph.labels)[hidden].mean())
 
-    free = max(accuracy(scores) for scores in free_scores(graph, COLUMNS))
+    free = [accuracy(scores) for scores in free_scores(graph, COLUMNS)]
     if not bundles:
-        return [free, accuracy(start(graph, COLUMNS).scores)]
+        return free, [accuracy(start(graph, COLUMNS).scores)]
     placed = PlacedGraph.of(graph, bundles[0].manifest, by_row=bundles[0].by_row)
-    found, parts = [free], list(placed.parts())
+    found: list[float] = []
+    parts = list(placed.parts())
     for bundle in bundles:
         prepared = check_moves(bundle, placed, parts)
         path = [accuracy(step.scores()) for step in bundle.loop(prepared, STEPS, "final", "euler")]
@@ -46,8 +47,8 @@ def accuracies(graph: Graph, bundles: Sequence[Bundle]) -> list[float]:
         if prepared.check is not None and prepared.check.strength < 1:
             *_, last = bundle.loop(replace(prepared, check=None), STEPS, "final", "euler")
             whole = accuracy(last.scores())
-        found += [path[-1], whole] if len(found) > 1 else [path[0], path[-1], whole]
-    return found
+        found += [path[-1], whole] if found else [path[0], path[-1], whole]
+    return free, found
 
 
 def main() -> None:
@@ -67,16 +68,16 @@ def main() -> None:
     for task in given.task or TASKS:
         means = []
         for problems in kinds[task]():
-            rows = [accuracies(graph, bundles) for graph in problems.graphs]
-            means.append(np.mean(rows, axis=0))
-            _print(task, f"{problems.kind} ({len(rows)})", means[-1])
+            free, own = zip(*(accuracies(graph, bundles) for graph in problems.graphs), strict=True)
+            means.append([np.mean(free, axis=0).max(), *np.mean(own, axis=0)])
+            _print(task, f"{problems.kind} ({len(own)})", means[-1])
         _print(task, "mean", np.mean(means, axis=0))
         found = np.array(means)
         before = found[:, [0, 0] + [1] * (found.shape[1] - 2)]
         _print(task, "worst gain", (found - before).min(axis=0))
 
 
-def _print(task: str, kind: str, values: np.ndarray) -> None:
+def _print(task: str, kind: str, values: Iterable[float]) -> None:
     cells = " | ".join("–" if np.isnan(value) else f"{value:.1f}" for value in values)
     sys.stdout.write(f"| {task} | {kind} | {cells} |\n")
     sys.stdout.flush()
