@@ -209,6 +209,24 @@ def test_evaluation_scores_labels_that_the_model_did_not_see(bundle: tuple[Equiv
     assert "228" in found.counted
 
 
+@pytest.mark.parametrize("gate", [1.0, -12.0], ids=["moves", "still"])
+def test_evaluation_prepares_a_graph_once_and_gives_the_numbers_of_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: float
+) -> None:
+    pretrained._write(tmp_path, neighbours_only(gate), {"data": ["generated"]})
+    exported, graph = load(tmp_path, threads=1), replace(block_graph(), target_features=None)
+    plain = [list(exported.loop(graph, budget, "final", "euler")) for budget in (3, 5)]
+    prepared: list[Graph] = []
+    prepare = exported.prepare
+    monkeypatch.setattr(exported, "prepare", lambda one: prepared.append(one) or prepare(one))
+    curves = exported.evaluate(graph, budgets=[3, 5]).curves
+    assert len(prepared) == 1
+    for curve, steps in zip(curves, plain, strict=True):
+        assert curve.times == [step.time for step in steps]
+        assert curve.alignment == [step.alignment for step in steps]
+        assert curve.speeds == pytest.approx([step.motion.speed for step in steps])
+
+
 def test_an_interrupted_pretraining_continues_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -307,7 +307,9 @@ def test_a_free_baseline_answers_where_hidden_labels_are_predicted_by_chance() -
     found = features.start(labels, graph.targets)
     assert found.choice.is_chance
     [nodes] = (each for each in features.smoothed if each.restart == TWICE)
-    parts = candidates(nodes, labels, graph.targets, None, [BASELINE_PENALTY])  # class means and ridge regression
+    parts = candidates(
+        nodes, labels, graph.targets, None, [BASELINE_PENALTY]
+    )  # class means and ridge regression
     expected = sum(part.scores.normalised(nodes.rows).of(nodes.rows) for part in parts)
     np.testing.assert_allclose(
         found.scores / spread(found.scores), expected / spread(expected), rtol=1e-3, atol=1e-3

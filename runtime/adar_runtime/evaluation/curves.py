@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.evaluation.output_sample import OutputSample
 from adar_runtime.evaluation.uncertainty import Estimate, pooled_estimates
 from adar_runtime.graph import PARTS, Floats, Graph
+from adar_runtime.loop.schedule import time_at
 from adar_runtime.loop.solvers import REFERENCE_SOLVER
 from adar_runtime.loop.stopping import AtTime, Final, StopRule, answer_step
 
@@ -51,10 +53,20 @@ class Curve:
         return [metrics[part] for metrics in self.metrics]
 
 
-def run_moments(bundle: Bundle, graph: Graph, budget: int) -> Iterator[Moment]:
-    """Run a bundle to the end with Euler's method, and yield every step of the budget."""
-    for step in bundle.loop(graph, budget, Final(), REFERENCE_SOLVER):
-        yield Moment(step.time, step.alignment, step.scores(), step.motion.speed)
+def run_moments(bundle: Bundle, graph: Graph | PreparedGraph, budget: int) -> Iterator[Moment]:
+    """Run a bundle to the end with Euler's method, and yield every step of the budget.
+
+    Where the label check lets nothing move, all steps after the first one are copies of it.
+    """
+    loop = bundle.loop(graph, budget, Final(), REFERENCE_SOLVER)
+    is_still = loop.check is not None and not loop.check.strength
+    for step in loop:
+        yield (now := Moment(step.time, step.alignment, step.scores(), step.motion.speed))
+        if is_still and step.index:
+            break
+    if is_still:
+        unit_step = bundle.manifest.unit_step
+        yield from (now._replace(time=time_at(i, budget, unit_step=unit_step)) for i in range(2, budget + 1))
 
 
 def measure(
