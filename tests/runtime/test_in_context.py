@@ -167,6 +167,20 @@ def test_the_start_has_the_weighted_scores_of_its_experts() -> None:
     np.testing.assert_allclose(nodes @ targets.T, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(12, 16), (30, 16), (60, 16)], ids=["all", "few", "many"])
+def test_fewer_columns_keep_scores_and_the_directions_of_most_variance(rows: int, columns: int) -> None:
+    random = np.random.default_rng(rows)
+    scales = 0.8 ** np.arange(100)
+    nodes, targets = ((random.standard_normal((n, 100)) * scales).astype(np.float32) for n in (rows, 3))
+    few, few_targets = _reduced(nodes, targets, columns)
+    np.testing.assert_allclose(few @ few_targets.T, nodes @ targets.T, atol=1e-4)
+    basis = np.linalg.qr(targets.T)[0]
+    rest = nodes - nodes @ basis @ basis.T
+    kept = np.linalg.svd(rest, compute_uv=False)[: columns - 3]  # beside the directions of the targets
+    expected = np.square(kept).sum() + np.square(nodes @ basis).sum()
+    assert np.square(few).sum() == pytest.approx(expected, rel=1e-4)
+
+
 def test_smoothing_restarts_at_the_features_in_every_round() -> None:
     """The weighted sum of rounds against one round after the other: H = (1 - a) S H + a X."""
     graph = block_graph()

@@ -225,7 +225,10 @@ def free_scores(graph: Graph, columns: int) -> list[Floats]:
 def _reduced(nodes: Floats, targets: Floats, columns: int) -> tuple[Floats, Floats]:
     """Nodes and targets in `columns` columns: the span of the targets, then directions of most variance."""
     interruption_point()
-    wide = nodes.shape[1]
+    wide, rows = nodes.shape[1], len(nodes) + len(targets)
+    if rows < wide // 2:  # a small graph: its rows span few directions, so no large matrix is decomposed
+        span = np.linalg.qr(np.concatenate([targets, nodes]).T.astype(np.float64))[0].astype(np.float32)
+        return _reduced(nodes @ span, targets @ span, columns)
     if wide <= columns:
         extra = ((0, 0), (0, columns - wide))
         return np.pad(nodes, extra), np.pad(targets, extra)
