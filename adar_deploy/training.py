@@ -128,6 +128,11 @@ def _data(options: TrainingOptions) -> list[str]:
     return options.data or ["minesweeper"]
 
 
+def _run_name(data: str) -> str:
+    """The name of a run: that of its first graph. The folders `.` and `..` have no name of their own."""
+    return Path(data).stem.strip(".") or Path(data).resolve().stem
+
+
 class Recipe(NamedTuple):
     """The settings to start from, which follow from the options and from the graphs."""
 
@@ -163,7 +168,7 @@ def _job(options: TrainingOptions, recipe: Recipe, names: list[str], graphs: "Se
         model=_model_config(options, recipe, removed, graphs),
         training=_train_config(options, recipe, removed, graphs),
         baseline=options.baseline,
-        out=options.out or free_name(RUNS, Path(_data(options)[0]).stem),
+        out=options.out or free_name(RUNS, _run_name(_data(options)[0])),
     )
 
 

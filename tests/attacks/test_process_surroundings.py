@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adar_runtime import write_graph
+from tests.helpers import random_graph
 from tests.in_context_graphs import block_graph
 
 COMMANDS = {
@@ -80,6 +81,16 @@ def test_a_deleted_working_folder_is_one_line(
     code += "from adar_deploy.cli import main; main()"
     done = start(tmp_path / "gone", "-c", code, *words, str(tmp_path / "g.npz"), "-o", "out")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr[-500:]
+
+
+def test_a_context_that_is_too_large_for_the_disk_is_one_line(bundle_folder: Path, tmp_path: Path) -> None:
+    write_graph(tmp_path / "g.npz", random_graph(20, 60, features=10))  # less than a buffer
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
+    code += "sys.argv[0] = 'adar-deploy'; from adar_deploy.cli import main; main()"
+    done = start(tmp_path, "-B", "-c", code, "remember", str(bundle_folder), "g.npz", "-o", "context")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {tmp_path} cannot be written: File too large\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["g.npz"]
 
 
 @pytest.mark.skipif(

@@ -214,3 +214,41 @@ def test_a_folder_with_the_configuration_of_another_program_is_not_replaced(tmp_
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(UsageError, match=r"no config\.json of adar-deploy"):
         check_free(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "metrics.json", "history.json", "model.safetensors", "graph.pt", "learning.png"]
+)
+def test_a_link_in_a_run_is_not_followed(name: str, run_folder: Path, tmp_path: Path) -> None:
+    """A stranger's run could name a graph of the user, and pages and bundles then had its content."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    weights = load_run(run).fingerprint()
+    forget_hashes(run)
+    (run / name).rename(tmp_path / name)
+    (run / name).symlink_to(tmp_path / name)
+    for read in (load_run, lambda path: find_folders(path, None)):
+        with pytest.raises(RunFolderError, match="is a link, not a regular file"):
+            read(run)
+    assert not has_weights(run, weights)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "tensorboard", "tensorboard/adar-deploy"])
+def test_a_training_uses_no_link(name: str, tmp_path: Path) -> None:
+    """Logs were written into the folder of a link, and an empty file where a link pointed to."""
+    run = tmp_path / "run"
+    if name != "tensorboard":
+        (run / "tensorboard").mkdir(parents=True)
+    run.mkdir(exist_ok=True)
+    (tmp_path / "theirs").mkdir()
+    (run / name).symlink_to(tmp_path / "theirs" / ("" if name == "tensorboard" else "new"))
+    for options in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(UsageError, match="is a link, and a training uses no links"):
+            check_free(run, **options)
+
+
+def test_a_record_of_training_graphs_of_another_type(run_folder: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"fingerprint": [[]]}))
+    with pytest.raises(RunFolderError, match="'fingerprint' that is not a JSON object"):
+        load_run(run)

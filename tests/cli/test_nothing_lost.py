@@ -61,6 +61,19 @@ def test_train_does_not_replace_a_finished_run(adar, board: Graph, tmp_path: Pat
     assert digest(tmp_path / "runs/board") != before
 
 
+@pytest.mark.parametrize("folder", [".", "..", "../graphs/."])
+def test_the_run_of_the_working_folder_has_its_name(
+    folder: str, adar, board: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written into runs/ itself, where export does not look for it."""
+    work = tmp_path / "graphs" / ("inner" if folder == ".." else "")
+    work.mkdir(parents=True)
+    write_graph(tmp_path / "graphs/board.npz", board)
+    monkeypatch.chdir(work)
+    assert adar("train", folder, *TRAIN[2:])[0] == 0
+    assert [path.name for path in (work / "runs").iterdir()] == ["graphs"]
+
+
 def test_resume_without_a_checkpoint_starts_and_says_so(adar, board: Graph, tmp_path: Path) -> None:
     write_graph(tmp_path / "board.npz", board)
     assert "--resume needs --out" in adar(*TRAIN, "--resume")[2]

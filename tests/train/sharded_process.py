@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import torch
 from torch import Tensor, distributed
 
 from adar_runtime.graph import PARTS, Graph, SparseRows
-from adar_train import AdaR, Fitted, GraphTensors, ModelConfig, TrainConfig, fit
+from adar_train import AdaR, Fitted, GraphTensors, ModelConfig, TrainConfig, Trainer, fit
 from adar_train.data.splits import with_split
+from adar_train.fit import build
 from adar_train.objective import Objective
 from adar_train.sharded_graph import ShardedGraph, sum_gradients
+from adar_train.trainer import Epoch
 from adar_train.untrained import random_model
+from tests.helpers import random_graph
 
 N, F, CLASSES = 41, 5, 3
 CLOCK, MIDDLE = (0.0, 0.3, 0.7, 1.0), 1
@@ -25,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "regression": {"targets": 2, "regression": True},
     "sparse features": {"sparse": True},
 }
+GRAPHS = [with_split(random_graph(nodes, 90, classes=CLASSES, seed=nodes)) for nodes in (30, 47)]
 
 
 def some_graph(case: dict[str, Any]) -> Graph:
@@ -82,6 +87,8 @@ def work(rank: int, folder: Path) -> None:
         for case in CASES.values():
             compare(case)
         compare_trained(alone, trained())
+        for number, graphs in enumerate(([GRAPHS[0]], GRAPHS)):  # one graph is divided among the processes
+            compare_resumed(graphs, folder / f"checkpoint-{number}")
         (folder / f"equal-{rank}").touch()
     finally:
         distributed.destroy_process_group()
@@ -93,6 +100,27 @@ def trained() -> Fitted:
     settings: dict[str, Any] = {"class_weights": "balanced", "mixed_precision": False, "calibration": "full"}
     training = TrainConfig(epochs=4, train_steps=3, select_budgets=(3,), exit_budgets=(3, 5), **settings)
     return fit([graph], ModelConfig(F, CLASSES, hidden=8, proxies=3, dropout=0.0), training)
+
+
+def compare_resumed(graphs: list[Graph], checkpoint: Path) -> None:
+    """Each process drops its own nodes, also after the training was resumed."""
+    config = TrainConfig(epochs=6, train_steps=2, select_budgets=(2,), exit_budgets=(2,), calibration="none")
+    model = ModelConfig(graphs[0].width, CLASSES, hidden=8, proxies=3, dropout=0.5)
+
+    def trainer() -> Trainer:
+        return Trainer(graphs, build(graphs, model, config.seed), config)
+
+    def stop(epoch: Epoch) -> None:
+        if epoch.number == 3:
+            raise KeyboardInterrupt
+
+    whole = trainer().run()
+    with suppress(KeyboardInterrupt):
+        trainer().run(stop, checkpoint)
+    distributed.barrier()  # the first process writes the checkpoint
+    resumed = trainer()
+    resumed.resume(checkpoint)
+    assert resumed.run().history == whole.history
 
 
 def compare_trained(alone: Fitted, together: Fitted) -> None:

@@ -1,5 +1,7 @@
 """Straightening: few calls of ab2 give the result of many, at no loss of accuracy, or nothing changes."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,14 @@ def test_a_run_of_several_graphs_is_refused(bent: Run, found: dict[str, Any]) ->
 def test_a_run_without_validation_is_refused(bent: Run) -> None:
     with pytest.raises(UsageError, match="no validation metric"):
         straighten(replace(bent, metrics={"metric": "accuracy"}), 1)
+
+
+@pytest.mark.parametrize("history", [{}, [{"epoch": [], "loss": 1.0}], [{"epoch": 1}]])
+def test_a_history_that_is_no_list_of_epochs(bent: Run, tmp_path: Path, history: object) -> None:
+    run = shutil.copytree(bent.path, tmp_path / "run")
+    (run / "history.json").write_text(json.dumps(history))
+    with pytest.raises(RunFolderError, match="it is not a list of epochs"):
+        straighten(replace(bent, path=run, config=bent.config | {"files": {}}), 1)
 
 
 @pytest.mark.parametrize("split", ["0", -1, 0.5])

@@ -80,11 +80,16 @@ def _check_progress(progress: Mapping[str, Any]) -> None:
         raise ValueError("its settings are not an object")
     if search and not search[0]["settings"].items() <= settings.items():
         raise ValueError("its search chose other settings than it has")
-    history, best = progress["history"], progress["best_val"]
-    if not isinstance(history, list) or not all(map(_is_epoch, history, range(1, len(history) + 1))):
+    best = progress["best_val"]
+    if not is_history(progress["history"]):
         raise ValueError("its history is not a list of epochs")
     if not is_number(progress["seconds"]) or not (best is None or is_number(best)):
         raise ValueError("its time or its best validation is not a number")
+
+
+def is_history(content: Any) -> bool:
+    """Whether this is a history: a list of epochs, from the first one on."""
+    return isinstance(content, list) and all(map(_is_epoch, content, range(1, len(content) + 1)))
 
 
 def _is_epoch(row: Any, number: int) -> bool:

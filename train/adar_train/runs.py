@@ -328,6 +328,8 @@ def _check_types(config: dict[str, Any], metrics: dict[str, Any]) -> None:
         raise ValueError(f"{run_files.CONFIG} has 'data' that is not a list of names")
     if not isinstance(exit_rule, dict):
         raise ValueError(f"{run_files.METRICS} has 'exit' that is not a stop rule")
+    if not isinstance(config.get(KEY, {}), dict):
+        raise ValueError(f"{run_files.CONFIG} has {KEY!r} that is not a JSON object")
 
 
 def _read_object(file: Path, *keys: str, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -369,6 +371,7 @@ def check_free(path: Path, *, resume: bool = False, overwrite: bool = False) -> 
                 f"{path} contains a finished run: choose another --out, or replace it with --overwrite"
             )
     _refuse_folders(path)
+    _refuse_links(path)
     check_writable(path / run_files.CONFIG)
 
 
@@ -377,6 +380,16 @@ def _refuse_folders(path: Path) -> None:
     theirs = next((path / name for name in run_files.NAMES if (path / name).is_dir()), None)
     if theirs is not None:
         raise UsageError(f"{theirs} is a folder: choose another --out, or move it away")
+
+
+def _refuse_links(path: Path) -> None:
+    """Refuse links in a stranger's run, through which a training would read or write other files."""
+    logs = path / run_files.TENSORBOARD
+    for link in (path / run_files.CHECKPOINT, logs, logs / run_files.STARTED):
+        if link.is_symlink():
+            raise UsageError(
+                f"{link} is a link, and a training uses no links: remove it, or choose another --out"
+            )
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.schedule import step_code
 from adar_runtime.loop.solvers import REFERENCE_STEPS, AdamsBashforth2, first_confirmed
 from adar_train.cell import State
+from adar_train.checkpoints import is_history
 from adar_train.config import TrainConfig
 from adar_train.exit_calibration import calibrated_metrics
 from adar_train.model import AdaR
@@ -148,6 +149,8 @@ def _history(run: Run) -> list[dict[str, float]]:
     """The learning curve of a run, which the new run keeps. It is read before the long work."""
     try:
         found: list[dict[str, float]] = run_files.read_json(run.path / run_files.HISTORY, run.config)
+        if not is_history(found):
+            raise ValueError("it is not a list of epochs")
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{run.path / run_files.HISTORY} cannot be read: {reason(error)}") from error
     return found

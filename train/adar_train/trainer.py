@@ -133,8 +133,6 @@ class Trainer:
         self.random = np.random.default_rng(config.seed)
         objective = Objective(model, config)
         self.objective: Any = objective if self.sharded else distributed.share_gradients(objective)
-        if self.sharded:
-            torch.manual_seed(config.seed + distributed.rank())  # each process drops other nodes
         self.average = WeightAverage(model, config.ema_decay) if config.ema_decay else None
         self.search: list[dict[str, Any]] = []  # the candidates of a search, the chosen one first
         self._torch_random = torch.get_rng_state()  # the state for `advance`
@@ -279,6 +277,8 @@ class Trainer:
 
     def _epoch(self) -> None:
         started, number = time.perf_counter(), len(self.history)
+        if distributed.world_size() > 1 or self.device.type != "cpu":
+            self._seed(number)
         loss = self._update(self.config.lr_factor(number))
         if not np.isfinite(loss):
             raise DivergedError(f"the loss is no longer finite in epoch {number + 1}: try a smaller --lr")
@@ -290,6 +290,15 @@ class Trainer:
                     self.best, self.best_val = deepcopy(self.model.state_dict()), row["val"]
         self.history.append(row)
         self.seconds += time.perf_counter() - started
+
+    def _seed(self, number: int) -> None:
+        """Give an epoch its own random numbers, others in each process.
+
+        A checkpoint has the random state of the CPU of the first process. The other processes, and GPUs,
+        would continue with other numbers.
+        """
+        entropy = np.random.SeedSequence((self.config.seed, number, distributed.rank()))
+        torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
     def _update(self, factor: float) -> float:
         """One optimiser step on this process's share of the batches; returns the mean loss of all batches.

@@ -39,13 +39,20 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         OSError: The file is missing or cannot be read.
-        ValueError: It is a pipe or a device, which may never end, or larger than `max_bytes`.
+        ValueError: It is a link, or a pipe or a device, which may never end, or larger than `max_bytes`.
     """
     _check_regular(path, max_bytes)
     return path.read_bytes()
 
 
+def refuse_link(path: Path) -> None:
+    """Raise a ValueError for a link: a stranger's run may not name other files."""
+    if path.is_symlink():
+        raise ValueError(f"{path.name} is a link, not a regular file: replace it with a copy of the file")
+
+
 def _check_regular(path: Path, max_bytes: int) -> None:
+    refuse_link(path)
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path.name} is not a regular file")
@@ -76,7 +83,12 @@ def check_unchanged(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def check_present(run: Path, config: Mapping[str, Any]) -> None:
-    """Raise a ValueError if a file that the training wrote is missing. Older runs have no list of files."""
+    """Raise a ValueError if a file that the training wrote is missing, or if a file of the run is a link.
+
+    Older runs have no list of files.
+    """
+    for name in NAMES:
+        refuse_link(run / name)
     for name in (WEIGHTS, *_hashes(config)):
         if name in NAMES and not (run / name).is_file():
             raise ValueError(f"{name} is missing: copy the whole folder of this run again, or train again")
@@ -131,9 +143,7 @@ def has_weights(run: Path, sha256: str | None) -> bool:
         regular = all((run / name).is_file() for name in (CONFIG, WEIGHTS))  # reading a pipe would block
         if sha256 is None or not regular:
             return False
-        if (run / CONFIG).stat().st_size > MAX_CONFIG_BYTES:
-            return False
-        config = json.loads((run / CONFIG).read_bytes())
+        config = json.loads(read_file(run / CONFIG, MAX_CONFIG_BYTES))
         # Many programs write config.json beside large weights: read only those of our runs.
         if not isinstance(config, dict) or "kind" not in config or config.get("weights", sha256) != sha256:
             return False

@@ -4,9 +4,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from adar_runtime.bundle import memory
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import GraphError, UsageError, short
+from adar_runtime.files import writing
 from adar_runtime.graph import Floats, Integers
 from adar_runtime.in_context.start import ROUNDS
 from adar_runtime.loop.solvers import Motion, Move, Solver
@@ -60,6 +62,12 @@ class KeptCall:
     for_update: Arrays  # with the weights of the solver
 
 
+def _close(file: IO[bytes]) -> None:
+    """Close a temporary file. Closing writes what is left, which fails again if the disk is full."""
+    with suppress(OSError):
+        file.close()
+
+
 class KeptCalls:
     """The calls that lead from the first state to the one that the answers come from."""
 
@@ -71,7 +79,7 @@ class KeptCalls:
         # Without a name, the file disappears with the process, whatever happens.
         self._file = None if storage.folder is None else tempfile.TemporaryFile(dir=storage.folder)  # noqa: SIM115
         if self._file is not None:
-            weakref.finalize(self, self._file.close)
+            weakref.finalize(self, _close, self._file)
         self.calls: list[KeptCall] = []
 
     @classmethod
@@ -114,9 +122,10 @@ class KeptCalls:
             self.rows.append(rows)
             return
         offset = len(self.calls) * self._call_bytes
-        self._file.seek(offset)
-        self._file.write(rows.tobytes())
-        self._file.flush()
+        with writing(Path(self._storage.folder or "")):
+            self._file.seek(offset)
+            self._file.write(rows.tobytes())
+            self._file.flush()
         self.rows.append(np.memmap(self._file, rows.dtype, "r+", offset, self._shape))
 
     def cut(self, length: int) -> None:
