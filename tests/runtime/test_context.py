@@ -20,7 +20,7 @@ from adar_runtime.errors import BundleError, DivergedError, GraphError, UsageErr
 from adar_runtime.graph import EDGE, GRAPH
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.interruption import interruptible
-from adar_runtime.phases import incoming
+from adar_runtime.phases import context_files, incoming
 from adar_runtime.phases.context import Asked, check_can_remember
 from adar_runtime.phases.context_files import load_context
 from adar_runtime.phases.kept_calls import Storage
@@ -498,6 +498,27 @@ def test_a_pipe_in_place_of_the_manifest_is_refused(bundle: Bundle, tmp_path: Pa
     os.mkfifo(tmp_path / "context/context.json")
     with pytest.raises(GraphError, match="not a regular file"):
         load_context(bundle, tmp_path / "context")
+
+
+def test_a_context_that_is_replaced_while_it_is_opened_is_refused(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The hash of the old file was compared, and the rows of the new one were used."""
+    path = tmp_path / "context"
+    bundle.remember(some_graph(1), 3, Final(), Euler()).save(path)
+    new = bundle.remember(some_graph(2), 3, Final(), Euler())
+    before = context_files._sha256
+
+    def replaced(file: Path) -> str:
+        found = before(file)
+        if file == path / "sent.npy":  # the last one
+            monkeypatch.setattr(context_files, "_sha256", before)
+            new.save(path)
+        return found
+
+    monkeypatch.setattr(context_files, "_sha256", replaced)
+    with pytest.raises(GraphError, match="was replaced while it was opened"):
+        load_context(bundle, path)
 
 
 def test_a_context_of_another_bundle_is_refused(bundle: Bundle, smoothed: Bundle, tmp_path: Path) -> None:

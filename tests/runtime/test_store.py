@@ -197,6 +197,16 @@ def test_numbers_that_stop_being_finite_name_the_shard_and_the_call(bundle: Bund
         next(loop)
 
 
+@pytest.mark.parametrize("size", [1e38, 3e38])
+def test_huge_numbers_are_one_error_without_warnings(bundle: Bundle, tmp_path: Path, size: float) -> None:
+    """Warnings of numpy were printed beside the error."""
+    graph = some_graph()
+    store = sharded(tmp_path / "store", replace(graph, features=size * np.sign(graph.rows(0, N))))
+    with pytest.raises(DivergedError):
+        for _ in loop_over_store(bundle, store, 5, Final(), Euler(), Plan(tmp_path / "work")):
+            pass
+
+
 def test_a_part_that_does_not_fit_the_memory_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     store = sharded(tmp_path / "store", some_graph())
     for limit, advice in ((memory.PROCESS + 15_000, r"--parts \d+\)"), (10**6, "allow more memory")):

@@ -144,14 +144,13 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
         `shared`, it changes the files.
 
     Raises:
-        GraphError: The folder is not a context, or was changed.
+        GraphError: The folder is not a context, or was changed or replaced.
         BundleError: The context was made with another bundle.
     """
     path, manifest = Path(path), bundle.manifest
     check_can_remember(manifest, by_row=bundle.by_row)
     try:
-        with open_regular(path / FILE_NAME) as file:
-            raw = parse_json(file.read(MAX_BYTES).decode())
+        raw = _description(path)
         if raw["format"] != FORMAT or raw["schema"] != SCHEMA or raw["checksum"] != checksum_of(raw):
             raise ValueError("it is of another version, or was changed")
         if raw["bundle"] != checksum_of(manifest.to_dict()):
@@ -163,12 +162,20 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
         kept = _kept(arrays, raw["result"], manifest)
         if "feature_encoding" in raw:
             kept = kept._replace(encoding=_encoding(raw["feature_encoding"], kept, manifest))
+        # A file may have been replaced after its hash was compared.
+        if _description(path)["checksum"] != raw["checksum"]:
+            raise GraphError(f"{path} was replaced while it was opened: open it again")
     except OSError as error:
         raise GraphError(f"{path}: not a context ({FILE_NAME}: {error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise GraphError(f"{path}: the context is damaged ({short(error)}): make it again") from error
     models = PhaseModels(bundle.path, manifest, bundle.threads, known=bundle.is_made_here)
     return context_of(models, manifest, kept)
+
+
+def _description(path: Path) -> Any:
+    with open_regular(path / FILE_NAME) as file:
+        return parse_json(file.read(MAX_BYTES).decode())
 
 
 class _Calls(NamedTuple):

@@ -53,6 +53,7 @@ class ShardedRecurrence:
             )
         self.alignment = record.first
 
+    @np.errstate(over="ignore", invalid="ignore")  # the loop and `_check_finite` report such numbers
     def _begin(self) -> None:
         """Bring all nodes to the first state, and record it."""
         record = self._record
@@ -67,6 +68,7 @@ class ShardedRecurrence:
     def _is_replaying(self) -> bool:
         return self._done < len(self._record.calls)
 
+    @np.errstate(over="ignore", invalid="ignore")  # the loop and `_check_finite` report such numbers
     def step(self, code: Floats, move: Move) -> None:
         if self._is_replaying:
             self._replay(move)
