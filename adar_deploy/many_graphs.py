@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Outcome = Success | Failure
 
+NOT_SCORED = "not scored: adar-deploy evaluate scores the graphs of a file together"
+
 
 def check_together(inference: Inference, path: Path, graphs: "Sequence[Graph]") -> None:
     """Refuse a file whose graphs do not run together with this model."""
@@ -79,6 +81,7 @@ def run_many(
         level=GRAPH,
         metrics={},
         result=result,
+        unscored=NOT_SCORED if any(graph.labels is not None for graph in graphs) else "",
         graphs=len(found),
     )
     return [done, *failed]

@@ -86,7 +86,8 @@ def evaluate(
 ) -> None:
     """Score a model on labelled graphs at every step of every budget.
 
-    The model's own stop rule chooses the stop step; labels are used for the score only. If a graph has a
+    The model's own stop rule chooses the stop step; labels are used for the score only. Graphs with one
+    label each stop at their own steps, and the table has the median. If a graph has a
     test mask, the test part is scored. A training graph without masks is scored on the test part that
     train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
     matched by name. Brackets show 95 % intervals. If classes are imbalanced, the table also has balanced

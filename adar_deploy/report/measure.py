@@ -113,7 +113,11 @@ def _scored(
         for curve, step in zip(done.curves, done.exits, strict=True)
     ]
     largest = max(range(len(curves)), key=lambda i: curves[i]["budget"])
-    scores = [_scores_at(subject, graph, curves[largest]["budget"], done.exits[largest]) for graph in graphs]
+    steps = done.at_exits[largest].steps
+    scores = [
+        _scores_at(subject, graph, curves[largest]["budget"], step)
+        for graph, step in zip(graphs, steps, strict=True)
+    ]
     on_progress("predictions", curves[largest]["budget"])
     names = fill_names(subject.class_names or graphs[0].class_names, scores[0].shape[1])
     return {

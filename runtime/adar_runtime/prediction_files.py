@@ -83,6 +83,14 @@ def _key_columns(result: Result) -> dict[str, NDArray[Any]]:
     return {"source": result.ids[0], "target": result.ids[1]}
 
 
+def arrow_table(columns: dict[str, Any]) -> Any:
+    """The columns as a `pyarrow.Table`. pyarrow ends a text of numpy at its first NUL character."""
+    import pyarrow
+
+    texts = [key for key, column in columns.items() if getattr(column, "dtype", np.dtype("f4")).kind == "U"]
+    return pyarrow.table(columns | {key: columns[key].astype(object) for key in texts})
+
+
 def _numbered(
     name: str, rows: Integers | Floats, names: Sequence[str] | None = None
 ) -> dict[str, NDArray[Any]]:
@@ -162,7 +170,7 @@ def _parquet(result: Result) -> bytes:
         names = _valid_names(result.class_names).tolist()
         columns["class"] = pyarrow.DictionaryArray.from_arrays(result.predictions, names)
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    pyarrow.parquet.write_table(arrow_table(columns), buffer)
     return buffer.getvalue()
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,26 @@ def many_attributes(path: Path) -> None:
 def many_attributes_gml(path: Path) -> None:
     nodes = "".join(f"node [ id {i} a{i} 1 ]\n" for i in range(9000))
     path.write_text(f"graph [\n{nodes}]\n")
+
+
+def a_value_per_row(path: Path) -> None:
+    """70 to 100 kB: each node has one attribute of its own, and 8 to 16 million values are missing."""
+    if path.suffix == ".gml":
+        nodes = "".join(f"node [ id {i} k{i} 1 ]\n" for i in range(2900))
+        path.write_text(f"graph [\n{nodes}]\n")
+    else:
+        path.write_text("".join(f'{{"id":{i},"k{i}":"x"}}\n' for i in range(4000)))
+    path.with_name("edges.csv").write_text("source,target\n0,1\n")
+
+
+def a_key_many_times(path: Path) -> None:
+    """1 MB: a list of 250,000 numbers, which become columns."""
+    path.write_text(f"graph [ node [ id 0 {'a 1 ' * 250_000}] ]\n")
+
+
+def many_keys_gml(path: Path) -> None:
+    """1 MB: 100,000 attributes of one node."""
+    path.write_text(f"graph [ node [ id 0 {' '.join(f'a{i} 1' for i in range(100_000))} ] ]\n")
 
 
 def many_words(path: Path) -> None:
@@ -67,6 +88,14 @@ FILES: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     "bytes as sparse rows": (test_npz.bytes_as_rows, ("data", "show", "g.npz"), "would unpack"),
     "attributes of graphml": (many_attributes, ("data", "convert", "g.graphml", "o.npz"), "would unpack"),
     "attributes of gml": (many_attributes_gml, ("data", "convert", "g.gml", "o.npz"), "would unpack"),
+    "a value per row of gml": (a_value_per_row, ("data", "convert", "g.gml", "o.npz"), "would unpack"),
+    "a value per row of jsonl": (
+        a_value_per_row,
+        ("data", "show", "g.jsonl", "--edges", "edges.csv"),
+        "would unpack",
+    ),
+    "a key of gml": (a_key_many_times, ("data", "convert", "g.gml", "o.npz"), "a table may have"),
+    "keys of gml": (many_keys_gml, ("data", "convert", "g.gml", "o.npz"), "a table may have"),
     "columns of csv": (many_columns, ("data", "show", "g.csv", "--edges", "edges.csv"), "a table may have"),
     "names of classes": (
         long_names,
@@ -141,6 +170,21 @@ def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
     assert message in done.stderr
     assert facts["seconds"] < SECONDS, facts
     assert facts["megabytes"] < MEGABYTES, facts
+
+
+def test_defaults_of_attributes_cost_little(tmp_path: Path) -> None:
+    """200 kB of GraphML: 2,000 attributes with a default for each of 2,500 nodes."""
+    keys = "".join(
+        f'<key id="k{i}" for="node" attr.name="a{i}" attr.type="int"><default>{i}</default></key>'
+        for i in range(2000)
+    )
+    nodes = "".join(f'<node id="{i}"/>' for i in range(2500))
+    path = tmp_path / "g.graphml"
+    path.write_text(f'<graphml>{keys}<graph edgedefault="directed">{nodes}</graph></graphml>')
+    started = time.process_time()
+    graph = import_graph(path).graph
+    assert time.process_time() - started < SECONDS
+    assert np.array_equal(graph.rows(7, 8)[0], np.arange(2000))
 
 
 def test_one_hot_columns_are_counted_before_they_are_made(tmp_path: Path, monkeypatch) -> None:

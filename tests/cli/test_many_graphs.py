@@ -47,6 +47,7 @@ def test_each_graph_has_the_prediction_of_a_run_alone(
         assert (code, err) == (0, "")
         facts = json.loads(out)
         assert (facts["graphs"], facts["nodes"]) == (10, 65)
+        assert (facts["metrics"], facts["unscored"].partition(":")[0]) == ({}, "not scored")
         found = json.loads((tmp_path / "answers.json").read_text())
         assert found["output"] == list(range(10))
         assert found["prediction"] == [int(one.predictions[0]) for one in expected]

@@ -1,11 +1,13 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from adar_runtime import Bundle, Graph, StopRule
+from adar_runtime import Bundle, Graph, Peak, StopRule
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.calibration import calibrate
-from adar_runtime.evaluation.curves import Curve, measure, run_moments
-from adar_runtime.evaluation.evaluate import Evaluation, table_writer
+from adar_runtime.evaluation.curves import Curve, Moment, measure, run_moments
+from adar_runtime.evaluation.evaluate import Evaluation, Subject, evaluate, table_writer
 
 
 def curve(budget: int, metric: list[float], alignment: list[float]) -> Curve:
@@ -75,3 +77,22 @@ def test_a_curve_answers_as_a_run_does(bundle: Bundle, board: Graph, rule: StopR
     """Rules that look at speeds included."""
     curve = measure(run_moments(bundle, board, 20), board, 20)
     assert curve.answer_step(rule) == bundle.run(board, 20, rule).best_step
+
+
+def test_graphs_with_one_label_each_stop_at_their_own_steps() -> None:
+    """The alignment of graph 0 is highest at step 2, and that of graph 1 at step 6: a run stops there."""
+    peaks = [2, 6]
+
+    def run(graph: Graph, budget: int) -> Iterator[Moment]:
+        peak = peaks[int(graph.features[0, 0])]
+        for step in range(budget + 1):
+            right = np.eye(3, dtype=np.float32)[graph.labels if step == peak else [2]]
+            yield Moment(step / budget, -abs(step - peak), right)
+
+    graphs = [Graph([[float(i)]], np.zeros((2, 0), int), labels=[i], level="graph") for i in range(2)]
+    subject = Subject(run, lambda: Peak(patience=2), features=1, level="graph", regression=False, targets=3)
+    done = evaluate("g", graphs, subject, [20])
+    row = done.budgets()[0]
+    assert done.at_exits[0].steps == peaks
+    assert (row["at_exit"], row["exit_step"], row["count"], done.reached) == (1.0, 4, 2, 1.0)
+    assert (row["best"], row["balanced_accuracy"]) == (0.5, 1.0)  # at one step for both

@@ -186,10 +186,11 @@ def test_graphs_can_be_written_and_read_again(tmp_path: Path) -> None:
         ({"labels": np.zeros(2)}, "not used: labels"),
         ({"edge_attr": np.zeros(3)}, r"not used: edge_attr \(edge features"),
         ({"y": np.eye(2)}, "2 columns of 0 and 1"),
+        ({"y": np.array([[np.nan, 1.5], [0.5, 2.5]])}, "1 of 2 rows of y have NaN in some of 2 columns"),
         ({"y": np.array([0, 100])}, "so 101 classes"),
         ({"y": np.array([0.0, 1.0])}, r"whole numbers as floats.*shape \[2, 1\]"),
     ],
-    ids=["other name of y", "edge features", "indicators", "gaps", "floats"],
+    ids=["other name of y", "edge features", "indicators", "partly unknown", "gaps", "floats"],
 )
 def test_what_is_said_about_one_graph_is_said_once_about_many(
     changes: dict[str, Any], said: str, tmp_path: Path

@@ -109,6 +109,17 @@ def test_every_format_has_the_ids(ids: list, tmp_path: Path) -> None:
     ]
 
 
+def test_arrow_keeps_what_follows_a_nul_character(tmp_path: Path) -> None:
+    """pyarrow ends a text of numpy there, so that two ids could become equal."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    result = answer(TWO, ids=np.array(["a\0b", "a\0c"]))
+    assert result.to_arrow()["id"].to_pylist() == ["a\0b", "a\0c"]
+    (tmp_path / "p.parquet").write_bytes(written(".parquet", result))
+    assert parquet.read_table(tmp_path / "p.parquet")["id"].to_pylist() == ["a\0b", "a\0c"]
+    pairs = replace(result, ids=np.array([["a\0b", "x"], ["y", "a\0c"]]))
+    assert pairs.to_arrow()["target"].to_pylist() == ["y", "a\0c"]
+
+
 def test_columns_of_pairs_of_unnamed_classes_and_of_numbers() -> None:
     pairs = answer(TWO, None, np.array([["a", "b"], ["c", "d"]]))
     assert written(".csv", pairs).decode().splitlines()[:2] == [

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from adar_runtime.evaluation.calibration import calibrate
-from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
+from adar_runtime.evaluation.curves import AtExit, Curve, Moment, measure, measure_together
 from adar_runtime.evaluation.metrics import metric_name, pooled_metrics, split_metrics
 from adar_runtime.evaluation.uncertainty import Estimate, mean_class_metrics, mean_estimate
 from adar_runtime.graph import GRAPH, PARTS, Floats, Graph
 from adar_runtime.loop.schedule import times
-from adar_runtime.loop.stopping import StopRule, make_rule
+from adar_runtime.loop.stopping import make_rule
 from adar_train.graph_batch import members_of
 from adar_train.model import Model
 from adar_train.tensors import GraphTensors
@@ -52,15 +52,16 @@ def _metrics_at_exit(
     model: Model, graphs: Sequence[Graph], found: dict[int, list[Curve]], chosen: dict[str, Any]
 ) -> dict[str, Any]:
     rule = make_rule(chosen["exit"])
-    at_exit = {budget: [c.metrics[c.answer_step(rule)] for c in group] for budget, group in found.items()}
+    exits = {budget: [curve.at_exit(rule) for curve in group] for budget, group in found.items()}
+    at_exit = {budget: [one.metrics for one in group] for budget, group in exits.items()}
     by_budget = {budget: _mean_metrics(of_graphs) for budget, of_graphs in at_exit.items()}
     targets = model.config.targets or graphs[0].targets
     of_graphs = at_exit[max(at_exit)]
     return {
         "metric": metric_name(targets, regression=graphs[0].regression),
         **by_budget[max(by_budget)],
-        "intervals": _intervals(found[max(found)], rule),
-        **_class_metrics(found[max(found)], rule),
+        "intervals": _intervals(exits[max(exits)]),
+        **_class_metrics(exits[max(exits)]),
         **chosen,
         "budgets": {str(budget): scores for budget, scores in by_budget.items()},
         **({"graphs": of_graphs} if len(of_graphs) > 1 else {}),
@@ -167,20 +168,19 @@ def _mean_metrics(of_graphs: Sequence[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def _intervals(group: Sequence[Curve], rule: StopRule) -> dict[str, Any]:
-    """The 95 % interval and the number of labels of each metric in `_at_exit`."""
-    return {part: mean_estimate(found).to_dict() for part, found in _estimates(group, rule).items()}
+def _intervals(group: Sequence[AtExit]) -> dict[str, Any]:
+    """The 95 % interval and the number of labels of each metric at the exit."""
+    return {part: mean_estimate(found).to_dict() for part, found in _estimates(group).items()}
 
 
-def _class_metrics(group: Sequence[Curve], rule: StopRule) -> dict[str, Any]:
+def _class_metrics(group: Sequence[AtExit]) -> dict[str, Any]:
     """Balanced accuracy and macro-F1 of each part, as means over graphs; nothing for regression."""
-    means = {part: mean_class_metrics(found) for part, found in _estimates(group, rule).items()}
+    means = {part: mean_class_metrics(found) for part, found in _estimates(group).items()}
     known = {part: mean.to_dict() for part, mean in means.items() if mean is not None}
     return {"class_metrics": known} if known else {}
 
 
-def _estimates(group: Sequence[Curve], rule: StopRule) -> dict[str, list[Estimate]]:
+def _estimates(group: Sequence[AtExit]) -> dict[str, list[Estimate]]:
     """The metrics at the exit of each part: one for each graph with labels in this part."""
-    at = [curve.estimates[curve.answer_step(rule)] for curve in group]
-    known = {part: [found[part] for found in at if part in found] for part in PARTS}
+    known = {part: [one.estimates[part] for one in group if part in one.estimates] for part in PARTS}
     return {part: found for part, found in known.items() if found}

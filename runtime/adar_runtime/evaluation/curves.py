@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
@@ -29,9 +30,49 @@ class Moment(NamedTuple):
     speed: float = math.nan  # of the nodes, where it is known
 
 
+class AtExit(NamedTuple):
+    """Where a rule answers from, and the metrics there."""
+
+    steps: list[int]  # one, or one for each of several graphs
+    metrics: dict[str, float]  # of each part of the split
+    estimates: dict[str, Estimate]  # the same with intervals; empty if the curve has none
+
+
+@dataclass(frozen=True)
+class EachGraph:
+    """The steps of several graphs with one label each. As in a run, each graph stops at its own step."""
+
+    graphs: Sequence[Graph]
+    split: int
+    parts: Sequence[str]
+    alignment: list[NDArray[np.float64]] = field(default_factory=list)  # [graphs] at each step
+    speeds: list[NDArray[np.float64]] = field(default_factory=list)
+    scores: list[Floats] = field(default_factory=list)  # [graphs, c]
+
+    def add(self, now: Sequence[Moment]) -> None:
+        """Keep one step of all graphs."""
+        self.alignment.append(np.array([moment.alignment for moment in now]))
+        self.speeds.append(np.array([moment.speed for moment in now]))
+        self.scores.append(np.concatenate([moment.scores for moment in now]))
+
+    def at_exit(self, rule: StopRule, *, intervals: bool) -> AtExit:
+        """The metrics at the steps that a rule answers from."""
+        traces = zip(np.transpose(self.alignment).tolist(), np.transpose(self.speeds).tolist(), strict=True)
+        steps = [answer_step(rule, *trace) for trace in traces]
+        scores = [self.scores[step][[graph]] for graph, step in enumerate(steps)]
+        given = self.graphs, scores, self.split, self.parts
+        if not intervals:
+            return AtExit(steps, pooled_metrics(*given), {})
+        estimates = pooled_estimates(*given)
+        return AtExit(steps, {part: one.value for part, one in estimates.items()}, estimates)
+
+
 @dataclass(frozen=True)
 class Curve:
-    """Alignment and metrics at each step of one budget, from the untouched input (step 0) to t = 1."""
+    """Alignment and metrics at each step of one budget, from the untouched input (step 0) to t = 1.
+
+    Of several graphs, the alignment is the mean, and the metrics at a step are those of all graphs there.
+    """
 
     budget: int
     times: list[float] = field(default_factory=list)
@@ -40,6 +81,7 @@ class Curve:
     speeds: list[float] | None = None  # of the nodes, where they are known
     estimates: list[dict[str, Estimate]] = field(default_factory=list)  # with intervals, if asked for
     sample: OutputSample | None = None  # outputs of one part at every step, if asked for
+    each: EachGraph | None = field(default=None, repr=False)  # of several graphs
 
     def step_at(self, time: float) -> int:
         """The step that `AtTime` answers from."""
@@ -48,6 +90,13 @@ class Curve:
     def answer_step(self, rule: StopRule) -> int:
         """The step that a rule answers from."""
         return answer_step(rule, self.alignment, self.speeds)
+
+    def at_exit(self, rule: StopRule) -> AtExit:
+        """The metrics at the step that a rule answers from; of several graphs, at the own step of each."""
+        if self.each is not None:
+            return self.each.at_exit(rule, intervals=bool(self.estimates))
+        step = self.answer_step(rule)
+        return AtExit([step], self.metrics[step], self.estimates[step] if self.estimates else {})
 
     def metric(self, part: str) -> list[float]:
         return [metrics[part] for metrics in self.metrics]
@@ -99,8 +148,11 @@ def measure_together(
     """
     speeds: list[float] = []
     outputs = OutputSample.of(graphs, sample, split) if sample else None
-    curve = Curve(budget, speeds=speeds, sample=outputs)
+    each = EachGraph(graphs, split, parts) if len(graphs) > 1 else None
+    curve = Curve(budget, speeds=speeds, sample=outputs, each=each)
     for now in zip(*runs, strict=True):
+        if each:
+            each.add(now)
         scores = [moment.scores for moment in now]
         speeds.append(float(np.mean([moment.speed for moment in now])))
         curve.times.append(now[0].time)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from adar_runtime import summaries
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.errors import GraphError, LabelsError, UsageError, short
-from adar_runtime.evaluation.curves import Curve, Moment, measure_together, run_moments
+from adar_runtime.evaluation.curves import AtExit, Curve, Moment, measure_together, run_moments
 from adar_runtime.evaluation.metrics import check_same_classes, metric_name, split_metrics
 from adar_runtime.evaluation.scoring import choose_outputs, choose_unknown
 from adar_runtime.evaluation.uncertainty import Estimate
@@ -35,26 +37,31 @@ class Evaluation:
     part: str  # the labels that are scored: "test", or "all" where there is no test mask
     metric: str
     curves: list[Curve]  # one per budget
-    exits: list[int]  # per budget, the step that the model's own rule answers from
+    exits: list[int]  # per budget, the step that the model's own rule answers from; the median of graphs
     free: dict[str, float]  # the metric of each training-free baseline, where classes are described
     scored: str = ""  # what is scored, for people: "test nodes of the training split"
     graphs: Sequence[Graph] = field(default=(), repr=False)  # with the masks of `part`
     recognised: bool = False  # the test part is that of the training split
     warnings: list[str] = field(default_factory=list)
+    at_exits: list[AtExit] = field(default_factory=list, repr=False)  # per budget; by default at `exits`
 
     def budgets(self) -> list[dict[str, Any]]:
         """A row for each budget."""
+        found = self.at_exits or [
+            AtExit([step], curve.metrics[step], curve.estimates[step] if curve.estimates else {})
+            for curve, step in zip(self.curves, self.exits, strict=True)
+        ]
         return [
             {
                 "budget": curve.budget,
                 "exit_step": step,
-                "at_exit": curve.metric(self.part)[step],
+                "at_exit": at.metrics[self.part],
                 "at_end": curve.metric(self.part)[-1],
                 "best": max(curve.metric(self.part)),
                 "alignment_at_exit": curve.alignment[step],
-                **(_details(curve.estimates[step][self.part]) if curve.estimates else {}),
+                **(_details(at.estimates[self.part]) if at.estimates else {}),
             }
-            for curve, step in zip(self.curves, self.exits, strict=True)
+            for curve, step, at in zip(self.curves, self.exits, found, strict=True)
         ]
 
     def steps(self) -> list[dict[str, Any]]:
@@ -207,6 +214,7 @@ def evaluate(
             alike = "equal" if subject.regression else "of one class"
             raise GraphError(f"{name}: the {part} labels are all {alike}, so there is no score")
         on_budget(budget)
+    at_exits = [curve.at_exit(subject.make_rule()) for curve in curves]
     return Evaluation(
         graph=name,
         part=part,
@@ -214,12 +222,13 @@ def evaluate(
             subject.targets or max(graph.targets for graph in graphs), regression=subject.regression
         ),
         curves=curves,
-        exits=[curve.answer_step(subject.make_rule()) for curve in curves],
+        exits=[int(np.median(at.steps)) for at in at_exits],
         free=_free(described, split, part),
         scored=chosen.title,
         graphs=graphs,
         recognised=chosen.recognised,
         warnings=chosen.warnings,
+        at_exits=at_exits,
     )
 
 

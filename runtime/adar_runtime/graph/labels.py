@@ -143,7 +143,7 @@ def _renumber(graph: Graph, names: tuple[str, ...]) -> Graph:
     if unknown:
         raise LabelsError(
             f"the graph has labels {listed(unknown)}, but the model's classes are {listed(names)}: "
-            "set the labels of unknown classes to -1"
+            "set the labels of unknown classes to -1 (in a table: leave them empty)"
         )
     times = Counter(names)
     ambiguous = [own[label] for label in used if times[names[number[own[label]]]] > 1]

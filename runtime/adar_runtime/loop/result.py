@@ -167,9 +167,10 @@ class Result:
         Raises:
             MissingPackageError: pyarrow is not installed.
         """
-        from adar_runtime.prediction_files import prediction_columns
+        from adar_runtime.prediction_files import arrow_table, prediction_columns
 
-        return import_package("pyarrow", "to_arrow").table(prediction_columns(self))
+        import_package("pyarrow", "to_arrow")
+        return arrow_table(prediction_columns(self))
 
     def save(self, path: str | Path) -> None:
         """Write the predictions, like `adar-deploy run --output`.

@@ -69,6 +69,40 @@ class ValueColumn:
         return codes_of(self.words())
 
 
+class SparseColumn:
+    """A column with values in some rows, and one value or none in all others.
+
+    It costs as much as its values: a small file can have thousands of columns with one value each.
+    """
+
+    def __init__(self, rows: Sequence[int], values: Sequence[Any], count: int, rest: Any = None) -> None:
+        self._values = ValueColumn([*values, rest])
+        self._at: Integers = np.full(count, len(values))  # position of each row's value
+        self._at[rows] = np.arange(len(values))
+
+    def words(self) -> list[str]:
+        """The values as text."""
+        words = self._values.words()
+        return [words[at] for at in self._at.tolist()]
+
+    @cached_property
+    def numbers(self) -> Numbers | None:
+        """The values as numbers."""
+        found = self._values.numbers
+        return None if found is None else Numbers(found.values[self._at], found.missing[self._at])
+
+    @cached_property
+    def codes(self) -> Codes:
+        """The values by their different words."""
+        codes, words = self._values.codes
+        return Codes(codes[self._at], words)
+
+
+def column_of(rows: Sequence[int], values: Sequence[Any], count: int, rest: Any = None) -> Column:
+    """The column of `count` rows with these values; all other rows have the value `rest`."""
+    return ValueColumn(values) if len(values) == count else SparseColumn(rows, values, count, rest)
+
+
 def parse_numbers(values: Sequence[Any]) -> NDArray[np.float64] | None:
     """The values as numbers; None if any is not a number. "1_0" is a word, although Python reads it as 10."""
     if any(isinstance(value, str) and "_" in value for value in values):

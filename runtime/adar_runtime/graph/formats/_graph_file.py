@@ -129,6 +129,7 @@ def warn_labels(graph: Graph) -> None:
     """Warn about labels that are read, but probably mean something else."""
     _warn_gaps(graph)
     _warn_indicators(graph)
+    _warn_partly_known(graph)
 
 
 def _warn_gaps(graph: Graph) -> None:
@@ -153,6 +154,20 @@ def _warn_indicators(graph: Graph) -> None:
         warn(
             f"y has {labels.shape[1]:,} columns of 0 and 1, so they are read as regression targets: if they "
             "are classes, save one number per label, such as y.argmax(1)"
+        )
+
+
+def _warn_partly_known(graph: Graph) -> None:
+    """Warn about regression targets of which some numbers are unknown: the others are not used either."""
+    if graph.labels is None or not graph.regression:
+        return
+    unknown = np.isnan(graph.labels).sum(axis=1)
+    columns = graph.labels.shape[1]
+    partly = int(((unknown > 0) & (unknown < columns)).sum())
+    if partly:
+        warn(
+            f"{partly:,} of {len(unknown):,} rows of y have NaN in some of {columns:,} columns: none of "
+            "their numbers is used; fill these rows, or train a model for each column"
         )
 
 

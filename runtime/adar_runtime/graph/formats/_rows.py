@@ -89,17 +89,22 @@ def read_table(
 
 def check_header(header: Sequence[str], line: int) -> None:
     """Refuse two columns of the same name, of which one would be lost, and too many columns."""
-    if len(header) > MAX_TABLE_COLUMNS:
-        raise GraphError(
-            f"{len(header):,} columns, and a table may have {MAX_TABLE_COLUMNS:,}: write the features to a "
-            ".npz file (x, or x_indptr, x_indices and x_data where most are zero)"
-        )
+    check_width(len(header))
     seen: set[str] = set()
     for name in header:
         if name in seen:
             what = f"two columns have the name {short(name)!r}" if name else "two columns have no name"
             raise GraphError(f"line {line}: {what}: rename or remove one")
         seen.add(name)
+
+
+def check_width(columns: int) -> None:
+    """Refuse too many columns."""
+    if columns > MAX_TABLE_COLUMNS:
+        raise GraphError(
+            f"{columns:,} columns, and a table may have {MAX_TABLE_COLUMNS:,}: write the features to a "
+            ".npz file (x, or x_indptr, x_indices and x_data where most are zero)"
+        )
 
 
 def number_names(names: Sequence[str], locate: Locate, what: str, hint: str = "") -> dict[str, int]:

@@ -7,10 +7,11 @@ lines are not: pyarrow's reader crashes on deeply nested values.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adar_runtime.errors import GraphError
 from adar_runtime.graph.formats import _arrow
-from adar_runtime.graph.formats._columns import Column, Locate, ValueColumn
+from adar_runtime.graph.formats._columns import Column, Locate, ValueColumn, column_of
 from adar_runtime.graph.formats._rows import (
     BLANKS,
     check_header,
@@ -71,12 +72,19 @@ def read_table_file(path: Path, *, exact: bool = False) -> Table:
 
 def _json_lines(path: Path) -> Table:
     rows = read_objects(path)
-    names = list(dict.fromkeys(name for _, cells in rows for name in cells))
-    check_header(names, 1)
-    ByteBudget(path.stat().st_size).reserve("columns", len(rows) * len(names), CELL_BYTES // 4)
-    columns = {name: [cells.get(name) for _, cells in rows] for name in names}
-    nested = [name for name, values in columns.items() if any(isinstance(one, dict | list) for one in values)]
-    plain = {name: ValueColumn(values) for name, values in columns.items() if name not in nested}
+    places, values = dict[str, list[int]](), dict[str, list[Any]]()
+    for row, (_, cells) in enumerate(rows):
+        for name, value in cells.items():
+            places.setdefault(name, []).append(row)
+            values.setdefault(name, []).append(value)
+    check_header(list(values), 1)
+    ByteBudget(path.stat().st_size).reserve("columns", len(rows) * len(values), CELL_BYTES // 4)
+    nested = [name for name, given in values.items() if any(isinstance(one, dict | list) for one in given)]
+    plain = {
+        name: column_of(places[name], given, len(rows))
+        for name, given in values.items()
+        if name not in nested
+    }
     return Table(plain, len(rows), lambda row: f"line {rows[row][0]}", tuple(nested))
 
 

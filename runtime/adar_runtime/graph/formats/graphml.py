@@ -2,17 +2,18 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adar_runtime.errors import AdarError, GraphError, MissingExtraError, reason, short
 from adar_runtime.graph import MASKS, FeatureEncoding, Floats
-from adar_runtime.graph.formats._columns import ValueColumn
+from adar_runtime.graph.formats._columns import column_of
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
+from adar_runtime.graph.formats._rows import check_width
 from adar_runtime.graph.formats._tables import LABEL_COLUMNS, Imported, TableChoice, graph_from_columns
 from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import CELL_BYTES, ByteBudget
@@ -28,7 +29,7 @@ def read(path: Path, choice: TableChoice, encoding: FeatureEncoding | None = Non
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # networkx warns about tags of drawing programs
             graph = _parse(networkx, path)
-        return _convert(graph, choice, encoding, ByteBudget(path.stat().st_size))
+        return _convert(graph, choice, encoding, ByteBudget(path.stat().st_size), is_file=True)
     except (AdarError, OSError):
         raise
     except Exception as error:  # the parsers of XML, GML and their types raise many types of error
@@ -149,11 +150,11 @@ def from_networkx(graph: Any, label: str | None = None, kind: str | None = None)
     Raises:
         GraphError: The label attribute is missing, or a value cannot be used.
     """
-    return _convert(graph, TableChoice(label=label, labels=kind), None, ByteBudget(None))
+    return _convert(graph, TableChoice(label=label, labels=kind), None, ByteBudget(None), is_file=False)
 
 
 def _convert(
-    graph: Any, choice: TableChoice, encoding: FeatureEncoding | None, budget: ByteBudget
+    graph: Any, choice: TableChoice, encoding: FeatureEncoding | None, budget: ByteBudget, *, is_file: bool
 ) -> Imported:
     number = {node: position for position, node in enumerate(graph)}
     pairs = [(number[source], number[target]) for source, target in graph.edges()]
@@ -163,14 +164,11 @@ def _convert(
         reverse = given[0] != given[1]  # a self-loop has no other direction
         edges = np.concatenate([given, given[::-1, reverse]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights[reverse]])
-    attributes = [found for _, found in graph.nodes(data=True)]
-    defaults = graph.graph.get("node_default", {})  # of a .graphml file
-    names = list(dict.fromkeys([name for found in attributes for name in found] + list(defaults)))
-    _check_different([*map(str, names)])
-    budget.reserve("attributes of nodes", len(attributes) * len(names), CELL_BYTES // 4)
-    raw = {str(name): [_plain(found.get(name, defaults.get(name))) for found in attributes] for name in names}
     nodes = list(number)
-    columns = {name: ValueColumn(values) for name, values in _spread(raw, nodes).items()}
+    attributes = _attributes(graph)
+    budget.reserve("attributes of nodes", len(nodes) * len(attributes), CELL_BYTES // 4)
+    spread = _spread(attributes, nodes, is_file=is_file)
+    columns = {name: column_of(one.rows, one.values, len(nodes), one.rest) for name, one in spread.items()}
     imported = graph_from_columns(
         columns,
         given,  # features of degrees count an undirected edge once, as in a table of edges
@@ -204,19 +202,48 @@ def _edge_notes(graph: Any) -> list[str]:
     return notes + ([f"edge features are not used: {listed(names)} was not read"] if names else [])
 
 
-def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[Any]]:
+class _Attribute(NamedTuple):
+    """The values of an attribute: those of some nodes, by their positions, and that of all others."""
+
+    rows: Sequence[int]
+    values: list[Any]
+    rest: Any = None
+
+    def of_nodes(self, count: int) -> list[Any]:
+        """The value of each node."""
+        given = dict(zip(self.rows, self.values, strict=True))
+        return [given.get(row, self.rest) for row in range(count)]
+
+
+def _attributes(graph: Any) -> dict[str, _Attribute]:
+    """The attributes of the nodes by name. A .graphml file may have a default for nodes without one."""
+    defaults = graph.graph.get("node_default", {})
+    rows, values = dict[Any, list[int]](), dict[Any, list[Any]]()
+    for row, (_, given) in enumerate(graph.nodes(data=True)):
+        for name, value in given.items():
+            rows.setdefault(name, []).append(row)
+            values.setdefault(name, []).append(_plain(value))
+    names = list(dict.fromkeys([*values, *defaults]))
+    _check_different([*map(str, names)])
+    return {
+        str(name): _Attribute(rows.get(name, []), values.get(name, []), _plain(defaults.get(name)))
+        for name in names
+    }
+
+
+def _spread(columns: dict[str, _Attribute], nodes: list[Any], *, is_file: bool) -> dict[str, _Attribute]:
     """The columns with one column per number of a vector, such as the attribute `x` that PyG writes."""
-    spread: dict[str, list[Any]] = {}
+    spread: dict[str, _Attribute] = {}
     found = list[str]()
-    for name, values in columns.items():
+    for name, one in columns.items():
+        values = one.values if len(one.values) == len(nodes) else [*one.values, one.rest]
         if any(isinstance(value, Mapping) for value in values):
             raise GraphError(
                 f"the attribute {short(name)!r} holds several named values: remove it from the nodes"
             )
-        vectors = [value if _is_vector(value) else None for value in values]
-        lengths = {len(vector) for vector in vectors if vector is not None}
+        lengths = {len(value) for value in values if _is_vector(value)}
         if not lengths or name in MASKS:
-            spread[name] = values
+            spread[name] = one
             found.append(name)
             continue
         if name.lower() in LABEL_COLUMNS:  # its columns would become features
@@ -225,15 +252,21 @@ def _spread(columns: dict[str, list[Any]], nodes: list[Any]) -> dict[str, list[A
                 "give one value per node, or rename the attribute if it holds features"
             )
         length = max(lengths)
+        if is_file:  # a short file can repeat a key of GML any number of times
+            check_width(len(found) + length)
+        vectors = one.of_nodes(len(nodes))
         for node, vector in zip(nodes, vectors, strict=True):
-            if vector is None or len(vector) != length:
+            if not _is_vector(vector) or len(vector) != length:
                 raise GraphError(
                     f"node {short(repr(node))}: the attribute {short(name)!r} must be a list of {length} "
                     "numbers, as for another node"
                 )
-        spread |= {f"{name}_{j}": [vector[j] for vector in values] for j in range(length)}
+        every = range(len(nodes))
+        spread |= {f"{name}_{j}": _Attribute(every, [v[j] for v in vectors]) for j in range(length)}
         found += [f"{name}_{j}" for j in range(length)]
     _check_different(found)
+    if is_file:
+        check_width(len(found))
     return spread
 
 
