@@ -1,11 +1,11 @@
 """The work of `adar-deploy bench`: which configurations are measured on which graphs, and the tables."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adar_deploy import model_folders
 from adar_deploy.console import print_note, print_rows
 from adar_deploy.environment import available_cores, require
 from adar_deploy.formatting import percent
@@ -119,21 +119,17 @@ def configurations(
 
 def check_same(bundle: Path, manifest: "Manifest", sides: "Sequence[Side]") -> None:
     """Refuse a bundle or run that was replaced: each side opens it in its first turn, so they may differ."""
-    from adar_deploy.model_folders import weights_of
     from adar_runtime.benchmarking.sides import PYTORCH
-    from adar_runtime.bundle.reading import read_manifest
-    from adar_runtime.errors import AdarError
 
-    now = read_manifest(bundle)
-    replaced = {bundle} if json.dumps(now.to_dict()) != json.dumps(manifest.to_dict()) else set[Path]()
-    weights = weights_of(manifest)
-    for run in {side.folder for side in sides if side.backend == PYTORCH and weights is not None}:
-        from adar_train.runs import load_run
+    model_folders.check_same(bundle, manifest)
+    weights = model_folders.weights_of(manifest)
+    run = next((side.folder for side in sides if side.backend == PYTORCH), None)
+    if run is None or weights is None:
+        return
+    from adar_train.runs import load_run
 
-        if load_run(run).fingerprint() != weights:
-            replaced.add(run)
-    if replaced:
-        raise AdarError(f"{replaced.pop()} was replaced while it was measured: run the command again")
+    if load_run(run).fingerprint() != weights:
+        raise model_folders.replaced(run)
 
 
 def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], folder: Path) -> "list[Case]":
