@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adar_deploy import model_folders
 from adar_deploy.console import print_note, print_rows
 from adar_deploy.environment import available_cores, require
 from adar_deploy.formatting import percent
@@ -114,6 +115,21 @@ def configurations(
 
         found += [Side(torch_turn, run, PYTORCH, "euler", count, "fp32") for count in threads]
     return found
+
+
+def check_same(bundle: Path, manifest: "Manifest", sides: "Sequence[Side]") -> None:
+    """Refuse a bundle or run that was replaced: each side opens it in its first turn, so they may differ."""
+    from adar_runtime.benchmarking.sides import PYTORCH
+
+    model_folders.check_same(bundle, manifest)
+    weights = model_folders.weights_of(manifest)
+    run = next((side.folder for side in sides if side.backend == PYTORCH), None)
+    if run is None or weights is None:
+        return
+    from adar_train.runs import load_run
+
+    if load_run(run).fingerprint() != weights:
+        raise model_folders.replaced(run)
 
 
 def generated_cases(manifest: "Manifest", nodes: list[int], degrees: list[int], folder: Path) -> "list[Case]":

@@ -1,5 +1,6 @@
 """Folders that hold a model: a training run, or the bundle that was exported from it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -151,6 +152,21 @@ def weights_of(manifest: "Manifest") -> str | None:
     """The hash of the weights that a bundle was exported from; None if the bundle does not record it."""
     weights = manifest.training.get("weights")
     return weights if isinstance(weights, str) else None
+
+
+def check_same(bundle: Path, manifest: "Manifest") -> None:
+    """Refuse a bundle that was replaced since its manifest was read: parts of a command would differ."""
+    from adar_runtime.bundle.reading import read_manifest
+
+    if json.dumps(read_manifest(bundle).to_dict()) != json.dumps(manifest.to_dict()):
+        raise replaced(bundle)
+
+
+def replaced(folder: Path) -> Exception:
+    """The error for a model that was replaced while a command measured it."""
+    from adar_runtime.errors import AdarError
+
+    return AdarError(f"{folder} was replaced while it was measured: run the command again")
 
 
 def name_of_run(manifest: "Manifest") -> str:

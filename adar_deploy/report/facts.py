@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adar_deploy.environment import environment
-from adar_deploy.model_folders import ModelFolders, name_of_run
+from adar_deploy.model_folders import ModelFolders, name_of_run, replaced
 from adar_deploy.paths import run_folders
 from adar_deploy.report.measure import NamedGraphs, OnProgress, measure_on
 from adar_runtime.bundle.run_files import CONFIG, GRAPH, HISTORY, METRICS
-from adar_runtime.errors import AdarError
 from adar_runtime.evaluation.training_data import KEY
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def collect(
         facts |= measure_on(folders, measured, budgets, facts["notes"], on_progress)
         facts["graph"]["labelled"] = facts.pop("labelled")
         if _text(folders.manifest(), folders.read(CONFIG) or {}) != _text(manifest, config):
-            raise AdarError(f"{folders.model} was replaced while it was measured: run the command again")
+            raise replaced(folders.model)
     return facts | {"environment": environment()}
 
 

@@ -152,7 +152,10 @@ def _surely_remove(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
+        with suppress(OSError):  # the old folder that was replaced may be write-protected
+            for folder, _, _ in os.walk(path):
+                Path(folder).chmod(0o700)
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -243,15 +243,19 @@ class Server:
 
 @contextmanager
 def signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `stop`, and SIGHUP calls `reload`. Only the main thread receives signals."""
+    """SIGTERM and SIGINT call `stop`, and SIGHUP calls `reload`. A signal that is ignored stays ignored.
+
+    Only the main thread receives signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     actions = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
     before = {number: signal.getsignal(number) for number in actions}
-    for number, action in actions.items():
-        loop.add_signal_handler(number, action)
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        loop.add_signal_handler(number, actions[number])
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -42,6 +43,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):  # what native code prints must not reach the pipe
         os.dup2(nothing, descriptor)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # also if the parent ignores it, as this process then would
     run_loop(_work(reading, writing))
 
 

@@ -1,6 +1,7 @@
 """`adar-deploy bench`: real runs of real sides, small."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 
 from adar_deploy import benchmark, console
 from adar_runtime import Graph, write_graph
+from adar_runtime.benchmarking import sides
 from adar_runtime.bundle.measured_solvers import usable_solvers
 from adar_runtime.bundle.reading import read_manifest
 
@@ -81,6 +83,31 @@ def test_a_side_that_does_not_work_is_named_and_the_others_are_measured(adar, bu
     good, bad = json.loads(out)["measured"]
     assert good["run_seconds"]["p50"] > 0
     assert "problem" in bad or bad["backend"] == "onnxruntime-cuda"
+
+
+@pytest.mark.parametrize("replaced", ["mine", "run"])
+def test_a_model_that_is_replaced_meanwhile_is_refused(
+    adar,
+    bundle_folder: Path,
+    run_folder: Path,
+    described_bundle: Path,
+    described_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    replaced: str,
+) -> None:
+    shutil.copytree(bundle_folder, tmp_path / "mine")
+    shutil.copytree(run_folder, tmp_path / "run")
+
+    def replacing(*_: object) -> list[sides.Timing]:
+        shutil.rmtree(tmp_path / replaced)
+        shutil.copytree(described_bundle if replaced == "mine" else described_run, tmp_path / replaced)
+        return []
+
+    monkeypatch.setattr(sides, "measure", replacing)
+    code, _, err = adar("bench", "mine", "--run", "run", "--nodes", 30, "--degree", 2, *QUICK, *ON_CPU)
+    assert code == 2
+    assert f"{replaced} was replaced while it was measured: run the command again" in err
 
 
 def test_without_a_bundle_one_is_made(tmp_path: Path) -> None:

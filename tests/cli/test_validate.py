@@ -5,12 +5,14 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from adar_export import export_bundle
+from adar_export.validate import compare
 from adar_runtime import write_graph
 from adar_train import Fitted, ModelConfig, TrainConfig, load_run, save_run
 from tests.bundles import change_model, change_weight, edit
@@ -31,6 +33,23 @@ def test_a_bundle_finds_its_run_and_agrees(adar, described_bundle: Path) -> None
     for graph in ("a random graph", "a star", "one node"):
         assert graph in out
     assert re.search(r"backend +onnxruntime-cpu", out)
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_bundle_that_is_replaced_meanwhile_is_refused(
+    adar, described_bundle: Path, bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(described_bundle, tmp_path / "bundle")
+
+    def replacing(*given: Any) -> Any:
+        shutil.rmtree(tmp_path / "bundle")
+        shutil.copytree(bundle_folder, tmp_path / "bundle")
+        return compare(*given)
+
+    monkeypatch.setattr("adar_runtime.backends.available", lambda: ["onnxruntime-cpu"])
+    monkeypatch.setattr("adar_export.validate.compare", replacing)
+    code, _, err = adar("validate", "bundle", "--steps", 1)
+    assert (code, err) == (2, "error: bundle was replaced while it was measured: run the command again\n")
 
 
 @pytest.mark.usefixtures("runs")

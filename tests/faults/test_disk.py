@@ -98,3 +98,11 @@ def test_the_newest_run_is_the_last_that_was_trained(commands: Server, home: Pat
     assert commands.run(home, "export")["code"] == 0
     weights = read_manifest(home / "bundle").training["weights"]
     assert weights == load_run(home / "runs" / "second").fingerprint()
+
+
+def test_a_bundle_that_is_write_protected_is_replaced_without_remains(commands: Server, home: Path) -> None:
+    (home / "bundle").chmod(0o555)
+    got = commands.run(home, "export", "run", "--out", "bundle", "--opset", 18, powerless=True)
+    assert got["code"] == 0, got["stderr"]
+    assert read_manifest(home / "bundle").opset == 18
+    assert left_behind(home) == []

@@ -245,3 +245,36 @@ def test_sigterm_ends_the_command_after_the_drain(bundle_folder: Path, tmp_path:
     assert process.returncode == 0, err
     assert json.loads(out) == {"http": first["http"], "grpc": first["grpc"]}
     assert [json.loads(line)["event"] for line in err.splitlines()][-2:] == ["draining", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("ignored", "ends", "workers"),
+    [
+        ((signal.SIGINT, signal.SIGHUP), signal.SIGTERM, 1),
+        ((signal.SIGTERM, signal.SIGHUP), signal.SIGINT, 2),
+    ],
+)
+def test_a_signal_that_is_ignored_stays_ignored(
+    ignored: tuple[signal.Signals, ...], ends: signal.Signals, workers: int, bundle_folder: Path
+) -> None:
+    names = " ".join(one.name.removeprefix("SIG") for one in ignored)
+    words = ["serve", str(bundle_folder), "--port", "0", "--no-grpc", "--drain-seconds", "0", "--json"]
+    command = [sys.executable, "-m", "adar_deploy", *words, "--workers", str(workers)]
+    paths = os.pathsep.join(each for each in sys.path if each)
+    with subprocess.Popen(
+        ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh", *command], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths},
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            for number in ignored:
+                process.send_signal(number)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2)
+            process.send_signal(ends)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert '"reloaded"' not in err
