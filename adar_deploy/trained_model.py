@@ -165,7 +165,7 @@ class TrainedModel(Predictor):
         from adar_runtime.errors import UsageError
         from adar_runtime.files import changed_folder, writing
         from adar_train import load_run
-        from adar_train.runs import check_free
+        from adar_train.run_folders import check_free
 
         folder = Path(path)
         if folder.resolve().is_relative_to(self.path.resolve()):

@@ -158,7 +158,7 @@ class Recipe(NamedTuple):
 def _job(options: TrainingOptions, recipe: Recipe, names: list[str], graphs: "Sequence[Graph]") -> "Job":
     """The training that the options ask for."""
     from adar_train.job import Job
-    from adar_train.runs import free_name
+    from adar_train.run_folders import free_name
 
     removed = set(options.without or ())
     _check_ablations(removed, recipe)

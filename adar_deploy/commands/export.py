@@ -68,7 +68,8 @@ def export(
     from adar_runtime.bundle.run_files import GRAPH
     from adar_serve.models import named_by_folder
     from adar_serve.triton_repository import check_version, write_triton_model
-    from adar_train.runs import load_run, newest_run
+    from adar_train.run_folders import newest_run
+    from adar_train.runs import load_run
 
     if tensorrt:
         _check_engines(plain=plain)

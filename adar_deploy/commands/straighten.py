@@ -44,7 +44,8 @@ def straighten(
     require("train")
     import_matplotlib()  # for the learning curve
     from adar_runtime.errors import UsageError
-    from adar_train.runs import check_free, claimed, free_name, load_run, newest_run, save_run
+    from adar_train.run_folders import check_free, claimed, free_name, newest_run
+    from adar_train.runs import load_run, save_run
     from adar_train.straightening import Check, checked_graph, training_of
     from adar_train.straightening import straighten as straighten_run
     from adar_train.threads import avoid_busy_cores

@@ -18,7 +18,8 @@ from adar_runtime.bundle.run_files import has_weights
 from adar_runtime.errors import GraphError, RunFolderError, UsageError
 from adar_runtime.graph.synthetic import minesweeper
 from adar_train import load_run
-from adar_train.runs import check_free, finished_metrics
+from adar_train.run_folders import check_free
+from adar_train.runs import finished_metrics
 
 
 def without(key: str):

@@ -17,7 +17,7 @@ from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.bundle.run_files import CHECKPOINT, CONFIG, HISTORY
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
-from adar_train.runs import newest_run
+from adar_train.run_folders import newest_run
 from tests.faults.conftest import KILLS, Server, left_behind
 
 TRAIN = ("train", "g.npz", "--hidden", 8, "--proxies", 2, "--train-steps", 1, "--epochs", 12, "--out", "r")

@@ -8,7 +8,7 @@ import pytest
 from adar_runtime import Graph
 from adar_runtime.errors import RunFolderError
 from adar_train import load_run
-from adar_train.runs import _make_newest, free_name, newest_run
+from adar_train.run_folders import free_name, make_newest, newest_run
 
 
 def test_a_run_is_read_as_it_was_written(run_folder: Path, board: Graph) -> None:
@@ -61,6 +61,6 @@ def test_a_run_that_is_rewritten_at_the_same_time_is_ignored(
         return found
 
     monkeypatch.setattr(Path, "glob", list_then_remove)
-    _make_newest(tmp_path / "mine")
+    make_newest(tmp_path / "mine")
     (tmp_path / "other" / "config.json").write_text("{}")
     assert newest_run(tmp_path) == tmp_path / "mine"

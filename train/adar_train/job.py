@@ -25,7 +25,8 @@ from adar_train.data.checks import check_trainable
 from adar_train.fit import build
 from adar_train.graph_batch import are_small
 from adar_train.model import Model
-from adar_train.runs import check_free, claimed, finished_metrics, public_name, save_run
+from adar_train.run_folders import check_free, claimed
+from adar_train.runs import finished_metrics, public_name, save_run
 from adar_train.search import (
     ROUND,
     OnDrop,
