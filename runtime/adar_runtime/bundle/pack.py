@@ -129,7 +129,7 @@ def _content(path: Path, file: BinaryIO, member: Member, max_bytes: int) -> byte
         try:
             check_holes([path])
         except ValueError as error:
-            raise BundleError(f"{member.name}: {error}: copy the pack again") from error
+            raise BundleError(f"{error}: copy the pack again") from error
     file.seek(member.start)
     content = file.read(member.size)
     if zlib.crc32(content) != member.crc:
