@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WORK, SUMMARY = "unfinished", "run.json"  # in the folder of the predictions
 STARTED = "adar-deploy"  # an empty file in WORK, which shows that this program made the folder
+STATES = r"(state\.json(\.new)?|[a-z]+\.raw|(small|[0-9]{5})(/[\w-]+\.npy)?)"  # paths of an inference
 
 
 @dataclass(frozen=True)
@@ -159,12 +160,14 @@ def _remove(work: Path) -> None:
 
 
 def _check_work(work: Path) -> None:
-    """Refuse a folder that this program did not make: it is removed when the predictions are complete."""
+    """Refuse a folder with anything of somebody else: it is removed when the predictions are complete."""
     from adar_runtime.errors import UsageError
     from adar_runtime.files import Marker, check_replaceable
+    from adar_runtime.graph.store import store
     from adar_runtime.phases.run_record import FILE_NAME
 
-    check_replaceable(work, Marker(STARTED), Marker(FILE_NAME, "settings"))
+    own = rf"{STARTED}|{STATES}|check(/{STATES})?|store(/({store.MARKER.own}))?"
+    check_replaceable(work, Marker(STARTED, own=own), Marker(FILE_NAME, "settings"))
     link = next((path for path in (work, *work.rglob("*")) if path.is_symlink()), None)
     if link is not None:
         raise UsageError(f"{link} is a link, and nothing is written through links: remove it")

@@ -138,7 +138,8 @@ class TrainedModel(Predictor):
         from adar_deploy.report.writing import measured_together, page_to_write, write_report
 
         self._same_run(self.path)
-        page = page_to_write(None if path is None else Path(path))
+        named = None if path is None else Path(path)
+        page = page_to_write(named)
         exported = bundle or self._bundle
         budgets = check_budgets(budgets)
         folders = find_folders(Path(exported), self.path) if exported else ModelFolders(self.path, None)
@@ -147,7 +148,7 @@ class TrainedModel(Predictor):
             names, graphs, _ = as_graphs(data)
             by_name = {name: [graph] for name, graph in zip(names, graphs, strict=True)}
             measured = measured_together(by_name, title=f"{len(graphs):,} graphs")
-        write_report(page, folders, measured, budgets, shown=not quiet)
+        write_report(named, folders, measured, budgets, shown=not quiet)
         return page
 
     def save(self, path: str | Path) -> None:

@@ -192,7 +192,7 @@ def _profiles(names: list[str], graphs: list[Path], manifest: "Manifest") -> "tu
 def _bytes(option: str, gib: float) -> int:
     from adar_runtime.errors import UsageError
 
-    if not math.isfinite(gib):
+    if not math.isfinite(gib * GIB):
         raise UsageError(f"{option} is {gib}: give a number of GiB")
     return int(gib * GIB)
 

@@ -63,7 +63,8 @@ def embed(
     from adar_runtime.graph.formats import FORMATS
     from adar_runtime.graph.formats.texts import read_texts
 
-    output = output_or_default(output, "graph.npz")
+    named, default = output, "graph.npz"
+    output = output_or_default(named, default)
     if output.suffix not in FORMATS:
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")
     check_output(output, (nodes, edges, classes))
@@ -75,7 +76,7 @@ def embed(
         features = embedder(tables.texts, batch_size, lambda done: bar.update(done, "texts"))
     targets = embedder(tables.class_texts, batch_size) if tables.class_texts else None
     graph = tables.graph(features, targets)
-    write_graph(output, graph)
+    write_graph(output_or_default(named, default), graph)  # somebody may have written the file meanwhile
     empty = sum(not one for one in tables.texts)
     facts = {
         "graph": str(output),

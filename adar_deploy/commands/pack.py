@@ -41,9 +41,13 @@ def pack(
     if target.suffix != SUFFIX:
         raise UsageError(f"{target}: a packed bundle is a {SUFFIX} file, not {target.suffix or 'nothing'!r}")
     check_writable(target)
-    if target.exists() and not overwrite:
-        raise UsageError(f"{target} exists: choose another --output, or replace it with --overwrite")
-    files = pack_bundle(bundle, target)
+
+    def check_free() -> None:
+        if target.exists() and not overwrite:
+            raise UsageError(f"{target} exists: choose another --output, or replace it with --overwrite")
+
+    check_free()
+    files = pack_bundle(bundle, target, check_free)
     size = target.stat().st_size
     if as_json:
         typer.echo(json.dumps({"bundle": str(bundle), "pack": str(target), "bytes": size, "files": files}))

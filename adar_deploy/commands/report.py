@@ -69,7 +69,7 @@ def report(
         encoding, note = folders.feature_encoding(), partial(print_note, to=err)
         read = {str(one): tables.read_all_for_model(one, folders.model, encoding, note) for one in files}
         measured = measured_together(read, title=", ".join(map(str, graphs)))
-    facts = write_report(page, folders, measured, sizes)
+    facts = write_report(output, folders, measured, sizes)
     if as_json:
         typer.echo(json.dumps(facts | {"report": str(page)}))
         return

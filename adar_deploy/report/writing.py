@@ -59,14 +59,17 @@ def measured_together(graphs: "Mapping[str, list[Graph]]", title: str) -> NamedG
 
 
 def write_report(
-    output: Path,
+    output: Path | None,
     folders: ModelFolders,
     measured: NamedGraphs | None,
     budgets: Sequence[int],
     *,
     shown: bool = True,
 ) -> dict[str, Any]:
-    """Measure while a bar shows the progress, and write the page. Returns its content as JSON values."""
+    """Measure while a bar shows the progress, and write the page. Returns its content as JSON values.
+
+    `output` is the file that the user named. Somebody may have written the default one meanwhile.
+    """
     from adar_runtime.files import write_file
 
     sizes = sorted(set(budgets))
@@ -83,5 +86,5 @@ def write_report(
 
             facts = collect(folders, measured, sizes, show)
         text = page(facts)
-    write_file(output, text.encode())
+    write_file(page_to_write(output), text.encode())
     return facts

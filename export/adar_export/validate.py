@@ -173,7 +173,7 @@ def compare(
 
 def check_ports(path: Path) -> None:
     """Raise an ExportError that lists every wrong name and shape of the inputs and outputs."""
-    manifest, contents = read_bundle(path, allow_unknown_model=True)
+    manifest, contents = read_bundle(path, allow_unknown_model=True, whole=True)
     real = {name: ports_of(parsed(name, content)) for name, content in contents.items()}
     found = signature.problems(manifest, real)
     if found:

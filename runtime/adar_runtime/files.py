@@ -64,14 +64,18 @@ def writing(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers see the old content or the whole new content."""
+def write_file(path: Path, content: bytes, check: Callable[[], object] = lambda: None) -> None:
+    """Write a file atomically: readers see the old content or the whole new content.
+
+    `check` may refuse the file at `path`, which somebody may have written meanwhile.
+    """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_file(path.parent) as (temporary, descriptor):
             with os.fdopen(descriptor, "wb", closefd=False) as file:
                 file.write(content)
             os.fsync(descriptor)
+            check()
             temporary.replace(path)
 
 

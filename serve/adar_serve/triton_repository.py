@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from adar_runtime.bundle.pack import is_pack
-from adar_runtime.bundle.reading import MARKER, pack_bundle, read_bundle
+from adar_runtime.bundle.pack import encode, is_pack
+from adar_runtime.bundle.reading import MARKER, pack_bundle, read_bundle, read_pack
 from adar_runtime.errors import UsageError
 from adar_runtime.files import Marker, new_folder, write_file, writing
 from adar_serve.models import Named, Port, input_ports, output_ports
@@ -73,7 +73,7 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
         _check_configuration(model / CONFIG, configuration)
     with new_folder(version, VERSION, check) as folder:
         if is_pack(source):
-            (folder / PACK).write_bytes(source.read_bytes())
+            (folder / PACK).write_bytes(encode(read_pack(source)))
             read_bundle(folder / PACK, whole=True)  # the pack may have been replaced after the first check
         else:
             pack_bundle(source, folder / PACK)

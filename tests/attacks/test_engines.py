@@ -54,6 +54,20 @@ def test_a_written_engine_is_read(tmp_path: Path) -> None:
     assert (found, read_engine(tmp_path, found)) == (SIDECAR, PLAN)
 
 
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_folders_and_links_beside_engines_are_kept(kind: str, engine: Path, tmp_path: Path) -> None:
+    """A build deleted them without a word."""
+    other = engine.parent / "notes"
+    if kind == "link":
+        other.symlink_to(tmp_path)
+    else:
+        other.mkdir()
+        (other / "mine.txt").write_text("mine")
+    with pytest.raises(BackendError, match="notes is not a file, and would be deleted"):
+        write_engines(tmp_path, {"cell": (SIDECAR, PLAN)})
+    assert other.is_symlink() or (other / "mine.txt").read_text() == "mine"
+
+
 def test_a_file_with_a_hole_is_not_copied(engine: Path, tmp_path: Path) -> None:
     """The hole was filled: a bundle of some kilobytes took 8 TB of the disk."""
     (engine.parent / "big.bin").write_bytes(b"x")

@@ -1,6 +1,7 @@
 """Hostile packs: every archive that is not exactly as `pack` writes it is refused."""
 
 import io
+import json
 import shutil
 import struct
 import tracemalloc
@@ -14,6 +15,7 @@ import pytest
 
 from adar_runtime import Graph, load
 from adar_runtime.bundle import pack
+from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.bundle.reading import pack_bundle, read_bundle, unpack_bundle
 from adar_runtime.errors import AdarError, BundleError, UsageError
 from tests.bundles import edit
@@ -279,24 +281,39 @@ def test_a_damaged_bundle_is_not_packed(bundle_folder: Path, tmp_path: Path) -> 
     assert not (tmp_path / "bad.adar").exists()
 
 
-def test_a_large_file_that_the_manifest_does_not_name_is_not_read(packed: Path, tmp_path: Path) -> None:
-    """The file is sparse: it takes 1 GB only where somebody reads it."""
-    files, size = members(packed), 2**30
-    whole = pack.encode(files)
+def with_hole(whole: bytes, count: int, name: str, size: int, path: Path) -> Path:
+    """A pack with one more file, the last of `count`, that is a hole."""
     *_, start, _ = pack.END.unpack(whole[-pack.END.size :])
-    name = "extra.onnx"
     extra = pack.Member(name, start + pack.LOCAL.size + len(name), size, 1)
     entries = whole[start : -pack.END.size] + extra.entry()
-    path = tmp_path / "sparse.adar"
     with path.open("wb") as file:
         file.write(whole[:start] + extra.local_header())
         file.seek(size, 1)
-        file.write(entries + pack._end(len(files) + 1, len(entries), extra.start + size))
+        file.write(entries + pack._end(count, len(entries), extra.start + size))
+    return path
+
+
+def test_a_large_file_that_the_manifest_does_not_name_is_not_read(packed: Path, tmp_path: Path) -> None:
+    """The file is sparse: it takes 1 GB only where somebody reads it."""
+    files = members(packed)
+    path = with_hole(pack.encode(files), len(files) + 1, "extra.onnx", 2**30, tmp_path / "sparse.adar")
     tracemalloc.start()
     with pytest.raises(BundleError, match=r"extra\.onnx, which its manifest does not name"):
         unpack_bundle(path, tmp_path / "out")
     assert tracemalloc.get_traced_memory()[1] < 2**27
     tracemalloc.stop()
+
+
+def test_a_pack_that_is_almost_nothing_but_a_hole_is_not_read(packed: Path, tmp_path: Path) -> None:
+    """A manifest that claims 2 GB for a model: `inspect` took 2.1 GB and seconds for a pack of 180 kB."""
+    files, size, name = members(packed), 2**30, "z.onnx"
+    manifest = json.loads(files.pop("manifest.json"))
+    manifest["graphs"]["encoder"] |= {"file": name, "bytes": size}
+    manifest["checksum"] = checksum_of(manifest)
+    files |= {"manifest.json": json.dumps(manifest).encode()}
+    path = with_hole(pack.encode(files), len(files) + 1, name, size, tmp_path / "sparse.adar")
+    with pytest.raises(BundleError, match=r"z\.onnx: there are .* bytes to read"):
+        unpack_bundle(path, tmp_path / "out")
 
 
 def test_a_folder_with_the_manifest_of_another_program_is_kept(packed: Path, tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_a_bar_shows_the_builder_s_own_phases(adar, bundle: Path, monkeypatch: p
         (["--flavour", "tensorrt"], "pip install 'adar-deploy[tensorrt]'"),
         (["--workspace", "nan"], "--workspace is nan"),
         (["--workspace", "inf"], "--workspace is inf"),
+        (["--workspace", "1e300"], "--workspace is 1e+300"),
         (["--profile", "n=5:3:1"], "n=1:100:1000"),  # and no picture of a hundred
         (["--workspace", "0.0001", "--profile", "small"], "increase --workspace"),
         (

@@ -6,12 +6,15 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import adar_export
 import adar_train.config
+from adar_deploy.report import writing
 from adar_runtime import Graph, write_graph
+from adar_runtime.graph import synthetic
 from adar_train import ModelConfig, TrainConfig, fit, save_run
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -173,6 +176,27 @@ def test_a_default_output_is_not_replaced(adar, bundle_folder: Path, board: Grap
         assert file.read_text() == "mine"
         assert adar(*command, "--output", name)[0] == 0
         assert file.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize("name", ["report.html", "minesweeper.npz"])
+def test_a_default_output_that_appears_meanwhile_is_not_replaced(
+    name: str, adar, bundle_folder: Path, board: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph("board.npz", board)
+    command, work = {
+        "report.html": (("report", bundle_folder, "board.npz", "--budgets", 2), (writing, "page")),
+        "minesweeper.npz": (("data", "make", "minesweeper", "--nodes", 100), (synthetic, "make")),
+    }[name]
+    original = getattr(*work)
+
+    def slow(*arguments: Any, **settings: Any) -> Any:
+        Path(name).write_text("mine")
+        return original(*arguments, **settings)
+
+    monkeypatch.setattr(*work, slow)
+    code, _, err = adar(*command)
+    assert (code, f"{name} exists" in err, Path(name).read_text()) == (2, True, "mine")
+    assert adar(*command, "--output", name)[0] == 0
 
 
 def test_an_older_page_of_a_report_is_replaced(adar, bundle_folder: Path, board: Graph) -> None:

@@ -50,7 +50,7 @@ def test_commands_that_write_into_a_bundle_need_a_folder(adar, packed: Path) -> 
 @pytest.mark.parametrize("model", ["batched_cell", "phase_message"])
 @pytest.mark.usefixtures("packed")
 def test_damage_is_noticed_in_models_that_few_commands_read(
-    model: str, adar, bundle_folder: Path, tmp_path: Path
+    model: str, adar, bundle_folder: Path, run_folder: Path, tmp_path: Path
 ) -> None:
     """They were packed, signed and shown as unchanged, and refused when a command needed them."""
     shutil.copytree(bundle_folder, tmp_path / "copy")
@@ -67,6 +67,7 @@ def test_damage_is_noticed_in_models_that_few_commands_read(
         ["unpack", "damaged.adar", "--out", "out"],
         ["sign", "copy", "--private-key", "key"],
         ["triton", "copy", "--out", "models"],
+        ["validate", "copy", "--run", run_folder],
     ):
         code, _, err = adar(*command)
         assert (code, f"{model}.onnx was changed" in " ".join(err.split())) == (2, True), (command, err)
@@ -89,6 +90,20 @@ def test_nothing_is_replaced_without_being_asked(adar, packed: Path, bundle_fold
     assert "--overwrite" in err
     assert adar("pack", bundle_folder, "-o", packed, "--overwrite")[0] == 0
     assert "a .adar file" in adar("pack", bundle_folder, "-o", "board.zip")[2]
+
+
+def test_two_packs_into_one_file_at_once(adar, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both commands succeeded, and the last one replaced the pack of the other."""
+
+    def slow(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+        Path("new.adar").write_bytes(b"of the other command")
+        return files_of(folder, manifest)
+
+    monkeypatch.setattr(pack, "files_of", slow)
+    code, _, err = adar("pack", bundle_folder, "-o", "new.adar")
+    assert (code, "new.adar exists" in err) == (2, True)
+    assert Path("new.adar").read_bytes() == b"of the other command"
+    assert adar("pack", bundle_folder, "-o", "new.adar", "--overwrite")[0] == 0
 
 
 @pytest.mark.usefixtures("packed")

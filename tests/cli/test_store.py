@@ -100,6 +100,10 @@ def test_a_folder_of_the_user_is_not_taken_for_an_unfinished_inference(
     (novel.parent / "adar-deploy").touch()
     assert "is a link" in adar(*words)[2]
     (novel.parent / "state.json.new").unlink()
+    (novel.parent / "small").mkdir()
+    (novel.parent / "small/mine.csv").touch()
+    assert "also contains small/mine.csv, which would be deleted" in adar(*words)[2]
+    (novel.parent / "small/mine.csv").unlink()
     before = (tmp_path / "board.npz").read_bytes()
     (tmp_path / "mine/run.json").symlink_to(tmp_path / "board.npz")
     (tmp_path / "mine/part-mine.parquet").touch()

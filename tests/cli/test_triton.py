@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from adar_runtime import load
+from adar_runtime.bundle.pack import encode, files_of
+from adar_runtime.bundle.reading import read_manifest
 
 
 def test_a_repository_has_versions_of_a_model(adar, bundle_folder: Path, tmp_path: Path) -> None:
@@ -24,6 +26,15 @@ def test_a_repository_has_versions_of_a_model(adar, bundle_folder: Path, tmp_pat
     assert 'input { name: "nodes", data_type: TYPE_INT64, dims: [-1], optional: true }' in config
     assert 'output { name: "best_step", data_type: TYPE_INT64, dims: [1] }' in config
     assert "tritonserver --model-repository=models" in (model / "README.md").read_text()
+
+
+def test_a_pack_with_other_models_is_refused(adar, bundle_folder: Path, tmp_path: Path) -> None:
+    """It was read whole and copied: a model that the manifest does not name can be a hole of 4 GB."""
+    files = files_of(bundle_folder, read_manifest(bundle_folder))
+    (tmp_path / "b.adar").write_bytes(encode(files | {"extra.onnx": b""}))
+    code, _, err = adar("triton", "b.adar", "--out", "models")
+    assert (code, "extra.onnx, which its manifest does not name" in err) == (2, True)
+    assert not (tmp_path / "models/b/1").exists()
 
 
 def test_a_version_is_replaced_only_if_the_user_says_so(adar, bundle_folder: Path) -> None:

@@ -185,6 +185,18 @@ def test_a_damaged_state_does_not_continue(bundle: Bundle, tmp_path: Path) -> No
         loop_over_store(bundle, store, 20, Final(), Euler(), Plan(work))
 
 
+@pytest.mark.parametrize("position", [{"current": 3}, {"kept": "x"}, {"velocity": 2}, {"current": True}])
+def test_a_state_that_cannot_be_does_not_continue(bundle: Bundle, tmp_path: Path, position: dict) -> None:
+    """A KeyError."""
+    store, work = sharded(tmp_path / "store", some_graph()), tmp_path / "work"
+    next(loop_over_store(bundle, store, 20, Final(), Euler(), Plan(work)))
+    state = json.loads((work / "state.json").read_text())
+    state["position"] |= position
+    (work / "state.json").write_text(json.dumps(state))
+    with pytest.raises(GraphError, match="no such slot"):
+        loop_over_store(bundle, store, 20, Final(), Euler(), Plan(work))
+
+
 def test_numbers_that_stop_being_finite_name_the_shard_and_the_call(bundle: Bundle, tmp_path: Path) -> None:
     store, work = sharded(tmp_path / "store", some_graph()), tmp_path / "work"
     loop = loop_over_store(bundle, store, 20, Final(), Euler(), Plan(work))

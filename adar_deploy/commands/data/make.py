@@ -61,13 +61,14 @@ def make(
     from adar_runtime import write_graph
     from adar_runtime.graph import synthetic
 
-    path = output_or_default(output, f"{family.value}.npz")
+    default = f"{family.value}.npz"
+    path = output_or_default(output, default)
     check_output(path)
     chosen = {"nodes": nodes, "hops": hops, "classes": classes, "degree": degree, "homophily": homophily}
     chosen |= {"mines": mines, "seed": seed}
     settings: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     graph = synthetic.make(family.value, **settings)
-    write_graph(path, graph)
+    write_graph(output_or_default(output, default), graph)  # somebody may have written the file meanwhile
     if as_json:
         made = {"family": family.value, "settings": synthetic.FAMILIES[family.value].settings | settings}
         size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width, "classes": graph.targets}

@@ -20,7 +20,7 @@ from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.metadata import CARD, LICENSE
 from adar_runtime.errors import BundleError, UsageError, short
-from adar_runtime.files import read_bundle_file
+from adar_runtime.files import HOLES_FROM_BYTES, check_holes, read_bundle_file
 
 SUFFIX = ".adar"
 OTHER_FILES = (CARD, LICENSE, "model.sig")  # that a pack may hold besides the manifest and its models
@@ -108,7 +108,7 @@ def read_member(path: Path, name: str, max_bytes: int) -> bytes:
         member = found.get(name)
         if member is None:
             raise BundleError(f"the pack has no {short(name)}")
-        return _content(file, member, max_bytes)
+        return _content(path, file, member, max_bytes)
 
 
 def read_members(path: Path, known: Collection[str]) -> dict[str, bytes]:
@@ -117,14 +117,19 @@ def read_members(path: Path, known: Collection[str]) -> dict[str, bytes]:
         for name in sorted(set(found) - set(known)):
             raise BundleError(f"the pack contains {name}, which its manifest does not name")
         return {
-            name: _content(file, member, MAX_OTHER_BYTES if name in OTHER_FILES else MAX_BYTES)
+            name: _content(path, file, member, MAX_OTHER_BYTES if name in OTHER_FILES else MAX_BYTES)
             for name, member in found.items()
         }
 
 
-def _content(file: BinaryIO, member: Member, max_bytes: int) -> bytes:
+def _content(path: Path, file: BinaryIO, member: Member, max_bytes: int) -> bytes:
     if member.size > max_bytes:
         raise BundleError(f"{member.name} has {member.size:,} bytes, but at most {max_bytes:,} are allowed")
+    if member.size > HOLES_FROM_BYTES:
+        try:
+            check_holes([path])
+        except ValueError as error:
+            raise BundleError(f"{error}: copy the pack again") from error
     file.seek(member.start)
     content = file.read(member.size)
     if zlib.crc32(content) != member.crc:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
 
@@ -66,12 +66,13 @@ def _manifest_text(path: Path) -> str:
     return read_bundle_file(file, manifests.MAX_BYTES).decode("utf-8")
 
 
-def pack_bundle(folder: Path, out: Path) -> list[str]:
+def pack_bundle(folder: Path, out: Path, check: Callable[[], object] = lambda: None) -> list[str]:
     """Write the bundle in a folder as one file. Equal bundles give equal files.
 
     Args:
         folder: The bundle. Its engines are left out.
         out: The file to write.
+        check: May refuse the file at `out`, just before it is replaced.
 
     Returns:
         The names of the packed files.
@@ -85,7 +86,7 @@ def pack_bundle(folder: Path, out: Path) -> list[str]:
     manifest, _ = read_bundle(folder, allow_unknown_model=True, whole=True)
     files = pack.files_of(folder, manifest)
     _check_together(folder, files)
-    write_file(out, pack.encode(files))
+    write_file(out, pack.encode(files), check)
     return list(files)
 
 
@@ -95,6 +96,16 @@ def _check_together(folder: Path, files: Mapping[str, bytes]) -> None:
     for file in (*manifest.onnx_models.values(), *manifest.on_demand):
         if hashlib.sha256(files.get(file.file, b"")).hexdigest() != file.sha256:
             raise BundleError(f"{folder} was replaced while it was read: pack it again")
+
+
+def read_pack(path: Path, *, allow_unknown_model: bool = False) -> dict[str, bytes]:
+    """The contents of all files of a pack, after the bundle in it was checked. Other files are refused."""
+    manifest, _ = read_bundle(path, allow_unknown_model=allow_unknown_model, whole=True)
+    known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
+    try:
+        return pack.read_members(path, known)
+    except (OSError, BundleError) as error:
+        raise BundleError(f"{path}: {reason(error)}") from error
 
 
 def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str]:
@@ -120,12 +131,7 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
             raise UsageError(f"{out} contains a bundle: choose another --out, or replace it with --overwrite")
 
     check_free()
-    manifest, _ = read_bundle(path, allow_unknown_model=True, whole=True)
-    known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
-    try:
-        files = pack.read_members(path, known)
-    except (OSError, BundleError) as error:
-        raise BundleError(f"{path}: {reason(error)}") from error
+    files = read_pack(path, allow_unknown_model=True)
     with new_folder(out, MARKER, check_free) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)

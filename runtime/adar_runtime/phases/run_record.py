@@ -11,6 +11,7 @@ from adar_runtime.errors import GraphError, UsageError, short
 from adar_runtime.files import open_regular
 from adar_runtime.in_context.label_check import LabelCheck
 from adar_runtime.json_files import parse_json
+from adar_runtime.loop.registry import is_count
 from adar_runtime.loop.solvers import Motion, Move
 from adar_runtime.phases.shard_arrays import FolderArrays
 from adar_runtime.phases.sharded_step import Arrays
@@ -18,6 +19,7 @@ from adar_runtime.phases.sharded_step import Arrays
 FILE_NAME = "state.json"
 MAX_BYTES = 2**28
 SMALL = STATE[1:]
+SLOTS, VELOCITY_SLOTS = range(3), range(2)  # of states: the current, the next and the kept one
 
 
 class Call(NamedTuple):
@@ -35,6 +37,12 @@ class Position:
     current: int = 0
     kept: int | None = None
     velocity: int = 0
+
+    def __post_init__(self) -> None:
+        slots = [(self.current, SLOTS), (self.velocity, VELOCITY_SLOTS)]
+        slots += [] if self.kept is None else [(self.kept, SLOTS)]
+        if not all(is_count(slot, 0) and slot in known for slot, known in slots):
+            raise ValueError("there is no such slot")
 
 
 @dataclass

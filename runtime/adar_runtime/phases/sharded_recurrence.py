@@ -15,14 +15,13 @@ from adar_runtime.graph import Floats
 from adar_runtime.graph.store import GraphStore
 from adar_runtime.loop.solvers import Motion, Move
 from adar_runtime.phases.models import PhaseModels
-from adar_runtime.phases.run_record import Call, RunRecord
+from adar_runtime.phases.run_record import SLOTS, Call, RunRecord
 from adar_runtime.phases.shard_worker import Moved, Slots
 from adar_runtime.phases.sharded_step import SMALL, Arrays
 from adar_runtime.phases.step_kinds import StepKind
 from adar_runtime.phases.workers import Workers
 
 H, TARGETS = STATE[:2]
-SLOTS = range(3)  # of states: the current one, the next one, and the kept one
 
 
 class ShardedRecurrence:

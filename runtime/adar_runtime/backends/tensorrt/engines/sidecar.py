@@ -197,16 +197,18 @@ def kept_files(bundle: Path) -> list[Path]:
     """The files that stay when engines are written: those for other GPUs.
 
     Raises:
-        BackendError: Copies of them would fill the disk.
+        BackendError: Copies of them would fill the disk, or a folder or a link would be deleted.
     """
     folder = bundle / FOLDER
     found = [path for path in (folder.iterdir() if folder.is_dir() else ()) if not NAME.fullmatch(path.name)]
-    files = [path for path in found if path.is_file() and not path.is_symlink()]
+    other = next((path for path in found if path.is_symlink() or not path.is_file()), None)
+    if other is not None:
+        raise BackendError(f"{other} is not a file, and would be deleted: move it out of the folder")
     try:
-        check_holes(files)
+        check_holes(found)
     except ValueError as error:
         raise BackendError(f"{folder} has files that no build wrote ({error}): remove the folder") from error
-    return files
+    return found
 
 
 def sidecars(bundle: Path) -> Iterator[Sidecar]:
