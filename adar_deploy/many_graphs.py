@@ -23,17 +23,20 @@ def check_together(inference: Inference, path: Path, graphs: "Sequence[Graph]") 
     from adar_runtime.evaluation.metrics import check_same_classes
     from adar_runtime.graph import GRAPH
 
-    if any(graph.level != GRAPH for graph in graphs):
+    manifest = inference.bundle.manifest
+    if any(graph.level != GRAPH and (graph.labels, graph.pairs) != (None, None) for graph in graphs):
         raise UsageError(
             f"{path}: only graphs with one label each run together: save other graphs one by one"
         )
-    level = inference.bundle.manifest.level
+    level = manifest.level
     if level != GRAPH:
         raise UsageError(
             f"{path}: the file holds many graphs, and the bundle predicts for each {level}: save one per file"
         )
-    if inference.bundle.manifest.targets is None:
+    if manifest.targets is None:
         check_same_classes(graphs)
+    if all(graph.width != manifest.features for graph in graphs):
+        inference.bundle.check(graphs[0])  # one error, not one for each graph
 
 
 def run_many(

@@ -104,6 +104,13 @@ def test_show_fits_the_window(adar, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "warning: " in out
 
 
+def test_described_classes_without_a_known_label_are_shown(adar, tmp_path: Path) -> None:
+    graph = Graph(np.ones((3, 2)), [[0], [1]], labels=[-1, -1, -1], target_features=np.ones((2, 2)))
+    write_graph(tmp_path / "g.npz", graph)
+    code, out, _ = adar("data", "show", "g.npz")
+    assert (code, "zero-shot" in out) == (0, True)
+
+
 def test_several_graphs_are_a_list(adar, tmp_path: Path) -> None:
     for name in "ab":
         write_graph(tmp_path / "graphs" / f"{name}.npz", random_graph(9, 9))

@@ -13,6 +13,7 @@ from adar_deploy.ray_pool import GraphActor, Item, PoolSettings, Task
 from adar_export import export_bundle
 from adar_runtime import Euler, Final, load
 from adar_runtime.errors import GraphError
+from adar_runtime.evaluation.evaluate import Subject, evaluate
 from adar_runtime.graph import GRAPH, Graph
 from adar_runtime.graph.formats import count_graphs, read_graphs
 from adar_train import ModelConfig
@@ -186,3 +187,37 @@ def test_a_list_of_pyg_graphs_runs(adar, many_graphs: Path, graph_bundle: Path, 
     words = ["--bundle", graph_bundle, "--max-steps", 3, "--output", "{name}.json"]
     assert adar("run", "list.pt", many_graphs, *words)[0] == 0
     assert (tmp_path / "list.json").read_text() == (tmp_path / "many.json").read_text()
+
+
+def test_pyg_graphs_without_labels_run(adar, many_graphs: Path, graph_bundle: Path, tmp_path: Path) -> None:
+    """A list in which no graph has a label, or some have one, has the same predictions."""
+    graphs = read_graphs(many_graphs)
+    for name, labelled in (("all", range(10)), ("some", [0, 3, 4]), ("none", [])):
+        data = [
+            Data(x=torch.from_numpy(g.features), edge_index=torch.from_numpy(g.edge_index)) for g in graphs
+        ]
+        for index in labelled:
+            data[index].y = torch.from_numpy(graphs[index].labels)
+        torch.save(data, tmp_path / f"{name}.pt")
+        words = ["--bundle", graph_bundle, "--max-steps", 3, "--output", f"{name}.json"]
+        assert adar("run", f"{name}.pt", *words)[0] == 0
+    answers = {(tmp_path / f"{name}.json").read_text() for name in ("all", "some", "none")}
+    assert len(answers) == 1
+    assert {graph.level for graph in read_graphs(tmp_path / "some.pt")} == {GRAPH}
+
+
+def test_graphs_with_other_features_are_refused_once(adar, graph_bundle: Path, tmp_path: Path) -> None:
+    """One line, before anything is computed for each graph: not one line for each of 100,000 graphs."""
+    pointers = {"node_ptr": np.arange(4), "edge_ptr": np.zeros(4, int), "edge_index": np.zeros((2, 0), int)}
+    np.savez(tmp_path / "g.npz", x=np.ones((3, 99)), y=np.arange(3) % 2, **pointers)
+    code, _, err = adar("run", "g.npz", "--bundle", graph_bundle)
+    assert (code, err.count("\n"), "graph 0" in err) == (2, 1, False)
+    assert "99 features" in err
+
+
+def test_other_features_are_found_before_the_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adar_runtime.evaluation.evaluate.choose_outputs", lambda *_: pytest.fail("hashed"))
+    graph = Graph([[1.0]], np.zeros((2, 0), int), labels=[0], level=GRAPH)
+    subject = Subject(lambda *_: [], Final, features=5, level=GRAPH, regression=False, targets=2)
+    with pytest.raises(GraphError, match="has 1 features and the model takes 5"):
+        evaluate("g", [graph], subject, [8])

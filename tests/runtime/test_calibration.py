@@ -7,8 +7,9 @@ import pytest
 
 from adar_runtime import Graph
 from adar_runtime.evaluation.calibration import Exit, calibrate
-from adar_runtime.evaluation.curves import Curve, Moment, measure
+from adar_runtime.evaluation.curves import Curve, Moment, measure, measure_together
 from adar_runtime.evaluation.output_sample import MOST, OutputSample
+from adar_runtime.loop.stopping import Peak
 
 STEPS, PEAK = 40, 30
 
@@ -87,6 +88,39 @@ def test_a_real_gain_is_taken(kind: str) -> None:
     assert 0.35 <= found.rule["t"] == found.time <= 0.65
     assert found.gain["final"] > found.error["final"] > 0
     assert "better than t = 1 by" in found.reason
+
+
+@KINDS
+def test_graphs_are_calibrated_where_each_one_stops(kind: str) -> None:
+    """The mean alignment only rises, but the own peak of every second graph is before it is answered."""
+    random = np.random.default_rng(0)
+    classes, count = {"accuracy": 4, "roc_auc": 2, "r2": 1}[kind], 80
+    labels = np.arange(count) // 2 % max(2, classes)
+    graphs, runs = [], []
+    for graph, label in enumerate(labels):
+        truth = np.eye(classes)[[label]] if kind != "r2" else np.array([[label - 0.5]])
+        first = random.normal(size=(1, classes))
+        way = [first + (truth - first) * step / STEPS for step in steps]
+        alignment = 0.1 * EARLY if graph % 2 else RISING
+        graphs.append(
+            Graph(
+                features=np.ones((2, 1)),
+                edge_index=np.zeros((2, 0), np.int64),
+                labels=truth.astype(np.float32) if kind == "r2" else [label],
+                val_mask=[True],
+                level="graph",
+            )
+        )
+        found = zip(steps, alignment, way, strict=True)
+        runs.append([Moment(step / STEPS, float(a), scores.astype(np.float32)) for step, a, scores in found])
+    curve = measure_together(runs, graphs, STEPS, sample="val")
+    found = calibrate([[curve]])
+    lost = curve.metric("val")[-1] - curve.at_exit(Peak()).metrics["val"]
+    assert lost > 0.05
+    assert found.regret["peak"] == pytest.approx(lost)
+    assert found.error["peak"] > 0
+    assert found.rule == {"rule": "final"}
+    assert "rises" not in found.reason
 
 
 def test_a_larger_part_is_more_certain_than_its_sample() -> None:

@@ -1,5 +1,6 @@
 """Graph files of other programs: edge lists, tables of nodes, GraphML and GML."""
 
+import warnings
 from pathlib import Path
 
 import networkx as nx
@@ -287,6 +288,19 @@ def test_columns_that_a_graph_of_texts_does_not_use_are_said(tmp_path: Path) -> 
         f"columns of the table of {table} that are not used: {column}"
         for table, column in (("classes", "description"), ("nodes", "Label"), ("edges", "edge_weight"))
     ]
+
+
+@pytest.mark.parametrize("word", ["NA", "nan", "-1"])
+def test_a_class_of_texts_that_may_mean_unknown_is_said(tmp_path: Path, word: str) -> None:
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    (tmp_path / "n.csv").write_text(f"id,text,label\na,x,0\nb,y,1\nc,z,{word}\n")
+    (tmp_path / "c.csv").write_text(f"name\n0\n1\n{word}\n")
+    with pytest.warns(AdarWarning, match=f"'{word}' in 'label' is the name of a class: leave unknown labels"):
+        found = read_texts(tmp_path / "n.csv", tmp_path / "e.csv")
+    assert word in (found.class_names or ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a table of classes with this name
+        read_texts(tmp_path / "n.csv", tmp_path / "e.csv", tmp_path / "c.csv")
 
 
 def test_ids_that_only_some_nodes_have_are_refused(tmp_path: Path) -> None:

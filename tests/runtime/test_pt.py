@@ -93,6 +93,14 @@ def assert_same(graph: Graph, expected: dict[str, Any]) -> None:
     assert graph.class_names == (tuple(expected["class_names"]) if "class_names" in expected else None)
 
 
+def test_sparse_features_with_one_entry_are_written(tmp_path: Path) -> None:
+    rows, columns = np.eye(4, 9, k=3)[:, :4].nonzero()  # numpy gives this one number a stride of 16
+    assert len(columns) == 1
+    x = SparseRows(np.searchsorted(rows, np.arange(5)), columns, np.ones(1), (4, 9))
+    write_graph(tmp_path / "g.pt", Graph(x, [[0], [1]]))
+    assert np.array_equal(read_graph(tmp_path / "g.pt").rows(0, 4), x.dense(0, 4))
+
+
 @pytest.mark.filterwarnings("ignore")  # of unknown keys, and PyTorch's of sparse tensors
 @pytest.mark.parametrize(
     "seeds", [range(100), pytest.param(range(100, 5000), marks=pytest.mark.torture)], ids=["fast", "all"]

@@ -103,7 +103,7 @@ def _facts(found: "Statistics") -> dict[str, Any]:
 def _class_rows(found: "Statistics") -> list[tuple[str, str, str]]:
     from adar_runtime.graph.labels import fill_names
 
-    sizes = found.class_sizes or []
+    sizes = (found.class_sizes or []) if found.labelled else []
     names = fill_names(found.class_names, len(sizes))
     order = sorted(range(len(sizes)), key=lambda label: -sizes[label])
     rows = [

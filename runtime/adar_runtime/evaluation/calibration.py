@@ -3,17 +3,19 @@
 The exit is the peak of the alignment if it is within one standard error of the calibrated time, else the end
 (t = 1) if that is, else the rule with the least regret. The calibrated time is the best of many times, so its
 gain is measured by cross-validation: the time is chosen on four fifths of the outputs and scored on the rest.
+Graphs with one label each are scored where each one stops, as in a run.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from adar_runtime.evaluation.curves import Curve
+from adar_runtime.evaluation.curves import Curve, Steps
 from adar_runtime.evaluation.output_sample import FOLDS
 from adar_runtime.loop.stopping import RULES, Final, make_rule
 
@@ -21,8 +23,16 @@ PEAK, END, TIME = "peak", "final", "time"
 Groups = Sequence[Sequence[Curve]]
 """The curves of each budget: one for each graph."""
 
-Table = list[list[Any]]
-"""The metric at every step, for each curve of each group."""
+
+class Metric(NamedTuple):
+    """The metric of a curve, over all outputs or some of them."""
+
+    by_step: Any  # [steps]
+    at: Callable[[Steps], float]  # at a step, or at the own step of each graph
+
+
+Table = list[list[Metric]]
+"""The metric of each curve of each group."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +74,19 @@ def calibrate(groups: Groups, part: str = "val") -> Exit:
         The rule, and the numbers that it was chosen by.
     """
     groups = [[curve for curve in curves if part in curve.metrics[0]] for curves in groups]
-    table = [[np.array(curve.metric(part)) for curve in curves] for curves in groups]
+    table = [
+        [Metric(np.array(curve.metric(part)), partial(curve.metric_at, part)) for curve in curves]
+        for curves in groups
+    ]
     best_time = _best_time(groups, table)
     at_best = _steps_at(groups, best_time)
     gain_over = _cross_validation(groups, table)
-    end = [[curve.answer_step(Final()) for curve in curves] for curves in groups]
+    end: list[list[Steps]] = [[curve.answer_step(Final()) for curve in curves] for curves in groups]
     time = 1.0 if gain_over(end) <= _error(groups, at_best, end) else best_time
     settings = {name: kind.candidate(best_time if name == TIME else time) for name, kind in RULES.items()}
     rules = {name: {"rule": name} | one for name, one in settings.items() if one is not None}
     steps = {
-        name: [[curve.answer_step(make_rule(rule)) for curve in curves] for curves in groups]
+        name: [[curve.answer_steps(make_rule(rule)) for curve in curves] for curves in groups]
         for name, rule in rules.items()
     }
     regret = {name: _regret(table, chosen) for name, chosen in steps.items()}
@@ -125,7 +138,7 @@ def _points(value: float) -> str:
 
 def _rise_to_the_end(groups: Groups) -> str:
     """How the alignment reaches its maximum at the end; empty if the maximum is earlier."""
-    curves = [curve.alignment for group in groups for curve in group]
+    curves = [trace for group in groups for curve in group for trace in curve.traces()]
     if not all(curve[-1] >= max(curve) > curve[0] for curve in curves):
         return ""
     only_rises = all(now <= then for curve in curves for now, then in pairwise(curve))
@@ -139,7 +152,7 @@ def _best_time(groups: Groups, table: Table) -> float:
     worst = np.full(len(times), np.inf)
     for budget, metrics in zip(budgets, table, strict=True):
         steps = np.maximum(1, np.round(times * budget)).astype(int)
-        worst = np.minimum(worst, np.mean(metrics, axis=0)[steps])
+        worst = np.minimum(worst, np.mean([one.by_step for one in metrics], axis=0)[steps])
     return float(times[np.flatnonzero(worst == worst.max())[-1]]) if not np.isnan(worst).any() else 1.0
 
 
@@ -148,21 +161,21 @@ def _last_step(curve: Curve) -> int:
     return len(curve.alignment) - 1
 
 
-def _steps_at(groups: Groups, time: float) -> list[list[int]]:
+def _steps_at(groups: Groups, time: float) -> list[list[Steps]]:
     return [[max(1, round(time * _last_step(curve))) for curve in curves] for curves in groups]
 
 
-def _regret(table: Table, steps: list[list[int]]) -> float:
+def _regret(table: Table, steps: list[list[Steps]]) -> float:
     """What a rule loses against the best step, as a mean over budgets and graphs."""
     lost = [
-        float(metrics.max() - metrics[step])
+        max(0.0, float(metrics.by_step.max()) - metrics.at(step))  # own steps may be better than any one step
         for curves, chosen in zip(table, steps, strict=True)
         for metrics, step in zip(curves, chosen, strict=True)
     ]
     return float(np.mean(lost))
 
 
-def _error(groups: Groups, first: list[list[int]], second: list[list[int]]) -> float:
+def _error(groups: Groups, first: list[list[Steps]], second: list[list[Steps]]) -> float:
     """The standard error of the difference of two rules, as a mean over budgets and graphs.
 
     All budgets share the validation outputs, so the differences of an output are averaged over budgets first.
@@ -185,7 +198,7 @@ def _error(groups: Groups, first: list[list[int]], second: list[list[int]]) -> f
     return math.sqrt(variance) / graphs
 
 
-def _cross_validation(groups: Groups, table: Table) -> Callable[[list[list[int]]], float]:
+def _cross_validation(groups: Groups, table: Table) -> Callable[[list[list[Steps]]], float]:
     """A function that gives the gain of a calibrated time over the steps of another rule.
 
     Without samples of outputs, it is the gain on the outputs that the time was chosen by.
@@ -196,22 +209,24 @@ def _cross_validation(groups: Groups, table: Table) -> Callable[[list[list[int]]
         folds = [(_metrics(groups, fold, held_out=False), _metrics(groups, fold)) for fold in range(FOLDS)]
     chosen = [(_steps_at(groups, _best_time(groups, rest)), held_out) for rest, held_out in folds]
 
-    def gain_over(steps: list[list[int]]) -> float:
+    def gain_over(steps: list[list[Steps]]) -> float:
         gains = [
-            metrics[a] - metrics[b]
+            metrics.at(a) - metrics.at(b)
             for at_time, held_out in chosen
             for curves, firsts, seconds in zip(held_out, at_time, steps, strict=True)
             for metrics, a, b in zip(curves, firsts, seconds, strict=True)
-            if np.isfinite([metrics[a], metrics[b]]).all()  # a fold may be too small for the metric
         ]
-        return float(np.mean(gains)) if gains else 0.0
+        known = [gain for gain in gains if math.isfinite(gain)]  # a fold may be too small for the metric
+        return float(np.mean(known)) if known else 0.0
 
     return gain_over
 
 
 def _metrics(groups: Groups, fold: int, *, held_out: bool = True) -> Table:
-    """The metric at every step over one fold, or over all others."""
-    return [
-        [curve.sample.metrics((curve.sample.folds() == fold) == held_out) for curve in curves]  # type: ignore[union-attr]
-        for curves in groups
-    ]
+    """The metric over one fold, or over all others."""
+    return [[_of_fold(curve.sample, fold, held_out=held_out) for curve in curves] for curves in groups]
+
+
+def _of_fold(sample: Any, fold: int, *, held_out: bool) -> Metric:
+    rows = (sample.folds() == fold) == held_out
+    return Metric(sample.metrics(rows), partial(sample.metric_at, rows=rows))

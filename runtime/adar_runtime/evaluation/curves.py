@@ -20,6 +20,9 @@ from adar_runtime.loop.stopping import AtTime, Final, StopRule, answer_step
 
 PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
 
+Steps = int | list[int]
+"""A step, or a step for each of several graphs."""
+
 
 class Moment(NamedTuple):
     """One step of a run, by this runtime or by PyTorch."""
@@ -55,10 +58,18 @@ class EachGraph:
         self.speeds.append(np.array([moment.speed for moment in now]))
         self.scores.append(np.concatenate([moment.scores for moment in now]))
 
-    def at_exit(self, rule: StopRule, *, intervals: bool) -> AtExit:
-        """The metrics at the steps that a rule answers from."""
-        traces = zip(np.transpose(self.alignment).tolist(), np.transpose(self.speeds).tolist(), strict=True)
-        steps = [answer_step(rule, *trace) for trace in traces]
+    def answer_steps(self, rule: StopRule) -> list[int]:
+        """The step of each graph that a rule answers from."""
+        traces = zip(self.traces(), np.transpose(self.speeds).tolist(), strict=True)
+        return [answer_step(rule, *trace) for trace in traces]
+
+    def traces(self) -> list[list[float]]:
+        """The alignment of each graph at every step."""
+        found: list[list[float]] = np.transpose(self.alignment).tolist()
+        return found
+
+    def at(self, steps: list[int], *, intervals: bool) -> AtExit:
+        """The metrics where each graph has its own step."""
         scores = [self.scores[step][[graph]] for graph, step in enumerate(steps)]
         given = self.graphs, scores, self.split, self.parts
         if not intervals:
@@ -91,15 +102,33 @@ class Curve:
         """The step that a rule answers from."""
         return answer_step(rule, self.alignment, self.speeds)
 
+    def answer_steps(self, rule: StopRule) -> Steps:
+        """The step that a rule answers from; of several graphs, the own step of each, if they differ."""
+        if self.each is None:
+            return self.answer_step(rule)
+        steps = self.each.answer_steps(rule)
+        return steps[0] if len({*steps}) == 1 else steps
+
     def at_exit(self, rule: StopRule) -> AtExit:
         """The metrics at the step that a rule answers from; of several graphs, at the own step of each."""
         if self.each is not None:
-            return self.each.at_exit(rule, intervals=bool(self.estimates))
+            return self.each.at(self.each.answer_steps(rule), intervals=bool(self.estimates))
         step = self.answer_step(rule)
         return AtExit([step], self.metrics[step], self.estimates[step] if self.estimates else {})
 
     def metric(self, part: str) -> list[float]:
         return [metrics[part] for metrics in self.metrics]
+
+    def metric_at(self, part: str, steps: Steps) -> float:
+        """The metric at a step, or at the own step of each graph."""
+        if isinstance(steps, int):
+            return self.metrics[steps][part]
+        assert self.each is not None
+        return self.each.at(steps, intervals=bool(self.estimates)).metrics[part]
+
+    def traces(self) -> list[list[float]]:
+        """The alignment that a rule watches: one curve, or one for each of several graphs."""
+        return [self.alignment] if self.each is None else self.each.traces()
 
 
 def run_moments(bundle: Bundle, graph: Graph | PreparedGraph, budget: int) -> Iterator[Moment]:

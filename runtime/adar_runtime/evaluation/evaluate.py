@@ -158,12 +158,15 @@ class Subject:
         """The split to score: the given one, or the one that the model was trained on."""
         return split_trained_on(self.training, graph) if split is None else split
 
+    def check_width(self, name: str, graph: Graph) -> None:
+        """Refuse a graph with another number of features."""
+        if not self.in_context and graph.width != self.features:
+            raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
+
     def check(self, name: str, graph: Graph) -> Graph:
         """The graph with labels numbered as the model's classes; an error for a graph that does not fit."""
         if self.in_context:
             return graph
-        if graph.width != self.features:
-            raise GraphError(f"{name} has {graph.width} features and the model takes {self.features}")
         try:
             check_same_encoding(self.feature_encoding, graph.feature_encoding)
         except GraphError as error:
@@ -195,13 +198,15 @@ def evaluate(
     """
     if not is_count(split, 0):
         raise UsageError(f"split is {short(split)}: choose a whole number from 0 on")
+    if subject.targets is None:
+        check_same_classes(graphs)
+    for graph in graphs:  # before their hashes are computed
+        subject.check_width(name, graph)
     if subject.in_context:
         chosen, split = choose_unknown(subject.training, graphs, split), 0
     else:
         chosen = choose_outputs(subject.training, graphs, split)
     graphs, part = chosen.graphs, chosen.part
-    if subject.targets is None:
-        check_same_classes(graphs)
     if all(graph.labelled(part, split) is None for graph in graphs):
         known = ": the model is given those in train_mask" if subject.in_context else ""
         raise GraphError(f"{name}: there are no labels to score against{known}")

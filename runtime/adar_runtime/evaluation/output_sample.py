@@ -62,13 +62,21 @@ class OutputSample:
     def _regression(self) -> bool:
         return bool(self.labels.dtype == np.float32)
 
-    def contributions(self, step: int) -> Any:
-        """What each output contributes at a step, [k]; more is better."""
+    def contributions(self, steps: int | list[int]) -> Any:
+        """What each output contributes at a step, or at the own step of its graph, [k]; more is better."""
+        values = self._at(steps)
         if self._regression:
-            return -self._values[step].astype(np.float64)
-        if self._classes[step] == 2:
-            return auc_components(self._values[step], self.labels == 1)
-        return self._values[step].astype(np.float64)
+            return -values.astype(np.float64)
+        if self._classes[0] == 2:
+            return auc_components(values, self.labels == 1)
+        return values.astype(np.float64)
+
+    def _at(self, steps: int | list[int]) -> Floats:
+        if isinstance(steps, int):
+            return self._values[steps]
+        own = np.repeat(steps, [len(rows) for rows in self._chosen])
+        found: Floats = np.stack(self._values)[own, np.arange(len(own))]
+        return found
 
     def error(self, differences: Any) -> float:
         """The standard error of a difference of metrics, from the differences of the contributions [k]."""
@@ -87,8 +95,13 @@ class OutputSample:
 
     def metrics(self, rows: Any) -> Any:
         """The metric at every step over some of the outputs (a mask [k]), [steps]; NaN where undefined."""
-        values = np.stack(self._values)[:, rows]
-        labels = self.labels[rows]
+        return self._metrics(np.stack(self._values)[:, rows], self.labels[rows])
+
+    def metric_at(self, steps: int | list[int], rows: Any) -> float:
+        """The metric at a step, or at the own step of each graph, over some of the outputs."""
+        return float(self._metrics(self._at(steps)[None, rows], self.labels[rows])[0])
+
+    def _metrics(self, values: Floats, labels: Any) -> Any:
         with np.errstate(invalid="ignore", divide="ignore"):
             if not len(labels):
                 return np.full(len(values), np.nan)

@@ -16,8 +16,11 @@ def check_trainable(graphs: Sequence[Graph], split: int) -> None:
 
     Several graphs may be divided among the parts: it is enough if one of them has labels in a part.
     """
-    if any(graph.labels is None for graph in graphs):
-        raise GraphError(NO_LABELS)
+    for number, graph in enumerate(graphs, start=1):
+        if graph.labels is None:
+            raise GraphError(
+                NO_LABELS if len(graphs) == 1 else f"graph {number} of {len(graphs)}: {NO_LABELS}"
+            )
     for name in ("train", "val"):
         if all(getattr(graph, f"{name}_mask") is None for graph in graphs):
             raise GraphError(

@@ -49,12 +49,15 @@ def with_level(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_level(graphs: list[Graph]) -> list[Graph]:
-    """If some graphs have one label for the whole graph, read a graph of one node in the same way."""
+    """If some graphs have one label for the whole graph, read others in the same way.
+
+    These are graphs of one node, and graphs without labels.
+    """
     if not any(graph.level == GRAPH for graph in graphs):
         return graphs
     return [
         replace(graph, level=GRAPH)
-        if graph.nodes == 1 and graph.level == NODE and graph.labels is not None
+        if graph.level == NODE and (graph.labels is None or graph.nodes == 1)
         else graph
         for graph in graphs
     ]

@@ -262,7 +262,8 @@ def encode(graph: Graph) -> bytes:
     torch, data_class = _torch_geometric()
     x = graph.features
     if isinstance(x, SparseRows):
-        parts = map(torch.from_numpy, (x.starts, x.columns, x.values))
+        arrays = (x.starts, x.columns, x.values)
+        parts = (torch.from_numpy(array.copy()) for array in arrays)  # PyTorch refuses strides of one entry
         with no_beta_warning():
             tensors = {"x": torch.sparse_csr_tensor(*parts, x.shape, check_invariants=True)}
     else:

@@ -17,6 +17,7 @@ import numpy as np
 from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import Floats, Graph, Ids, Integers, Mask
 from adar_runtime.graph.directions import both_ways
+from adar_runtime.graph.formats._columns import missing_words, parse_numbers
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._rows import number_names, read_objects, read_table
@@ -25,6 +26,7 @@ from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 
 UNKNOWN = -1  # label of a node without one
+UNKNOWN_WORD = "is the name of a class: leave unknown labels empty"
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +183,9 @@ def _labels(
     if not _has(rows, "label"):
         return None, names
     words = [row.take("label") if "label" in row else "" for row in rows]
-    names = names or tuple(sorted(set(words) - {""}))
+    if names is None:  # a table of classes says which words are names
+        names = tuple(sorted(set(words) - {""}))
+        _warn_missing(names)
     number = {name: index for index, name in enumerate(names)} | {"": UNKNOWN}
     for row, word in zip(rows, words, strict=True):
         if word not in number:
@@ -189,6 +193,16 @@ def _labels(
                 f"line {row.line}: unknown class {short(word)!r}; the classes are {short(', '.join(names))}"
             )
     return np.array([number[word] for word in words], np.int64), names or None
+
+
+def _warn_missing(names: Sequence[str]) -> None:
+    """Warn about classes whose names other programs write for an unknown label."""
+    found = missing_words("label", names, UNKNOWN_WORD)
+    numbers = parse_numbers(list(names))
+    if numbers is not None and numbers.size and numbers.min() == UNKNOWN:
+        found.append(f"'-1' in 'label' {UNKNOWN_WORD}")
+    for note in found:
+        warn(note)
 
 
 def _masks(rows: Sequence[_Row]) -> dict[str, Mask] | None:
