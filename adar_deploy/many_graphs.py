@@ -24,7 +24,8 @@ def check_together(inference: Inference, path: Path, graphs: "Sequence[Graph]") 
     from adar_runtime.graph import GRAPH
 
     manifest = inference.bundle.manifest
-    if any(graph.level != GRAPH and (graph.labels, graph.pairs) != (None, None) for graph in graphs):
+    others = (graph for graph in graphs if graph.level != GRAPH)
+    if any(graph.labels is not None or graph.pairs is not None for graph in others):
         raise UsageError(
             f"{path}: only graphs with one label each run together: save other graphs one by one"
         )

@@ -129,8 +129,8 @@ def _data(options: TrainingOptions) -> list[str]:
 
 
 def _run_name(data: str) -> str:
-    """The name of a run: that of its first graph. The folders `.` and `..` have no name of their own."""
-    return Path(data).stem.strip(".") or Path(data).resolve().stem
+    """The name of a run: that of its first graph. The folders `.`, `..` and `/` have no name of their own."""
+    return Path(data).stem.strip(".") or Path(data).resolve().stem or "graphs"
 
 
 class Recipe(NamedTuple):

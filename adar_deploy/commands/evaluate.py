@@ -87,11 +87,11 @@ def evaluate(
     """Score a model on labelled graphs at every step of every budget.
 
     The model's own stop rule chooses the stop step; labels are used for the score only. Graphs with one
-    label each stop at their own steps, and the table has the median. If a graph has a
-    test mask, the test part is scored. A training graph without masks is scored on the test part that
-    train drew. Otherwise all labels are scored. If graph and model both name their classes, labels are
-    matched by name. Brackets show 95 % intervals. If classes are imbalanced, the table also has balanced
-    accuracy and macro-F1 at the exit; --json always has them.
+    label each stop at their own steps: the table has the median of these, and "at best step" is the best
+    step for all graphs together. If a graph has a test mask, the test part is scored. A training graph
+    without masks is scored on the test part that train drew. Otherwise all labels are scored. If graph and
+    model both name their classes, labels are matched by name. Brackets show 95 % intervals. If classes are
+    imbalanced, the table also has balanced accuracy and macro-F1 at the exit; --json always has them.
 
     Exit codes: 0 success; 2 an error; 3 the metric is below --min-metric.
 

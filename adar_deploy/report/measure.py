@@ -82,8 +82,9 @@ def _unscored(
     found = []
     for budget in budgets:
         curve = measure(subject.run(graph, budget), graph, budget, parts=[])
-        step = curve.answer_step(subject.make_rule())
-        found.append({"budget": budget, "t": curve.times, "alignment": curve.alignment, "exit_step": step})
+        at = curve.at_exit(subject.make_rule())
+        row = {"budget": budget, "t": curve.times, "alignment": curve.alignment, "exit_step": at.step}
+        found.append(row | {"at_exit": {"alignment": at.alignment}})
         on_progress(f"budget {budget}", budget)
     return found
 
@@ -108,15 +109,15 @@ def _scored(
             "t": curve.times,
             "alignment": curve.alignment,
             "metric": curve.metric(done.part),
-            "exit_step": step,
+            "exit_step": at.step,
+            "at_exit": {"alignment": at.alignment, "metric": at.metrics[done.part]},
         }
-        for curve, step in zip(done.curves, done.exits, strict=True)
+        for curve, at in zip(done.curves, done.exits, strict=True)
     ]
     largest = max(range(len(curves)), key=lambda i: curves[i]["budget"])
-    steps = done.at_exits[largest].steps
     scores = [
-        _scores_at(subject, graph, curves[largest]["budget"], step)
-        for graph, step in zip(graphs, steps, strict=True)
+        _scores_at(subject, graph, curves[largest]["budget"], done.exits[largest].step_of(index))
+        for index, graph in enumerate(done.graphs)
     ]
     on_progress("predictions", curves[largest]["budget"])
     names = fill_names(subject.class_names or graphs[0].class_names, scores[0].shape[1])

@@ -154,7 +154,8 @@ def budgets_section(facts: Facts) -> str:
     return section(
         "Accuracy and alignment against time and budget",
         "Every budget divides the time from t = 0 to t = 1 into its number of steps. The model's stop rule "
-        "chooses the stop step; labels are used for the score only. Brackets show 95 % intervals.",
+        "chooses the stop step; labels are used for the score only. Graphs with one label each "
+        "stop at their own steps, and the stop step is the median. Brackets show 95 % intervals.",
         f'<div class="pair">{drawn}</div>{rows}',
     )
 
@@ -171,7 +172,7 @@ def _over_time(curves: Sequence[Facts], what: str, t: Axis, y: Axis) -> str:
         for i, curve in enumerate(curves)
     ]
     marks = [
-        Mark(i, (curve["t"][step], curve[what][step]), f"S = {curve['budget']}: step {step}")
+        Mark(i, (curve["t"][step], curve["at_exit"][what]), f"S = {curve['budget']}: step {step}")
         for i, curve in enumerate(curves)
         for step in [curve["exit_step"]]
     ]

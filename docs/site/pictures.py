@@ -55,7 +55,7 @@ def alignment(found: Evaluation) -> str:
     def over_time(y: Axis, values: Sequence[Sequence[float]]) -> str:
         lines, marks = [], []
         for rank, i in enumerate(shown):
-            curve, step = found.curves[i], found.exits[i]
+            curve, step = found.curves[i], found.exits[i].step
             points = list(zip(curve.times, values[i], strict=True))
             lines.append(Line(f"{curve.budget} steps", points, shade=rank / (len(shown) - 1)))
             marks.append(Mark(rank, points[step], f"result from step {step}"))

@@ -221,3 +221,14 @@ def test_other_features_are_found_before_the_hashes(monkeypatch: pytest.MonkeyPa
     subject = Subject(lambda *_: [], Final, features=5, level=GRAPH, regression=False, targets=2)
     with pytest.raises(GraphError, match="has 1 features and the model takes 5"):
         evaluate("g", [graph], subject, [8])
+
+
+def test_a_list_of_graphs_with_a_label_for_each_node_is_one_error(
+    adar, graph_bundle: Path, tmp_path: Path
+) -> None:
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    graphs = [Data(x=torch.ones(3, 4), edge_index=edges, y=torch.tensor([0, 1, 0])) for _ in range(2)]
+    torch.save(graphs, tmp_path / "nodes.pt")
+    code, _, err = adar("run", "nodes.pt", "--bundle", graph_bundle)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "only graphs with one label each run together" in err

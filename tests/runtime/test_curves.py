@@ -6,7 +6,7 @@ import pytest
 from adar_runtime import Bundle, Graph, Peak, StopRule
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.calibration import calibrate
-from adar_runtime.evaluation.curves import Curve, Moment, measure, run_moments
+from adar_runtime.evaluation.curves import AtExit, Curve, Moment, measure, run_moments
 from adar_runtime.evaluation.evaluate import Evaluation, Subject, evaluate, table_writer
 
 
@@ -52,7 +52,12 @@ def test_a_signal_that_peaks_where_the_metric_does_has_no_regret() -> None:
 
 def test_an_evaluation_says_what_would_have_been_free() -> None:
     done = Evaluation(
-        "g", "all", "accuracy", [curve(1, [0.2, 0.6], [0.0, 1.0])], [1], {"cosine": 0.7, "other": 0.5}
+        "g",
+        "all",
+        "accuracy",
+        [curve(1, [0.2, 0.6], [0.0, 1.0])],
+        [AtExit([1], 1.0, {"all": 0.6}, {})],
+        {"cosine": 0.7, "other": 0.5},
     )
     done.curves[0].metrics[:] = [{"all": 0.2}, {"all": 0.6}]
     assert done.better_for_free() == {"cosine": 0.7}
@@ -61,7 +66,8 @@ def test_an_evaluation_says_what_would_have_been_free() -> None:
 
 
 def test_tables() -> None:
-    done = Evaluation("g", "val", "accuracy", [curve(2, [0.1, 0.2, 0.3], [0.0, 1.0, 2.0])], [2], {})
+    found = curve(2, [0.1, 0.2, 0.3], [0.0, 1.0, 2.0])
+    done = Evaluation("g", "val", "accuracy", [found], [AtExit([2], 2.0, {"val": 0.3}, {})], {})
     from pathlib import Path
 
     lines = table_writer(Path("t.csv"))([done]).decode().splitlines()
@@ -93,6 +99,16 @@ def test_graphs_with_one_label_each_stop_at_their_own_steps() -> None:
     subject = Subject(run, lambda: Peak(patience=2), features=1, level="graph", regression=False, targets=3)
     done = evaluate("g", graphs, subject, [20])
     row = done.budgets()[0]
-    assert done.at_exits[0].steps == peaks
-    assert (row["at_exit"], row["exit_step"], row["count"], done.reached) == (1.0, 4, 2, 1.0)
+    assert done.exits[0].steps == row["exit_steps"] == peaks
+    assert (row["at_exit"], row["exit_step"], row["count"], done.reached) == (1.0, 2, 2, 1.0)
+    assert row["alignment_at_exit"] == 0  # at the own step of each
     assert (row["best"], row["balanced_accuracy"]) == (0.5, 1.0)  # at one step for both
+
+
+def test_several_graphs_with_a_label_for_each_node_are_scored_at_one_step(
+    bundle: Bundle, board: Graph
+) -> None:
+    done = evaluate("g", [board, board], Subject.of(bundle), [3])
+    alone = evaluate("g", [board], Subject.of(bundle), [3])
+    assert done.exits[0].steps == alone.exits[0].steps
+    assert done.reached == pytest.approx(alone.reached)

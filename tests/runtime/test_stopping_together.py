@@ -18,8 +18,9 @@ from adar_runtime.loop.stopping import (
     StopReason,
     StopRule,
     Verdict,
+    answer_step,
 )
-from adar_runtime.loop.stopping_together import TOGETHER, Observations, OneByOne, rule_together
+from adar_runtime.loop.stopping_together import TOGETHER, Observations, OneByOne, answer_steps, rule_together
 
 rules = st.one_of(
     st.just(Final()),
@@ -124,3 +125,21 @@ def test_a_graph_that_has_failed_does_not_disturb_the_others(name: str) -> None:
             last = np.full(2, time == 1.0)
             found = rule.watch(Observations(np.full(2, time), 2, numbers, numbers, last, running))
     assert isinstance(found.stop[0], StopReason)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rule=rules, seed=st.integers(0, 10_000), budget=st.integers(1, 60))
+def test_recorded_curves_have_the_answers_of_each_graph(rule: StopRule, seed: int, budget: int) -> None:
+    random, graphs = np.random.default_rng(seed), 5
+    traces = curves(random, budget + 1, graphs)
+    speeds = random.exponential(1.0, traces.shape)
+    expected = [answer_step(rule, traces[:, i].tolist(), speeds[:, i].tolist()) for i in range(graphs)]
+    assert answer_steps(rule, traces, speeds) == expected
+
+
+def test_recorded_curves_without_speeds() -> None:
+    traces = curves(np.random.default_rng(0), 9, 3)
+    unknown = np.full(traces.shape, np.nan)
+    assert answer_steps(Final(), traces, unknown) == [8, 8, 8]
+    with pytest.raises(UsageError, match="needs the speeds"):
+        answer_steps(Converged(), traces, unknown)

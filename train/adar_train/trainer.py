@@ -292,7 +292,7 @@ class Trainer:
         self.seconds += time.perf_counter() - started
 
     def _seed(self, number: int) -> None:
-        """Give an epoch its own random numbers, others in each process.
+        """Seed one epoch. Each process gets a different seed.
 
         A checkpoint has the random state of the CPU of the first process. The other processes, and GPUs,
         would continue with other numbers.

@@ -97,7 +97,8 @@ def calibrate(groups: Groups, part: str = "val") -> Exit:
         simple = END
     name = simple or min(regret, key=lambda name: regret[name])
     reason = _reason(name, regret, error, gain, best_time, rise=_rise_to_the_end(groups))
-    return Exit(rules[name], time, best_time, regret, error, gain, reason)
+    lost = {name: 0.0 if value < 0 else value for name, value in regret.items()}
+    return Exit(rules[name], time, best_time, lost, error, gain, reason)
 
 
 def _reason(
@@ -166,9 +167,12 @@ def _steps_at(groups: Groups, time: float) -> list[list[Steps]]:
 
 
 def _regret(table: Table, steps: list[list[Steps]]) -> float:
-    """What a rule loses against the best step, as a mean over budgets and graphs."""
+    """What a rule loses against the best step, as a mean over budgets and graphs.
+
+    It is negative where graphs with one label each are better at their own steps than at any common one.
+    """
     lost = [
-        max(0.0, float(metrics.by_step.max()) - metrics.at(step))  # own steps may be better than any one step
+        float(metrics.by_step.max()) - metrics.at(step)
         for curves, chosen in zip(table, steps, strict=True)
         for metrics, step in zip(curves, chosen, strict=True)
     ]

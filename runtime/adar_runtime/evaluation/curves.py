@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,11 @@ from adar_runtime.bundle.bundle import Bundle
 from adar_runtime.evaluation.metrics import pooled_metrics
 from adar_runtime.evaluation.output_sample import OutputSample
 from adar_runtime.evaluation.uncertainty import Estimate, pooled_estimates
-from adar_runtime.graph import PARTS, Floats, Graph
+from adar_runtime.graph import GRAPH, PARTS, Floats, Graph
 from adar_runtime.loop.schedule import time_at
 from adar_runtime.loop.solvers import REFERENCE_SOLVER
 from adar_runtime.loop.stopping import AtTime, Final, StopRule, answer_step
+from adar_runtime.loop.stopping_together import answer_steps
 
 PAPER_BUDGETS = (8, 20, 50, 100, 150, 200, 250, 300)
 
@@ -37,8 +39,18 @@ class AtExit(NamedTuple):
     """Where a rule answers from, and the metrics there."""
 
     steps: list[int]  # one, or one for each of several graphs
+    alignment: float  # the mean over graphs
     metrics: dict[str, float]  # of each part of the split
     estimates: dict[str, Estimate]  # the same with intervals; empty if the curve has none
+
+    @property
+    def step(self) -> int:
+        """The step; of several graphs, the median."""
+        return median_low(self.steps)
+
+    def step_of(self, graph: int) -> int:
+        """The step of one of the graphs."""
+        return self.steps[graph] if len(self.steps) > 1 else self.steps[0]
 
 
 @dataclass(frozen=True)
@@ -60,8 +72,7 @@ class EachGraph:
 
     def answer_steps(self, rule: StopRule) -> list[int]:
         """The step of each graph that a rule answers from."""
-        traces = zip(self.traces(), np.transpose(self.speeds).tolist(), strict=True)
-        return [answer_step(rule, *trace) for trace in traces]
+        return answer_steps(rule, np.array(self.alignment), np.array(self.speeds))
 
     def traces(self) -> list[list[float]]:
         """The alignment of each graph at every step."""
@@ -71,11 +82,12 @@ class EachGraph:
     def at(self, steps: list[int], *, intervals: bool) -> AtExit:
         """The metrics where each graph has its own step."""
         scores = [self.scores[step][[graph]] for graph, step in enumerate(steps)]
+        alignment = float(np.mean([self.alignment[step][graph] for graph, step in enumerate(steps)]))
         given = self.graphs, scores, self.split, self.parts
         if not intervals:
-            return AtExit(steps, pooled_metrics(*given), {})
+            return AtExit(steps, alignment, pooled_metrics(*given), {})
         estimates = pooled_estimates(*given)
-        return AtExit(steps, {part: one.value for part, one in estimates.items()}, estimates)
+        return AtExit(steps, alignment, {part: one.value for part, one in estimates.items()}, estimates)
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ class Curve:
     speeds: list[float] | None = None  # of the nodes, where they are known
     estimates: list[dict[str, Estimate]] = field(default_factory=list)  # with intervals, if asked for
     sample: OutputSample | None = None  # outputs of one part at every step, if asked for
-    each: EachGraph | None = field(default=None, repr=False)  # of several graphs
+    each: EachGraph | None = field(default=None, repr=False)  # of several graphs with one label each
 
     def step_at(self, time: float) -> int:
         """The step that `AtTime` answers from."""
@@ -103,18 +115,19 @@ class Curve:
         return answer_step(rule, self.alignment, self.speeds)
 
     def answer_steps(self, rule: StopRule) -> Steps:
-        """The step that a rule answers from; of several graphs, the own step of each, if they differ."""
+        """The step that a rule answers from, or the own step of each graph with one label, if they differ."""
         if self.each is None:
             return self.answer_step(rule)
         steps = self.each.answer_steps(rule)
         return steps[0] if len({*steps}) == 1 else steps
 
     def at_exit(self, rule: StopRule) -> AtExit:
-        """The metrics at the step that a rule answers from; of several graphs, at the own step of each."""
+        """What a rule answers; graphs with one label each stop at their own steps."""
         if self.each is not None:
             return self.each.at(self.each.answer_steps(rule), intervals=bool(self.estimates))
         step = self.answer_step(rule)
-        return AtExit([step], self.metrics[step], self.estimates[step] if self.estimates else {})
+        estimates = self.estimates[step] if self.estimates else {}
+        return AtExit([step], self.alignment[step], self.metrics[step], estimates)
 
     def metric(self, part: str) -> list[float]:
         return [metrics[part] for metrics in self.metrics]
@@ -177,7 +190,8 @@ def measure_together(
     """
     speeds: list[float] = []
     outputs = OutputSample.of(graphs, sample, split) if sample else None
-    each = EachGraph(graphs, split, parts) if len(graphs) > 1 else None
+    one_label_each = len(graphs) > 1 and graphs[0].level == GRAPH
+    each = EachGraph(graphs, split, parts) if one_label_each else None
     curve = Curve(budget, speeds=speeds, sample=outputs, each=each)
     for now in zip(*runs, strict=True):
         if each:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from adar_runtime import summaries
 from adar_runtime.backends.prepared_graph import PreparedGraph
 from adar_runtime.bundle.bundle import Bundle
@@ -37,31 +35,27 @@ class Evaluation:
     part: str  # the labels that are scored: "test", or "all" where there is no test mask
     metric: str
     curves: list[Curve]  # one per budget
-    exits: list[int]  # per budget, the step that the model's own rule answers from; the median of graphs
+    exits: list[AtExit]  # per budget, what the model's own rule answers
     free: dict[str, float]  # the metric of each training-free baseline, where classes are described
     scored: str = ""  # what is scored, for people: "test nodes of the training split"
     graphs: Sequence[Graph] = field(default=(), repr=False)  # with the masks of `part`
     recognised: bool = False  # the test part is that of the training split
     warnings: list[str] = field(default_factory=list)
-    at_exits: list[AtExit] = field(default_factory=list, repr=False)  # per budget; by default at `exits`
 
     def budgets(self) -> list[dict[str, Any]]:
         """A row for each budget."""
-        found = self.at_exits or [
-            AtExit([step], curve.metrics[step], curve.estimates[step] if curve.estimates else {})
-            for curve, step in zip(self.curves, self.exits, strict=True)
-        ]
         return [
             {
                 "budget": curve.budget,
-                "exit_step": step,
+                "exit_step": at.step,
+                **({"exit_steps": [min(at.steps), max(at.steps)]} if len(at.steps) > 1 else {}),
                 "at_exit": at.metrics[self.part],
                 "at_end": curve.metric(self.part)[-1],
                 "best": max(curve.metric(self.part)),
-                "alignment_at_exit": curve.alignment[step],
+                "alignment_at_exit": at.alignment,
                 **(_details(at.estimates[self.part]) if at.estimates else {}),
             }
-            for curve, step, at in zip(self.curves, self.exits, found, strict=True)
+            for curve, at in zip(self.curves, self.exits, strict=True)
         ]
 
     def steps(self) -> list[dict[str, Any]]:
@@ -116,6 +110,7 @@ class _PreparedOnce:
 
     def __call__(self, graph: Graph, budget: int) -> Iterator[Moment]:
         if self._last is None or self._last[0] is not graph:
+            self._last = None  # its memory is free for the next graph
             self._bundle.check(graph)
             self._last = graph, self._bundle.prepare(graph)
         yield from run_moments(self._bundle, self._last[1], budget)
@@ -219,7 +214,6 @@ def evaluate(
             alike = "equal" if subject.regression else "of one class"
             raise GraphError(f"{name}: the {part} labels are all {alike}, so there is no score")
         on_budget(budget)
-    at_exits = [curve.at_exit(subject.make_rule()) for curve in curves]
     return Evaluation(
         graph=name,
         part=part,
@@ -227,13 +221,12 @@ def evaluate(
             subject.targets or max(graph.targets for graph in graphs), regression=subject.regression
         ),
         curves=curves,
-        exits=[int(np.median(at.steps)) for at in at_exits],
+        exits=[curve.at_exit(subject.make_rule()) for curve in curves],
         free=_free(described, split, part),
         scored=chosen.title,
         graphs=graphs,
         recognised=chosen.recognised,
         warnings=chosen.warnings,
-        at_exits=at_exits,
     )
 
 

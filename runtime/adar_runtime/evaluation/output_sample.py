@@ -74,9 +74,8 @@ class OutputSample:
     def _at(self, steps: int | list[int]) -> Floats:
         if isinstance(steps, int):
             return self._values[steps]
-        own = np.repeat(steps, [len(rows) for rows in self._chosen])
-        found: Floats = np.stack(self._values)[own, np.arange(len(own))]
-        return found
+        own = np.repeat(steps, [len(rows) for rows in self._chosen]).tolist()
+        return np.array([self._values[step][output] for output, step in enumerate(own)], np.float32)
 
     def error(self, differences: Any) -> float:
         """The standard error of a difference of metrics, from the differences of the contributions [k]."""

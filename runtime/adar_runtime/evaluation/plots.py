@@ -10,7 +10,7 @@ import numpy as np
 
 from adar_runtime.benchmarking.sides import PYTORCH, Timing
 from adar_runtime.errors import MissingExtraError, UsageError
-from adar_runtime.evaluation.curves import Curve
+from adar_runtime.evaluation.curves import AtExit, Curve
 from adar_runtime.files import write_file
 from adar_runtime.loop.result import Result
 
@@ -34,10 +34,10 @@ def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path)
     save_figure(figure, path)
 
 
-def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric: str, path: Path) -> None:
+def plot_curves(curves: Sequence[Curve], exits: Sequence[AtExit], part: str, metric: str, path: Path) -> None:
     """Metric and alignment against t: one line per budget, with a ring at the stop step."""
     figure, (top, bottom) = _stacked()
-    for index, (curve, step) in enumerate(zip(curves, exits, strict=True)):
+    for index, (curve, at) in enumerate(zip(curves, exits, strict=True)):
         colour = _shade(index / max(1, len(curves) - 1))
         top.plot(
             curve.times,
@@ -46,8 +46,8 @@ def plot_curves(curves: Sequence[Curve], exits: Sequence[int], part: str, metric
             label=f"budget {curve.budget}",
         )
         bottom.plot(curve.times, curve.alignment, color=colour)
-        _ring(bottom, curve.times[step], curve.alignment[step], colour)
-        _ring(top, curve.times[step], 100 * curve.metric(part)[step], colour)
+        _ring(bottom, curve.times[at.step], at.alignment, colour)
+        _ring(top, curve.times[at.step], 100 * at.metrics[part], colour)
     top.set_ylabel(f"{part} {metric} (%)")
     top.legend(fontsize=8, ncols=2, frameon=False, labelcolor=SOFT)
     bottom.set_ylabel("alignment (○ = stop step)")

@@ -24,12 +24,8 @@ from adar_runtime.interruption import interruption_point
 
 PLAIN_SHARPNESS = 30.0  # of the share of the plain guess, by the difference of the losses on hidden labels
 BASELINE_PENALTY = 0.03  # of the ridge regression of the free baseline
-LONG_SMOOTHING_FIRST = {
-    UNSMOOTHED: 0.5,
-    0.3: 1.0,
-    0.15: 1.4,
-    0.05: 2.0,
-}  # weights with one label of each class
+# The weights of the smoothings with one label of each class.
+LONG_SMOOTHING_FIRST = {UNSMOOTHED: 0.5, 0.3: 1.0, 0.15: 1.4, 0.05: 2.0}
 LEAST_PLAIN = 1e-3  # a smaller share of the plain guess is none
 LEAST_WEIGHT = 1e-4  # of all scores with the same smoothing; below it, their columns are left out
 

@@ -225,6 +225,9 @@ class Peak(RegisteredRule):
         return ({"fallback": exit_time} if is_exit_time(exit_time) else {}) | dict(settings)
 
 
+NO_SPEEDS = "the stop rule 'converged' needs the speeds of the nodes, which were not recorded"
+
+
 @dataclass
 class Converged(RegisteredRule):
     """Stop when the nodes would move by less than `tolerance` of their total movement in the remaining time.
@@ -250,9 +253,7 @@ class Converged(RegisteredRule):
 
     def watch(self, observed: Observation) -> Verdict:
         if math.isnan(observed.speed):
-            raise UsageError(
-                "the stop rule 'converged' needs the speeds of the nodes, which were not recorded"
-            )
+            raise UsageError(NO_SPEEDS)
         self._moved += observed.speed * (observed.time - self._time)
         self._time = observed.time
         if observed.last:
@@ -299,7 +300,12 @@ def answer(
         best = step if verdict.keep else best
         if verdict.stop is not None:
             return best, verdict.stop
-    raise UsageError(f"the stop rule {type(rule).__name__} did not stop at the last state: make it stop")
+    raise UsageError(does_not_stop(rule))
+
+
+def does_not_stop(rule: StopRule) -> str:
+    """The error for a rule that lets the last state pass."""
+    return f"the stop rule {type(rule).__name__} did not stop at the last state: make it stop"
 
 
 RULES: dict[str, type[RegisteredRule]] = {

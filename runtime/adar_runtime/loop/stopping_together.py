@@ -12,8 +12,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adar_runtime.errors import AdarError
-from adar_runtime.loop.stopping import AtTime, Converged, Final, Observation, Peak, StopReason, StopRule
+from adar_runtime.errors import AdarError, UsageError
+from adar_runtime.loop.stopping import (
+    NO_SPEEDS,
+    AtTime,
+    Converged,
+    Final,
+    Observation,
+    Peak,
+    StopReason,
+    StopRule,
+    does_not_stop,
+)
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -108,6 +118,9 @@ class ConvergedTogether:
         remaining = observed.speed * (1 - observed.time)
         done = (observed.time > 0) & (remaining <= self._tolerance * self._moved)
         stop = _where((done, StopReason.CONVERGED), (observed.last, StopReason.NOT_CONVERGED))
+        unknown = np.isnan(observed.speed)
+        if unknown.any():
+            stop[unknown] = UsageError(NO_SPEEDS)
         return Verdicts(self._all, stop, self._no_times)
 
 
@@ -197,6 +210,33 @@ TOGETHER: dict[type[Any], Callable[[Any, int], RuleTogether]] = {
 def rule_together(rule: StopRule, count: int) -> RuleTogether:
     """The stop rule for a batch of graphs."""
     return TOGETHER.get(type(rule), OneByOne)(rule, count)
+
+
+def answer_steps(rule: StopRule, traces: Numbers, speeds: Numbers) -> list[int]:
+    """The step that a rule answers from in each graph, as `answer_step` gives it.
+
+    Args:
+        rule: The rule.
+        traces: The alignments at every step, [steps + 1, b].
+        speeds: The speeds of the nodes, [steps + 1, b]; NaN where they are not known.
+
+    Raises:
+        UsageError: The rule needs speeds that are not known, or does not stop at the last step.
+    """
+    budget, count = len(traces) - 1, traces.shape[1]
+    together, steps, running = rule_together(rule, count), np.zeros(count, int), np.ones(count, bool)
+    for step, (trace, speed) in enumerate(zip(traces, speeds, strict=True)):
+        time, last = np.full(count, step / budget), np.full(count, step == budget)
+        found = together.watch(Observations(time, budget, trace, speed, last, running))
+        stops = found.stop.astype(bool)
+        for stop in found.stop[running & stops]:
+            if isinstance(stop, AdarError):
+                raise stop
+        steps[running & found.keep] = step
+        running &= ~stops
+    if running.any():
+        raise UsageError(does_not_stop(rule))
+    return [*map(int, steps)]
 
 
 def _of_one(observed: Observations, index: int) -> Observation:
