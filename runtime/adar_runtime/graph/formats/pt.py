@@ -264,7 +264,7 @@ def encode(graph: Graph) -> bytes:
     x = graph.features
     if isinstance(x, SparseRows):
         arrays = (x.starts, x.columns, x.values)
-        parts = (torch.from_numpy(_with_own_strides(array)) for array in arrays)
+        parts = (torch.from_numpy(_for_pytorch(array)) for array in arrays)
         with no_beta_warning():
             tensors = {"x": torch.sparse_csr_tensor(*parts, x.shape, check_invariants=True)}
     else:
@@ -280,9 +280,9 @@ def encode(graph: Graph) -> bytes:
     return buffer.getvalue()
 
 
-def _with_own_strides(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or a copy: numpy allows any stride of a single entry, and PyTorch does not."""
-    return array if array.strides == (array.itemsize,) else array.copy()
+def _for_pytorch(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or a copy if PyTorch does not take it: read-only, or one entry with another stride."""
+    return array if array.strides == (array.itemsize,) and array.flags.writeable else array.copy()
 
 
 @contextmanager
