@@ -117,18 +117,15 @@ def configurations(
     return found
 
 
-def check_same(bundle: Path, manifest: "Manifest", sides: "Sequence[Side]") -> None:
+def check_sides_not_replaced(bundle: Path, manifest: "Manifest", sides: "Sequence[Side]") -> None:
     """Refuse a bundle or run that was replaced: each side opens it in its first turn, so they may differ."""
     from adar_runtime.benchmarking.sides import PYTORCH
+    from adar_runtime.bundle.run_files import has_weights
 
-    model_folders.check_same(bundle, manifest)
+    model_folders.check_not_replaced(bundle, manifest)
     weights = model_folders.weights_of(manifest)
     run = next((side.folder for side in sides if side.backend == PYTORCH), None)
-    if run is None or weights is None:
-        return
-    from adar_train.runs import load_run
-
-    if load_run(run).fingerprint() != weights:
+    if run is not None and weights is not None and not has_weights(run, weights):
         raise model_folders.replaced(run)
 
 

@@ -1,6 +1,5 @@
 """Folders that hold a model: a training run, or the bundle that was exported from it."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -154,11 +153,11 @@ def weights_of(manifest: "Manifest") -> str | None:
     return weights if isinstance(weights, str) else None
 
 
-def check_same(bundle: Path, manifest: "Manifest") -> None:
+def check_not_replaced(bundle: Path, manifest: "Manifest") -> None:
     """Refuse a bundle that was replaced since its manifest was read: parts of a command would differ."""
     from adar_runtime.bundle.reading import read_manifest
 
-    if json.dumps(read_manifest(bundle).to_dict()) != json.dumps(manifest.to_dict()):
+    if read_manifest(bundle).checksum != manifest.checksum:
         raise replaced(bundle)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 RUNS = Path("runs")  # the folder in which training runs are saved and looked for
@@ -131,6 +132,12 @@ def output_or_default(
     if given is None and (path.exists() or path.is_symlink()) and not is_own(path):
         raise UsageError(f"{path} exists: to replace it, name it (--output {path}), or choose another name")
     return path
+
+
+def next_free(path: Path) -> Path:
+    """This path, or the first of NAME-2, NAME-3, … if something has it."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(2))
+    return next(each for each in chain([path], numbered) if not (each.exists() or each.is_symlink()))
 
 
 def check_output(path: Path, inputs: Iterable[Path | None] = (), option: str = "the output") -> None:

@@ -189,7 +189,6 @@ def run_on_ray(
     inference: Inference, files: Sequence[Path], output: Path, workers: str, *, shown: bool
 ) -> list[Outcome]:
     """Run the graphs that are not done yet on a Ray cluster. The others are counted in a note."""
-    from adar_runtime.bundle.manifest import checksum_of
     from adar_runtime.distributed.cluster import check_workers, connected, import_ray
     from adar_runtime.prediction_files import prediction_writer
 
@@ -198,7 +197,7 @@ def run_on_ray(
     prediction_writer(output / "predictions.parquet")  # raises an error if a package is missing
     bundle = inference.bundle
     settings = PoolSettings(bundle.path.absolute(), inference.budget, inference.rule, inference.solver)
-    graphs = plan_outputs(files, output, settings.to_value(checksum_of(bundle.manifest.to_dict())))
+    graphs = plan_outputs(files, output, settings.to_value(bundle.manifest.checksum))
     done = len(set(files)) - len({item.path for item in graphs})
     if done and shown:
         print_note(f"{done:,} graphs were done before", to=err)

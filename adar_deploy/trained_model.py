@@ -154,7 +154,7 @@ class TrainedModel(Predictor):
     def save(self, path: str | Path) -> None:
         """Copy the run to a folder that stays when the model is deleted, and continue with the copy.
 
-        Links in the run stay links.
+        The run's own files are never links; other links in its folder stay links.
 
         Args:
             path: The new folder, such as "runs/mine".

@@ -2,17 +2,20 @@
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adar_deploy.console import Bar, print_facts, print_next, print_note
+from adar_deploy.console import Bar, err, print_facts, print_next, print_note
 from adar_deploy.options import Device, Json
-from adar_deploy.paths import BUNDLE, check_output, output_or_default
+from adar_deploy.paths import BUNDLE, check_output, next_free, output_or_default
 
 if TYPE_CHECKING:
     from adar_runtime import Graph
+
+DEFAULT = Path("graph.npz")  # the file to write, if none is named
 
 
 def embed(
@@ -58,13 +61,12 @@ def embed(
     Example: adar-deploy embed papers.csv --edges cites.csv --classes fields.csv -o papers.npz
     """
     from adar_deploy.text_embedding import Embedder
-    from adar_runtime import write_graph
     from adar_runtime.errors import UsageError
     from adar_runtime.graph.formats import FORMATS
     from adar_runtime.graph.formats.texts import read_texts
 
-    named, default = output, "graph.npz"
-    output = output_or_default(named, default)
+    named = output
+    output = output_or_default(named, str(DEFAULT))
     if output.suffix not in FORMATS:
         raise UsageError(f"{output}: a graph is written as .npz or .pt, not {output.suffix or 'nothing'!r}")
     check_output(output, (nodes, edges, classes))
@@ -76,7 +78,9 @@ def embed(
         features = embedder(tables.texts, batch_size, lambda done: bar.update(done, "texts"))
     targets = embedder(tables.class_texts, batch_size) if tables.class_texts else None
     graph = tables.graph(features, targets)
-    write_graph(output_or_default(named, default), graph)  # somebody may have written the file meanwhile
+    output = _write(named, graph)
+    if output not in (named, DEFAULT):
+        print_note(f"{DEFAULT} was written by another program meanwhile: this graph is in {output}", to=err)
     empty = sum(not one for one in tables.texts)
     facts = {
         "graph": str(output),
@@ -97,6 +101,21 @@ def embed(
     if empty:
         print_note(f"{empty:,} nodes have no text: only their neighbours describe them")
     print_next(*_next(graph), output)
+
+
+def _write(named: Path | None, graph: "Graph") -> Path:
+    """Write the graph, beside the default file if that appeared meanwhile: the embedding took long."""
+    from adar_runtime import write_graph
+    from adar_runtime.errors import UsageError
+
+    path = named or next_free(DEFAULT)
+    try:
+        write_graph(path, graph, partial(output_or_default, named, str(path)))
+    except UsageError:
+        if named is not None or next_free(DEFAULT) == path:
+            raise
+        return _write(named, graph)
+    return path
 
 
 def _next(graph: "Graph") -> list[str]:

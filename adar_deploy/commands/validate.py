@@ -10,7 +10,7 @@ import typer
 from adar_deploy.bundle_output import show_checks
 from adar_deploy.console import Bar, err, print_error, print_facts, print_note
 from adar_deploy.environment import require
-from adar_deploy.model_folders import check_same, name_of_run, weights_of
+from adar_deploy.model_folders import check_not_replaced, name_of_run, weights_of
 from adar_deploy.option_groups import with_groups
 from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files, run_folders
@@ -88,7 +88,7 @@ def validate(
         if not as_json:
             print_facts("", {"backend": backend})
             show_checks([vars(check) for check in reports[-1].checks])
-    check_same(bundle, manifest)
+    check_not_replaced(bundle, manifest)
     if not reports:
         raise BackendError("; ".join(problems.values()))
     if as_json:

@@ -3,17 +3,14 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adar_deploy.environment import environment
-from adar_deploy.model_folders import ModelFolders, name_of_run, replaced
+from adar_deploy.model_folders import ModelFolders, check_not_replaced, name_of_run, replaced
 from adar_deploy.paths import run_folders
 from adar_deploy.report.measure import NamedGraphs, OnProgress, measure_on
 from adar_runtime.bundle.run_files import CONFIG, GRAPH, HISTORY, METRICS
 from adar_runtime.evaluation.training_data import KEY
-
-if TYPE_CHECKING:
-    from adar_runtime.bundle.manifest import Manifest
 
 
 def collect(
@@ -54,14 +51,11 @@ def collect(
         facts["graph"] = _describe(measured)
         facts |= measure_on(folders, measured, budgets, facts["notes"], on_progress)
         facts["graph"]["labelled"] = facts.pop("labelled")
-        if _text(folders.manifest(), folders.read(CONFIG) or {}) != _text(manifest, config):
-            raise replaced(folders.model)
+        if folders.bundle and manifest:
+            check_not_replaced(folders.bundle, manifest)
+        if json.dumps(folders.read(CONFIG) or {}) != json.dumps(config):  # as text, NaN is equal to itself
+            raise replaced(folders.run or folders.model)
     return facts | {"environment": environment()}
-
-
-def _text(manifest: "Manifest | None", config: dict[str, Any]) -> str:
-    """What says which run and bundle these are. NaN, which metrics can contain, is equal to itself."""
-    return json.dumps([manifest and manifest.to_dict(), config])
 
 
 def _own_graph(folders: ModelFolders, count: int, notes: list[str]) -> NamedGraphs | None:

@@ -1,6 +1,7 @@
 """Writes a report: the work of `adar-deploy report` and of `TrainedModel.report`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,5 +87,6 @@ def write_report(
 
             facts = collect(folders, measured, sizes, show)
         text = page(facts)
-    write_file(page_to_write(output), text.encode())
+    check = partial(output_or_default, output, PAGE, _is_page)
+    write_file(output or Path(PAGE), text.encode(), check)
     return facts

@@ -9,7 +9,6 @@ import numpy as np
 from adar_runtime import AdarError, Bundle, Graph, load
 from adar_runtime.backends.isolated.messages import Arrays, BadMessageError, Channel
 from adar_runtime.backends.isolated.worker import address_space, set_soft_limit
-from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError
 from adar_runtime.graph import EDGE, NODE
 from adar_serve.isolation import described
@@ -45,7 +44,7 @@ def _load(settings: dict[str, Any]) -> Bundle:
         bundle = load(settings["path"], **settings["options"])
     except BundleError as error:
         raise files_changed() from error
-    if checksum_of(bundle.manifest.to_dict()) != settings["checksum"]:  # the server still has the old one
+    if bundle.manifest.checksum != settings["checksum"]:  # the server still has the old one
         raise files_changed()
     base = address_space()
     if base is not None:

@@ -11,7 +11,6 @@ import numpy as np
 from adar_runtime import Graph, Result, Step, StopReason
 from adar_runtime.backends.isolated.child_process import end_child, start_child
 from adar_runtime.backends.isolated.messages import BadMessageError
-from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import UsageError
 from adar_runtime.graph import EDGE, NODE
 from adar_serve.limits import MIB, Limits
@@ -73,7 +72,7 @@ class _Child:
         self.end = weakref.finalize(self, end_child, self._process)
         bundle = model.bundle
         settings = {"path": str(bundle.path), "memory": limits.memory * MIB, "options": options}
-        settings["checksum"] = checksum_of(bundle.manifest.to_dict())
+        settings["checksum"] = bundle.manifest.checksum
         self._first: dict[str, Any] | None = settings
 
     @property

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from adar_runtime import AdarError, Graph, Result, Step
 from adar_runtime.backends.prepared_graph import PreparedGraph
-from adar_runtime.bundle.manifest import checksum_of
 from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.graph import MASKS
 from adar_runtime.graph.formats import read_npz
@@ -279,7 +278,7 @@ class Service:
             self.log.write("reload failed", model=name, reason=facts["reason"])
             message = f"the model {name} was not changed: {refused.message}"
             raise RefusedError(refused.status, message) from error
-        return [checksum_of(each.bundle.manifest.to_dict()) for each in self._fresh[name]]
+        return [each.bundle.manifest.checksum for each in self._fresh[name]]
 
     def exchange(self, name: str) -> None:
         """Use the versions that `open` loaded."""

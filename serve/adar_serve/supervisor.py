@@ -113,6 +113,11 @@ class Supervisor:
 
         async def on_started(addresses: Addresses) -> None:
             started.set_result(addresses)
+            if (
+                self._draining
+            ):  # while it was started, it had no process yet, or ignored SIGTERM as the parent
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
 
         async def on_failed(message: str) -> None:
             started.set_exception(UsageError(message))

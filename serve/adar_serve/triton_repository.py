@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from adar_runtime.bundle.pack import encode, is_pack
-from adar_runtime.bundle.reading import MARKER, pack_bundle, read_bundle, read_pack
-from adar_runtime.errors import UsageError
+from adar_runtime.bundle.reading import MARKER, files_of_pack, pack_bundle, read_bundle, read_manifest
+from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.files import Marker, new_folder, write_file, writing
 from adar_serve.models import Named, Port, input_ports, output_ports
 
@@ -73,10 +73,11 @@ def write_triton_model(bundle: Named, repository: Path, *, overwrite: bool = Fal
         _check_configuration(model / CONFIG, configuration)
     with new_folder(version, VERSION, check) as folder:
         if is_pack(source):
-            (folder / PACK).write_bytes(encode(read_pack(source)))
-            read_bundle(folder / PACK, whole=True)  # the pack may have been replaced after the first check
+            (folder / PACK).write_bytes(encode(files_of_pack(source, manifest)))
         else:
             pack_bundle(source, folder / PACK)
+            if read_manifest(folder / PACK).checksum != manifest.checksum:
+                raise BundleError(f"{source} was replaced while it was read: run the command again")
         (folder / MODEL).write_text(CODE)
     write_file(model / CONFIG, configuration)
     if overwrite or not (model / INSTRUCTIONS).exists():  # people may edit it

@@ -337,7 +337,7 @@ def test_a_pack_that_changes_after_its_check_is_not_unpacked(
         return read(path, known)
 
     monkeypatch.setattr(pack, "read_members", replaced)
-    with pytest.raises(BundleError, match=r"cell\.onnx"):
+    with pytest.raises(BundleError, match="was replaced while it was read"):
         unpack_bundle(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -164,6 +164,14 @@ def test_a_run_with_large_weights_is_finished(run_folder: Path, monkeypatch: pyt
     assert find_folders(run_folder, None).run == run_folder
 
 
+def test_a_run_with_a_long_record_of_its_graphs_is_found(run_folder: Path, tmp_path: Path) -> None:
+    """The splits of large graphs in config.json have up to 4 MiB, and a search read 1 MiB."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"fingerprint": "a" * 2**22}))
+    assert has_weights(run, config["weights"])
+
+
 def test_a_run_with_a_graph_of_another_is_not_finished(run_folder: Path, tmp_path: Path) -> None:
     """`train --resume` had nothing to do, and `export` then refused the run."""
     run = shutil.copytree(run_folder, tmp_path / "run")

@@ -85,7 +85,7 @@ def test_a_side_that_does_not_work_is_named_and_the_others_are_measured(adar, bu
     assert "problem" in bad or bad["backend"] == "onnxruntime-cuda"
 
 
-@pytest.mark.parametrize("replaced", ["mine", "run"])
+@pytest.mark.parametrize(("replaced", "removed"), [("mine", False), ("run", False), ("run", True)])
 def test_a_model_that_is_replaced_meanwhile_is_refused(
     adar,
     bundle_folder: Path,
@@ -95,13 +95,16 @@ def test_a_model_that_is_replaced_meanwhile_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     replaced: str,
+    *,
+    removed: bool,
 ) -> None:
     shutil.copytree(bundle_folder, tmp_path / "mine")
     shutil.copytree(run_folder, tmp_path / "run")
 
     def replacing(*_: object) -> list[sides.Timing]:
         shutil.rmtree(tmp_path / replaced)
-        shutil.copytree(described_bundle if replaced == "mine" else described_run, tmp_path / replaced)
+        if not removed:
+            shutil.copytree(described_bundle if replaced == "mine" else described_run, tmp_path / replaced)
         return []
 
     monkeypatch.setattr(sides, "measure", replacing)

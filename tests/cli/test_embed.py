@@ -227,3 +227,22 @@ def test_a_model_that_fails_on_the_texts_is_one_line(
     monkeypatch.setattr(SentenceTransformer, "encode", fail)
     code, _, err = adar("embed", *TABLES, "--model", model)
     assert (code, "could not embed the texts (index out of range)" in err) == (2, True)
+
+
+def test_a_default_graph_that_appears_meanwhile_is_not_replaced_and_no_work_is_lost(
+    adar, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path)
+    (tmp_path / "graph-2.npz").write_text("older")
+    fsync = os.fsync
+
+    def slow(descriptor: int) -> None:  # the last that is done before the file gets its name
+        (tmp_path / "graph.npz").write_text("mine")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    code, out, err = adar("embed", *TABLES, "--model", model, "--json")
+    assert (code, json.loads(out)["graph"]) == (0, "graph-3.npz")
+    assert err == "note: graph.npz was written by another program meanwhile: this graph is in graph-3.npz\n"
+    assert [(tmp_path / name).read_text() for name in ("graph.npz", "graph-2.npz")] == ["mine", "older"]
+    assert read_graph(tmp_path / "graph-3.npz").nodes == 60

@@ -2,19 +2,17 @@
 
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import adar_export
 import adar_train.config
-from adar_deploy.report import writing
 from adar_runtime import Graph, write_graph
-from adar_runtime.graph import synthetic
 from adar_train import ModelConfig, TrainConfig, fit, save_run
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -183,17 +181,17 @@ def test_a_default_output_that_appears_meanwhile_is_not_replaced(
     name: str, adar, bundle_folder: Path, board: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_graph("board.npz", board)
-    command, work = {
-        "report.html": (("report", bundle_folder, "board.npz", "--budgets", 2), (writing, "page")),
-        "minesweeper.npz": (("data", "make", "minesweeper", "--nodes", 100), (synthetic, "make")),
+    command = {
+        "report.html": ("report", bundle_folder, "board.npz", "--budgets", 2),
+        "minesweeper.npz": ("data", "make", "minesweeper", "--nodes", 100),
     }[name]
-    original = getattr(*work)
+    fsync = os.fsync
 
-    def slow(*arguments: Any, **settings: Any) -> Any:
+    def slow(descriptor: int) -> None:  # the last that is done before the file gets its name
         Path(name).write_text("mine")
-        return original(*arguments, **settings)
+        fsync(descriptor)
 
-    monkeypatch.setattr(*work, slow)
+    monkeypatch.setattr(os, "fsync", slow)
     code, _, err = adar(*command)
     assert (code, f"{name} exists" in err, Path(name).read_text()) == (2, True, "mine")
     assert adar(*command, "--output", name)[0] == 0

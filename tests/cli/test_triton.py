@@ -4,12 +4,14 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adar_runtime import load
 from adar_runtime.bundle.pack import encode, files_of
-from adar_runtime.bundle.reading import read_manifest
+from adar_runtime.bundle.reading import pack_bundle, read_manifest
+from adar_serve import triton_repository
 
 
 def test_a_repository_has_versions_of_a_model(adar, bundle_folder: Path, tmp_path: Path) -> None:
@@ -35,6 +37,33 @@ def test_a_pack_with_other_models_is_refused(adar, bundle_folder: Path, tmp_path
     code, _, err = adar("triton", "b.adar", "--out", "models")
     assert (code, "extra.onnx, which its manifest does not name" in err) == (2, True)
     assert not (tmp_path / "models/b/1").exists()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_bundle_that_is_replaced_meanwhile_is_refused(
+    adar, bundle_folder: Path, described_bundle: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool
+) -> None:
+    """The version had the new bundle, and the configuration the ports of the old one."""
+    bundle = Path("b.adar" if packed else "b")
+    work = "files_of_pack" if packed else "pack_bundle"
+    original = getattr(triton_repository, work)
+
+    def replacing(*given: Any) -> Any:
+        if packed:
+            pack_bundle(described_bundle, bundle)
+        else:
+            shutil.rmtree(bundle)
+            shutil.copytree(described_bundle, bundle)
+        return original(*given)
+
+    if packed:
+        pack_bundle(bundle_folder, bundle)
+    else:
+        shutil.copytree(bundle_folder, bundle)
+    monkeypatch.setattr(triton_repository, work, replacing)
+    code, _, err = adar("triton", bundle, "--out", "models")
+    assert (code, err) == (2, f"error: {bundle} was replaced while it was read: run the command again\n")
+    assert not Path("models/b/1").exists()
 
 
 def test_a_version_is_replaced_only_if_the_user_says_so(adar, bundle_folder: Path) -> None:

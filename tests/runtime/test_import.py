@@ -303,6 +303,26 @@ def test_a_class_of_texts_that_may_mean_unknown_is_said(tmp_path: Path, word: st
         read_texts(tmp_path / "n.csv", tmp_path / "e.csv", tmp_path / "c.csv")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("0", "nan", "-1"), ["nan", "-1"]),
+        (("0", "NA", "-1"), ["NA", "-1"]),
+        (("-1", "-2", "1"), []),  # ratings
+        (("-1", "low", "high"), []),
+    ],
+)
+def test_minus_one_among_numbers_may_mean_unknown(
+    tmp_path: Path, words: tuple[str, ...], said: list[str]
+) -> None:
+    (tmp_path / "e.csv").write_text("source,target\n0,1\n")
+    (tmp_path / "n.csv").write_text("text,label\n" + "".join(f"a,{word}\n" for word in words))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        read_texts(tmp_path / "n.csv", tmp_path / "e.csv")
+    assert [str(each.message).split("'")[1] for each in found] == said
+
+
 def test_ids_that_only_some_nodes_have_are_refused(tmp_path: Path) -> None:
     """Numbering the rows would connect other nodes than the edges name."""
     (tmp_path / "n.jsonl").write_text('{"text": "a"}\n{"id": 0, "text": "b"}\n{"id": 1, "text": "c"}\n')

@@ -101,6 +101,15 @@ def test_sparse_features_with_one_entry_are_written(tmp_path: Path) -> None:
     assert np.array_equal(read_graph(tmp_path / "g.pt").rows(0, 4), x.dense(0, 4))
 
 
+def test_sparse_features_are_written_without_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph(SparseRows(np.arange(5), np.arange(4), np.ones(4), (4, 9)), [[0], [1]])
+    arrays, from_numpy = [], torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", lambda array: arrays.append(array) or from_numpy(array))
+    write_graph(tmp_path / "g.pt", graph)
+    x = graph.features
+    assert all(any(part is array for array in arrays) for part in (x.starts, x.columns, x.values))
+
+
 @pytest.mark.filterwarnings("ignore")  # of unknown keys, and PyTorch's of sparse tensors
 @pytest.mark.parametrize(
     "seeds", [range(100), pytest.param(range(100, 5000), marks=pytest.mark.torture)], ids=["fast", "all"]

@@ -310,6 +310,40 @@ def test_a_worker_that_hangs_is_killed_and_started_again(
     assert log("worker ended")[0]["code"] == -signal.SIGKILL
 
 
+def test_a_worker_that_ignores_the_signal_while_it_is_started_ends_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A worker inherits from the parent that SIGTERM is ignored: the server went on without end."""
+    original = supervisor.child_command
+    ignoring = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1.5); "
+
+    def command(module: str) -> list[str]:
+        python, isolated, option, code, *folders = original(module)
+        return [python, isolated, option, ignoring + code, *folders]
+
+    async def scenario() -> None:
+        settings = Settings(port=0, grpc_port=None, drain_seconds=0, workers=1)
+        ready = asyncio.Event()
+        options = {"backend": "onnxruntime-cpu", "threads": 1}
+        parent = supervisor.Supervisor([f"board={folder}"], settings, options)
+        running = asyncio.create_task(parent.run(lambda _: ready.set()))
+        await ready.wait()
+        monkeypatch.setattr(supervisor, "child_command", command)
+        (first,) = parent._workers.values()
+        first.process.kill()
+        async with asyncio.timeout(60):
+            while parent._workers[0] is first:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(running, 30)
+
+    asyncio.run(scenario())
+    lines = [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()]
+    assert lines.count("listening") == 2
+    assert lines[-2:] == ["stopped", "workers stopped"]
+
+
 def test_workers_end_with_a_parent_that_is_killed(folder: Path, tmp_path: Path) -> None:
     with workers(tmp_path, f"board={folder}") as found:
         (shared,) = tmp_path.glob("adar-serve-*")

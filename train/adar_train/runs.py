@@ -190,7 +190,7 @@ def load_run(path: str | Path) -> Run:
         metrics = _read_object(path / run_files.METRICS, config=config)
         _check_types(config, metrics)
         model = _read_model(path / run_files.WEIGHTS, config)
-        run_files.check_present(path, config)
+        run_files.check_files(path, config)
     except (FileNotFoundError, NotADirectoryError) as error:
         missing = Path(error.filename or path).name
         raise RunFolderError(

@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +69,7 @@ def make(
     chosen |= {"mines": mines, "seed": seed}
     settings: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     graph = synthetic.make(family.value, **settings)
-    write_graph(output_or_default(output, default), graph)  # somebody may have written the file meanwhile
+    write_graph(path, graph, partial(output_or_default, output, default))
     if as_json:
         made = {"family": family.value, "settings": synthetic.FAMILIES[family.value].settings | settings}
         size = {"nodes": graph.nodes, "edges": graph.edges, "features": graph.width, "classes": graph.targets}

@@ -118,6 +118,11 @@ class Manifest:
         return read | {CHECKSUM: checksum_of(read)} if self.sealed else read
 
     @property
+    def checksum(self) -> str:
+        """The sha256 of the content: says whether two bundles are the same."""
+        return checksum_of(self.to_dict())
+
+    @property
     def _schema(self) -> int:
         """The oldest schema that describes this bundle."""
         if self.in_context:

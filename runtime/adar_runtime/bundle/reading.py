@@ -85,27 +85,36 @@ def pack_bundle(folder: Path, out: Path, check: Callable[[], object] = lambda: N
     # Pack nothing that cannot be loaded.
     manifest, _ = read_bundle(folder, allow_unknown_model=True, whole=True)
     files = pack.files_of(folder, manifest)
-    _check_together(folder, files)
+    _check_same(folder, manifest, files)
     write_file(out, pack.encode(files), check)
     return list(files)
 
 
-def _check_together(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Refuse files of two bundles: another command may have replaced the folder after the first check."""
-    manifest = Manifest.from_json(files[manifests.FILE_NAME].decode("utf-8"))
-    for file in (*manifest.onnx_models.values(), *manifest.on_demand):
-        if hashlib.sha256(files.get(file.file, b"")).hexdigest() != file.sha256:
-            raise BundleError(f"{folder} was replaced while it was read: pack it again")
+def _check_same(bundle: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Refuse other files than those that were checked: another command may have replaced the bundle."""
+    found = Manifest.from_json(files[manifests.FILE_NAME].decode("utf-8"))
+    models = (*manifest.onnx_models.values(), *manifest.on_demand)
+    if found.checksum != manifest.checksum or any(
+        hashlib.sha256(files.get(model.file, b"")).hexdigest() != model.sha256 for model in models
+    ):
+        raise BundleError(f"{bundle} was replaced while it was read: run the command again")
 
 
 def read_pack(path: Path, *, allow_unknown_model: bool = False) -> dict[str, bytes]:
     """The contents of all files of a pack, after the bundle in it was checked. Other files are refused."""
     manifest, _ = read_bundle(path, allow_unknown_model=allow_unknown_model, whole=True)
+    return files_of_pack(path, manifest)
+
+
+def files_of_pack(path: Path, manifest: Manifest) -> dict[str, bytes]:
+    """The contents of all files of a pack that `read_bundle` checked as a whole. Other files are refused."""
     known = {manifests.FILE_NAME, *pack.OTHER_FILES, *manifest.file_names()}
     try:
-        return pack.read_members(path, known)
+        files = pack.read_members(path, known)
     except (OSError, BundleError) as error:
         raise BundleError(f"{path}: {reason(error)}") from error
+    _check_same(path, manifest, files)
+    return files
 
 
 def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str]:
@@ -135,6 +144,4 @@ def unpack_bundle(path: Path, out: Path, *, overwrite: bool = False) -> list[str
     with new_folder(out, MARKER, check_free) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        # The pack may have been replaced after the first check.
-        read_bundle(folder, allow_unknown_model=True, whole=True)
     return list(files)

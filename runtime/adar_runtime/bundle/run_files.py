@@ -29,7 +29,6 @@ CHANGED = (
     "{} was changed after training (sha256 differs from " + CONFIG + "): copy the file of this run back, or "
     "train again"
 )
-MAX_CONFIG_BYTES = 2**20
 MAX_WEIGHTS_BYTES = 2**30  # of a run that is searched for: a file with a hole has any size and takes no space
 MAX_JSON_BYTES = 8 * 2**20  # enough for the history of 100,000 epochs; parsed, JSON takes many times its size
 
@@ -82,7 +81,7 @@ def check_unchanged(path: Path, config: Mapping[str, Any]) -> None:
         _check_hash(path.name, sha256_of(path), config)
 
 
-def check_present(run: Path, config: Mapping[str, Any]) -> None:
+def check_files(run: Path, config: Mapping[str, Any]) -> None:
     """Raise a ValueError if a file that the training wrote is missing, or if a file of the run is a link.
 
     Older runs have no list of files.
@@ -96,7 +95,7 @@ def check_present(run: Path, config: Mapping[str, Any]) -> None:
 
 def check_complete(run: Path, config: Mapping[str, Any]) -> None:
     """Raise a ValueError if a file is missing, or is not the one that the training wrote."""
-    check_present(run, config)
+    check_files(run, config)
     files = [name for name in _hashes(config) if name in NAMES]
     for name in (WEIGHTS, *files):
         check_holes([run / name])
@@ -143,11 +142,11 @@ def has_weights(run: Path, sha256: str | None) -> bool:
         regular = all((run / name).is_file() for name in (CONFIG, WEIGHTS))  # reading a pipe would block
         if sha256 is None or not regular:
             return False
-        config = json.loads(read_file(run / CONFIG, MAX_CONFIG_BYTES))
+        config = json.loads(read_file(run / CONFIG, MAX_JSON_BYTES))
         # Many programs write config.json beside large weights: read only those of our runs.
         if not isinstance(config, dict) or "kind" not in config or config.get("weights", sha256) != sha256:
             return False
-        check_present(run, config)
+        check_files(run, config)
         return weights_sha256(run) == sha256
     except (OSError, ValueError, RecursionError):
         return False

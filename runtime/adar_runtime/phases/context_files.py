@@ -112,7 +112,7 @@ def save_context(context: Context, path: Path, check: Callable[[], None] = lambd
         fields = {
             "format": FORMAT,
             "schema": SCHEMA,
-            "bundle": checksum_of(context.manifest.to_dict()),
+            "bundle": context.manifest.checksum,
             "result": {name: getattr(result, name) for name in OF_RESULT}
             | {"stop_reason": result.stop_reason.name, "class_names": result.class_names}
             | ({} if result.check is None else {"check": asdict(result.check)}),
@@ -126,7 +126,7 @@ def save_context(context: Context, path: Path, check: Callable[[], None] = lambd
 
 def is_of_another_bundle(path: Path, bundle: "Bundle") -> bool:
     """Whether this folder has a context that was made with another bundle."""
-    own = Marker(FILE_NAME, "bundle", checksum_of(bundle.manifest.to_dict()))
+    own = Marker(FILE_NAME, "bundle", bundle.manifest.checksum)
     return MARKER.marks(path) and not own.marks(path)
 
 
@@ -153,7 +153,7 @@ def load_context(bundle: "Bundle", path: str | Path, *, shared: bool = False) ->
         raw = _description(path)
         if raw["format"] != FORMAT or raw["schema"] != SCHEMA or raw["checksum"] != checksum_of(raw):
             raise ValueError("it is of another version, or was changed")
-        if raw["bundle"] != checksum_of(manifest.to_dict()):
+        if raw["bundle"] != manifest.checksum:
             raise BundleError(
                 f"{path}: the context was made with another bundle: make it again (adar-deploy remember)"
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adar_runtime.bundle import memory
-from adar_runtime.bundle.manifest import Manifest, checksum_of
+from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.errors import GraphError, UsageError, warn
 from adar_runtime.graph import NODE
 from adar_runtime.graph.feature_encoding import adds_reverse_edges, check_same_encoding
@@ -82,7 +82,7 @@ def loop_over_store(
     _check_targets(store, manifest)
     check_memory(store, manifest, plan.max_bytes)
     settings = {
-        "bundle": checksum_of(manifest.to_dict()),
+        "bundle": manifest.checksum,
         "store": store.checksum,
         "budget": budget,
         "solver": repr(solver),

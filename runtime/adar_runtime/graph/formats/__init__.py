@@ -208,12 +208,13 @@ def import_graph(
     return replace(imported, graph=with_chosen_directions(imported.graph, choice))
 
 
-def write_graph(path: str | Path, graph: Any) -> None:
+def write_graph(path: str | Path, graph: Any, check: Callable[[], object] = lambda: None) -> None:
     """Write a graph to a `.npz` or `.pt` file, which `read_graph` reads again.
 
     Args:
         path: The file. An existing file is replaced.
         graph: The graph, or anything that `adar_deploy.as_graph` converts to one.
+        check: May refuse the file at `path`, just before it is replaced.
 
     Raises:
         UsageError: The suffix is unknown, or the file cannot be written.
@@ -226,7 +227,7 @@ def write_graph(path: str | Path, graph: Any) -> None:
     check_graph_suffix(path)
     from adar_runtime.graph.in_memory import as_graph  # which reads files
 
-    write_file(path, FORMATS[path.suffix].encode(as_graph(graph)))
+    write_file(path, FORMATS[path.suffix].encode(as_graph(graph)), check)
 
 
 def check_graph_suffix(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adar_runtime.errors import AdarError, AdarWarning, GraphError, MissingExtraError, short
 from adar_runtime.graph import MASKS, Graph, SparseRows
@@ -263,7 +264,7 @@ def encode(graph: Graph) -> bytes:
     x = graph.features
     if isinstance(x, SparseRows):
         arrays = (x.starts, x.columns, x.values)
-        parts = (torch.from_numpy(array.copy()) for array in arrays)  # PyTorch refuses strides of one entry
+        parts = (torch.from_numpy(_for_pytorch(array)) for array in arrays)
         with no_beta_warning():
             tensors = {"x": torch.sparse_csr_tensor(*parts, x.shape, check_invariants=True)}
     else:
@@ -277,6 +278,11 @@ def encode(graph: Graph) -> bytes:
     buffer = io.BytesIO()
     torch.save(data_class(**tensors), buffer)
     return buffer.getvalue()
+
+
+def _for_pytorch(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or a copy if PyTorch does not take it: read-only, or one entry with another stride."""
+    return array if array.strides == (array.itemsize,) and array.flags.writeable else array.copy()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 from adar_runtime.errors import GraphError, short, warn
 from adar_runtime.graph import Floats, Graph, Ids, Integers, Mask
 from adar_runtime.graph.directions import both_ways
-from adar_runtime.graph.formats._columns import missing_words, parse_numbers
+from adar_runtime.graph.formats._columns import MISSING_WORDS, missing_words, parse_numbers
 from adar_runtime.graph.formats._edge_weights import WEIGHT_COLUMN, read_weights
 from adar_runtime.graph.formats._graph_file import reading
 from adar_runtime.graph.formats._rows import number_names, read_objects, read_table
@@ -26,7 +26,6 @@ from adar_runtime.graph.labels import listed
 from adar_runtime.graph.limits import ByteBudget
 
 UNKNOWN = -1  # label of a node without one
-UNKNOWN_WORD = "is the name of a class: leave unknown labels empty"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,10 +196,11 @@ def _labels(
 
 def _warn_missing(names: Sequence[str]) -> None:
     """Warn about classes whose names other programs write for an unknown label."""
-    found = missing_words("label", names, UNKNOWN_WORD)
-    numbers = parse_numbers(list(names))
-    if numbers is not None and numbers.size and numbers.min() == UNKNOWN:
-        found.append(f"'-1' in 'label' {UNKNOWN_WORD}")
+    what = "is the name of a class: leave unknown labels empty"
+    found = missing_words("label", names, what)
+    numbers = parse_numbers([name for name in names if name.lower() not in MISSING_WORDS])
+    if str(UNKNOWN) in names and numbers is not None and not (numbers < UNKNOWN).any():
+        found.append(f"'{UNKNOWN}' in 'label' {what}")
     for note in found:
         warn(note)
 
