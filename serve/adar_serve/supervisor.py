@@ -113,9 +113,7 @@ class Supervisor:
 
         async def on_started(addresses: Addresses) -> None:
             started.set_result(addresses)
-            if (
-                self._draining
-            ):  # while it was started, it had no process yet, or ignored SIGTERM as the parent
+            if self._draining:  # meanwhile it had no process, or ignored SIGTERM as its parent does
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGTERM)
 
