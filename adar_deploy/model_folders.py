@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from adar_runtime.bundle.run_files import (
 
 if TYPE_CHECKING:
     from adar_runtime.bundle.manifest import Manifest
+    from adar_runtime.evaluation.curves import Moment
     from adar_runtime.evaluation.evaluate import Subject
     from adar_runtime.graph import FeatureEncoding, Graph
     from adar_train.runs import Run
@@ -226,12 +228,10 @@ def subject_of(run: "Run") -> "Subject":
     """The model of a run that was read, ready to evaluate in PyTorch."""
     from adar_runtime.evaluation.evaluate import Subject
     from adar_runtime.loop.stopping import make_rule
-    from adar_train.evaluate import moments
-    from adar_train.tensors import GraphTensors
 
     config = run.model.config
     return Subject(
-        run=lambda graph, budget: moments(run.model, GraphTensors.of(graph), budget),
+        run=partial(_finite_moments, run),
         make_rule=lambda: make_rule(run.metrics.get("exit", {})),
         features=config.features,
         level=config.level,
@@ -242,3 +242,20 @@ def subject_of(run: "Run") -> "Subject":
         training=run.training(),
         feature_encoding=run.feature_encoding(),
     )
+
+
+def _finite_moments(run: "Run", graph: "Graph", budget: int) -> "Iterator[Moment]":
+    """Run the model of a run in PyTorch; an error if its scores are not finite, as for a bundle."""
+    import numpy as np
+
+    from adar_runtime.errors import DivergedError
+    from adar_train.evaluate import moments
+    from adar_train.tensors import GraphTensors
+
+    for moment in moments(run.model, GraphTensors.of(graph), budget):
+        if not np.isfinite(moment.scores).all():
+            raise DivergedError(
+                f"the scores of {run.path} at t = {moment.time:.4g} are not finite: check for features far "
+                "larger than those of the training data, or train with a smaller --lr"
+            )
+        yield moment

@@ -3,7 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,10 @@ from adar_deploy.options import BundleArgument, Json, RunOption, parse_budgets
 from adar_deploy.paths import bundle_first, graph_files, run_folders
 from adar_deploy.signals import EXIT_GATE
 from adar_deploy.table_options import TableOptions
+
+if TYPE_CHECKING:
+    from adar_runtime.errors import ExportError
+    from adar_train import ModelConfig
 
 
 @with_groups
@@ -36,6 +40,8 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Compare a bundle with PyTorch on every available backend: names, shapes and values.
+
+    The batched cell and the phases of a step are compared with the cell, on small generated graphs.
 
     Exit codes: 0 they agree; 3 they differ by more than rounding explains, and the message says where; 2 an
     error, such as a run that was not found.
@@ -88,6 +94,7 @@ def validate(
         if not as_json:
             print_facts("", {"backend": backend})
             show_checks([vars(check) for check in reports[-1].checks])
+    other = _other_models(bundle, model.config) if reports else None
     check_not_replaced(bundle, manifest)
     if not reports:
         raise BackendError("; ".join(problems.values()))
@@ -99,6 +106,8 @@ def validate(
             print_note(f"{name} was not compared: {why}")
     try:
         refuse(*reports)
+        if other is not None:
+            raise other
     except ExportError as error:
         print_error(str(error))
         raise typer.Exit(EXIT_GATE) from error
@@ -113,3 +122,20 @@ def validate(
             "largest difference": f"{needed:.1e}",
         },
     )
+
+
+def _other_models(bundle: Path, config: "ModelConfig") -> "ExportError | None":
+    """Compare the batched cell and the phases of a step with the cell: how one of them differs, or None."""
+    from adar_export.batch_proof import batch_samples, compare_batch
+    from adar_export.bf16_emulation import opened
+    from adar_export.phase_proof import compare_phases, phase_samples
+    from adar_runtime.backends import CPU
+    from adar_runtime.errors import ExportError
+
+    with opened(bundle, CPU) as side:
+        try:
+            compare_batch(side, batch_samples(config))
+            compare_phases(side, phase_samples(config))
+        except ExportError as error:
+            return error
+    return None

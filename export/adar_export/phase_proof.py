@@ -42,7 +42,7 @@ def compare_phases(bundle: Bundle, graphs: Sequence[Graph]) -> float | None:
     manifest = bundle.manifest
     if manifest.phases is None or manifest.precision == "bf16":
         return None
-    models = PhaseModels(bundle.path, manifest, bundle.threads, known=True)
+    models = PhaseModels(bundle.path, manifest, bundle.threads, known=bundle.is_made_here)
     worst = max(_difference(bundle, models, graph) for graph in graphs)
     tolerance = TOLERANCES[manifest.precision]
     if not worst <= tolerance:  # true for NaN too

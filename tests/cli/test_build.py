@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from adar_runtime import Graph, write_graph
 from adar_runtime.backends.tensorrt.device import device_problem
 from adar_runtime.backends.tensorrt.engines.build import CAPABILITIES
 from adar_runtime.backends.tensorrt.engines.model_shapes import usable_profiles
+from adar_runtime.backends.tensorrt.engines.plan import build_engine
 from adar_runtime.backends.tensorrt.engines.profiles import PROFILES
 from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.reading import read_bundle, read_manifest
@@ -85,6 +87,25 @@ def test_engines_for_a_graph_need_little_memory(adar, bundle: Path, tmp_path: Pa
     assert [one["n"] for one in cell["profiles"]] == [[1, 144, 180], [1, 900, 1125]]
     assert cell["profiles"][0]["rows"]["leaf_2"][1] > 100  # nearly all fields have 8 neighbours
     assert cell["profiles"][0]["activation_bytes"] < cell["profiles"][1]["activation_bytes"] < 10_000_000
+
+
+def test_a_bundle_that_is_replaced_meanwhile_keeps_its_engines(
+    adar, bundle: Path, described_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engines of the old models replaced those of the new ones, which fit."""
+
+    def replacing(*given: Any) -> Any:
+        shutil.rmtree(bundle)
+        shutil.copytree(described_bundle, bundle)
+        (bundle / "engines").mkdir()
+        (bundle / "engines" / "cell-rtx.engine").write_text("of the new bundle")
+        return build_engine(*given)
+
+    monkeypatch.setattr("adar_runtime.backends.tensorrt.engines.build.build_engine", replacing)
+    code, out, error = adar("build", bundle, *QUICK)
+    assert (code, out) == (2, "")
+    assert error == f"error: {bundle} was replaced while its engines were built: build them again\n"
+    assert (bundle / "engines" / "cell-rtx.engine").read_text() == "of the new bundle"
 
 
 def test_a_graph_with_other_features_is_refused(adar, bundle: Path, tmp_path: Path) -> None:

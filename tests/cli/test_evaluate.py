@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from adar_export import export_bundle
 from adar_runtime import Graph, write_graph
 from adar_runtime.evaluation.metrics import split_metrics
-from adar_train import GraphTensors, ModelConfig, TrainConfig, fit, load_run, save_run
+from adar_train import Fitted, GraphTensors, ModelConfig, TrainConfig, fit, load_run, save_run
 from adar_train.data.splits import with_split
 from tests.helpers import random_graph
 
@@ -32,6 +33,19 @@ def test_a_run_and_its_bundle_score_alike(
     for a, b in zip(one["budgets"], other["budgets"], strict=True):
         assert a["exit_step"] == b["exit_step"]
         assert a["at_exit"] == pytest.approx(b["at_exit"], abs=1e-3)
+
+
+def test_a_run_whose_scores_are_not_finite_has_no_metric(
+    adar, run_folder: Path, board: Graph, tmp_path: Path
+) -> None:
+    run = load_run(run_folder)
+    with torch.no_grad():
+        run.model.cell.velocity.out.weight.mul_(1e37)
+    save_run(tmp_path / "wild", Fitted(run.model, run.metrics, []), run.graph(), ["random"], TrainConfig())
+    write_graph(tmp_path / "board.npz", board)
+    code, out, err = adar("evaluate", "wild", "board.npz", "--budgets", "8")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: the scores of wild at t = [\d.]+ are not finite: .*\n", err)
 
 
 def test_tables_pictures_and_what_is_free(adar, described_bundle: Path, tmp_path: Path) -> None:

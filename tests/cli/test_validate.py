@@ -1,5 +1,6 @@
 """`adar-deploy validate` as a user types it."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -78,6 +79,33 @@ def test_one_weight_changed_is_found(adar, described_bundle: Path, tmp_path: Pat
     assert code == 3
     assert "disagree (allowed difference 1e-03, largest difference " in err
     assert err.count(" after 1 steps") >= 2  # every graph that shows it
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("batched_cell", "the batched cell and the cell"),
+        ("phase_update", "the phases of a step and the cell"),
+    ],
+)
+def test_one_weight_of_the_batched_cell_or_of_a_phase_changed_is_found(
+    adar, described_bundle: Path, tmp_path: Path, file: str, said: str
+) -> None:
+    bundle = shutil.copytree(described_bundle, tmp_path / "bundle")
+    model = onnx.load(bundle / f"{file}.onnx")
+    change_weight(model, by=100.0)
+    content = model.SerializeToString()
+    (bundle / f"{file}.onnx").write_bytes(content)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    parts = [manifest["batched_cell"], *manifest["phases"].values()]
+    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    next(part for part in parts if part["file"] == f"{file}.onnx").update(facts)
+    edit(bundle, lambda m: m.update(manifest))
+    code, _, err = adar("validate", bundle, "--steps", "1")
+    assert code == 3
+    assert f"{said} disagree (allowed difference 1e-03, largest difference " in err
     assert len(err.strip().splitlines()) == 1
 
 

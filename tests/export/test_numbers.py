@@ -11,6 +11,7 @@ from adar_export import export_bundle
 from adar_export.writer import _ExportOptions, _write
 from adar_runtime import Bundle, Final, Graph, load
 from adar_runtime.errors import DivergedError, ExportError
+from adar_runtime.evaluation.curves import run_moments
 from adar_train import Fitted, TrainConfig, load_run, save_run
 from tests.bundles import change_model
 
@@ -76,6 +77,8 @@ def test_scores_that_overflow_are_refused(described_bundle: Path, tmp_path: Path
     graph = Graph(5 * np.ones((3, 6)), np.zeros((2, 0), int), target_features=5 * np.ones((2, 6)))
     with pytest.raises(DivergedError, match=r"the scores at t = 1 \(cell call 3\) are not finite"):
         bundle.run(graph, 3, Final())
+    with pytest.raises(DivergedError, match=r"the scores at t = 0 \(cell call 0\) are not finite"):
+        next(run_moments(bundle, graph, 3))  # for `evaluate`, which printed a metric
 
 
 @pytest.mark.parametrize("factor", [1e20, float("nan")])

@@ -104,6 +104,14 @@ def test_after_a_failure_the_bundle_says_so(copy: Path, board: Graph) -> None:
         bundle.run(board, 3)
 
 
+def test_the_limit_of_a_graph_holds_before_its_arrays_arrive() -> None:
+    """The child still had the limit of the load, so large features ended it."""
+    child = isolated.Child(Limits(memory=2**26))
+    child.call({"call": "hold", "key": "small"}, {"x": np.zeros(1, np.float32)}, {})
+    child.allowed = 2**29
+    child.call({"call": "hold", "key": "large"}, {"x": np.zeros(2**26, np.float32)}, {})
+
+
 def test_no_process_is_left(copy: Path, board: Graph) -> None:
     with_identity(copy)
     bundle = load(copy, threads=1, allow_unknown_model=True)

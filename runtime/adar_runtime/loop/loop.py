@@ -56,9 +56,12 @@ class Step:
 
         Raises:
             UsageError: The loop has moved on, or another thread is using it.
+            DivergedError: The scores are not finite.
         """
         with self._loop._alone():
-            return self._recurrence().scores(kept=False)
+            scores = self._recurrence().scores(kept=False)
+        check_scores(scores, self.time, self.index, self._loop.manifest)
+        return scores
 
     def state(self) -> dict[str, Floats]:
         """Copy this state.
@@ -308,11 +311,7 @@ class Loop:
         started = time.perf_counter()
         scores = self.recurrence.scores(kept=True)
         best = len(self._trace) - 1 if self._best is None else self._best
-        if not np.isfinite(scores).all():
-            raise DivergedError(
-                f"the scores at t = {self._times[best]:.4g} (cell call {best}) are not finite"
-                f"{overflow_advice(self.manifest)}"
-            )
+        check_scores(scores, self._times[best], best, self.manifest)
         head = time.perf_counter() - started
         return Result(
             scores=scores,
@@ -357,6 +356,14 @@ def no_end(rule: StopRule) -> str:
     """The message for a rule that does not stop at the last state."""
     name = type(rule).__name__
     return f"the stop rule {name} did not stop at the last state (observed.last): make it stop"
+
+
+def check_scores(scores: Floats, time: float, call: int, manifest: Manifest) -> None:
+    """Refuse scores that are not finite."""
+    if not np.isfinite(scores).all():
+        raise DivergedError(
+            f"the scores at t = {time:.4g} (cell call {call}) are not finite{overflow_advice(manifest)}"
+        )
 
 
 def overflow_advice(manifest: Manifest) -> str:

@@ -80,6 +80,7 @@ class Child:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.allowed = limits.memory
+        self._told = 0  # the limit of memory that the child knows
         self._lock = threading.Lock()
         self._forgotten: list[str] = []
         self._process, self._channel = start_child("adar_runtime.backends.isolated.worker")
@@ -94,8 +95,10 @@ class Child:
             if not self._close.alive:
                 raise BackendError("the process of the unknown model has ended: load the bundle again")
             try:
-                self._channel.send(self._with_limits(request), arrays)
-                reply, outputs = self._channel.receive(seconds, shapes)
+                if self._told != self.allowed:  # before the child receives arrays that need it
+                    self._exchange({"call": "allow"}, {}, {})
+                    self._told = self.allowed
+                reply, outputs = self._exchange(request, arrays, shapes)
             except TimeoutError as error:
                 self._close()
                 raise BackendError(
@@ -109,6 +112,12 @@ class Child:
         if "error" in reply:
             raise BackendError(f"ONNX Runtime could not run the unknown model: {short(str(reply['error']))}")
         return reply, outputs
+
+    def _exchange(
+        self, request: Mapping[str, Any], arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[dict[str, Any], Arrays]:
+        self._channel.send(self._with_limits(request), arrays)
+        return self._channel.receive(self.limits.seconds, shapes)
 
     def forget(self, key: str) -> None:
         """Let the next call drop the arrays under this key. A finalizer calls this, at any moment."""

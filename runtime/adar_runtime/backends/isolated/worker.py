@@ -1,7 +1,8 @@
 """The child process: loads the three models, and runs them on request, within limits.
 
-Requests (`call`): "load" (arrays: the ONNX files), "hold" (arrays to use in later calls, under a `key`) and
-"run" (`model`, `outputs`, arrays: the inputs). `drop` lists the keys of arrays that are no longer needed.
+Requests (`call`): "allow" (nothing but new limits), "load" (arrays: the ONNX files), "hold" (arrays to use in
+later calls, under a `key`) and "run" (`model`, `outputs`, arrays: the inputs). `drop` lists the keys of
+arrays that are no longer needed.
 `memory` is how many bytes the process may allocate beyond those of its start.
 """
 
@@ -60,6 +61,9 @@ class _Worker:
         used = resource.getrusage(resource.RUSAGE_SELF)
         cores = os.cpu_count() or 1
         set_soft_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds * cores) + 1)
+
+    def _allow(self, _request: dict[str, Any], _arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+        return {}, {}
 
     def _load(self, request: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         for name, content in arrays.items():

@@ -20,6 +20,7 @@ from adar_runtime.backends.tensorrt.engines.timing_cache import TimingCache
 from adar_runtime.backends.tensorrt.engines.trusted_engines import remember
 from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.onnx_facts import encodes_by_row
+from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import EngineError, UsageError
 from adar_runtime.files import check_writable, writing
 from adar_runtime.temporary_files import locked
@@ -72,6 +73,8 @@ def build_engines(
         )
         built[name] = sidecar, plan.content
     with _exclusive(bundle):
+        if read_manifest(bundle).onnx_models != manifest.onnx_models:
+            raise EngineError(f"{bundle} was replaced while its engines were built: build them again")
         write_engines(bundle, built)
         timing.save()
     remember(sidecar.engine_sha256 for sidecar, _ in built.values())
