@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ from adar_export.writer import OPSET, THREADS, versions
 from adar_runtime.bundle import manifest as manifests
 from adar_runtime.bundle import metadata
 from adar_runtime.bundle.manifest import BATCHED_CELL, TABLES, Manifest
-from adar_runtime.bundle.reading import MARKER, read_bundle, read_manifest
+from adar_runtime.bundle.reading import MARKER, read_bundle
 from adar_runtime.errors import BundleError, UsageError
 from adar_runtime.evaluation import training_data
 from adar_runtime.files import new_folder
@@ -114,7 +113,7 @@ def rewrite(bundle: Path, out: Path) -> Manifest:
         UsageError: The bundle is not a pretrained model.
         ExportError: If the new bundle and PyTorch disagree.
     """
-    weights, before = weights_in_bundle(bundle), read_manifest(bundle)
+    before, weights = _read_pretrained(bundle)
     model = EquivariantAdaR(before.hidden)
     model.load_state_dict(weights)
     return _export(model.eval(), out, before.training, before.precision, before.created_at)
@@ -160,6 +159,11 @@ def weights_in_bundle(folder: Path) -> dict[str, Tensor]:
         UsageError: The bundle is not a pretrained model.
         BundleError: The folder is not a bundle of this version, or its weights have other names.
     """
+    return _read_pretrained(folder)[1]
+
+
+def _read_pretrained(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
+    """Read the manifest and the weights together: the bundle may be replaced at any moment."""
     manifest, models = read_bundle(folder)
     if not manifest.in_context:
         raise UsageError(f"{folder} is not a pretrained model: give pretrained, or a bundle made from it")
@@ -172,7 +176,7 @@ def weights_in_bundle(folder: Path) -> dict[str, Tensor]:
         if kernel not in arrays and stored not in arrays:  # a known model may have any names
             raise BundleError(f"{folder} has no weights {stored!r}: it cannot be trained further")
         weights[name] = arrays[kernel].T.contiguous() if kernel in arrays else arrays[stored]
-    return weights
+    return manifest, weights
 
 
 def fine_tune(
@@ -206,13 +210,16 @@ def fine_tune(
         GraphError: A graph cannot be read, or has no labels of classes.
         ExportError: The new bundle and PyTorch disagree.
     """
-    before, first = read_bundle(bundle)[0].training, weights_in_bundle(bundle)
-    record = training_data.joined(before.get(training_data.KEY), _record(graphs))  # damage shows at once
+    manifest, first = _read_pretrained(bundle)
+    before = manifest.training
+    read = {path: read_graph(path) for path in dict.fromkeys(graphs)}  # once: files may be replaced
+    own = _record([*read.values()])
+    record = training_data.joined(before.get(training_data.KEY), own)  # damage shows at once
     names = [*_names(before.get("data")), *(public_name(str(path)) for path in graphs)]
     with TemporaryDirectory() as name:
         folder = Path(name)
         training = Pretraining(folder, updates, seed, lr=lr, first=first)
-        training.run(graphs, on_update, all_labels=False)
+        training.run(graphs, on_update, all_labels=False, read=read.pop)
         tuned = {"tuned_from": str(before.get("weights")), training_data.KEY: record}
         return export_pretrained(
             folder / CHECKPOINT, out, names, seed, updates=updates, tuned=tuned, check=check
@@ -226,11 +233,8 @@ def _names(data: object) -> list[str]:
     return data or []
 
 
-def _record(paths: Sequence[Path]) -> dict[str, object]:
+def _record(graphs: Sequence[Graph]) -> dict[str, object]:
     """What was trained on, so that scores on these graphs do not count as scores on new ones."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the training has said them
-        graphs = [read_graph(path) for path in dict.fromkeys(paths)]
     found = training_data.describe([_with_used_labels(graph) for graph in graphs], 0)
     del found[training_data.STATISTICS]  # the model takes any features
     return found

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,9 @@ from adar_runtime.backends.onnxruntime.backend import OnnxCpuBackend
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import UsageError
 from adar_runtime.evaluation.training_data import identity
+from adar_runtime.graph import Graph
 from adar_train import pretraining
+from adar_train.data import context_episodes
 from tests.bundles import change_model
 from tests.in_context_graphs import block_graph, half_labelled
 
@@ -317,6 +320,35 @@ def test_a_fine_tuned_model_knows_what_it_was_trained_on(adar) -> None:
     for name, trained in (("whole.npz", True), ("other.npz", False)):
         code, out, _ = adar("run", name, "--bundle", "second", "--max-steps", "4", "--json")
         assert (code, "the score is too high" in out) == (0, trained)
+
+
+@pytest.mark.usefixtures("graph", "short_fine_tuning")
+def test_fine_tuning_records_the_graph_and_the_model_that_it_used(
+    adar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph is replaced, and the model removed, as soon as they were read."""
+    write_graph(Path("half.npz"), half_labelled())
+    shutil.copytree(named_bundle(PRETRAINED), "base")
+    read, read_bundle, used = pretrained.read_graph, pretrained.read_bundle, list[str]()
+
+    def replacing(path: Path) -> Graph:
+        graph = read(path)
+        used.append(identity(graph))
+        write_graph(Path("half.npz"), replace(half_labelled(), features=half_labelled().features[::-1]))
+        return graph
+
+    def removing(path: Path) -> Any:
+        found = read_bundle(path)
+        shutil.rmtree(path)
+        return found
+
+    monkeypatch.setattr(pretrained, "read_bundle", removing)
+    monkeypatch.setattr(pretrained, "read_graph", replacing)
+    monkeypatch.setattr(context_episodes, "read_graph", replacing)
+    code, out, err = adar("train", "half.npz", "--from", "base", "--out", "tuned", "--epochs", 1, "--json")
+    assert code == 0, err
+    recorded = [each["sha256"] for each in json.loads(out)["training"]["fingerprint"]["graphs"]]
+    assert used == recorded == [identity(half_labelled())]
 
 
 def damaged_records(own: str) -> list[dict]:

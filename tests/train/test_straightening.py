@@ -135,6 +135,19 @@ def test_a_run_without_validation_is_refused(bent: Run) -> None:
         straighten(replace(bent, metrics={"metric": "accuracy"}), 1)
 
 
+@pytest.mark.parametrize("damage", ["labels", "metric"])
+def test_a_changed_run_without_validation_is_refused(
+    bent: Run, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's run may have a metric, and a graph without the labels for it."""
+    graph = bent.graph()
+    unlabelled = replace(graph, labels=np.full(graph.nodes, -1))
+    monkeypatch.setattr(Run, "graph", lambda _: unlabelled if damage == "labels" else graph)
+    metrics = bent.metrics | ({"val": "high"} if damage == "metric" else {})
+    with pytest.raises(UsageError, match="no validation metric"):
+        straighten(replace(bent, metrics=metrics), 1)
+
+
 @pytest.mark.parametrize("history", [{}, [{"epoch": [], "loss": 1.0}], [{"epoch": 1}]])
 def test_a_history_that_is_no_list_of_epochs(bent: Run, tmp_path: Path, history: object) -> None:
     run = shutil.copytree(bent.path, tmp_path / "run")

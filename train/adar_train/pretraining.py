@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ import adar_runtime.in_context
 import adar_train.data
 from adar_runtime.files import write_file
 from adar_runtime.graph import Graph
+from adar_runtime.graph.formats import read_graph
 from adar_runtime.graph.neighbours import Neighbours
 from adar_runtime.in_context.start import known_labels
 from adar_runtime.loop.schedule import times
@@ -135,14 +136,17 @@ class Sources:
     """The graph files of a pretraining; a file that is given twice is drawn twice as often.
 
     Without `all_labels`, graphs with a train_mask give only the labels of their first split.
+    `read` reads each file once.
     """
 
     paths: Sequence[Path]
     all_labels: bool = True
+    read: Callable[[Path], Graph] = read_graph
 
     @cached_property
     def graphs(self) -> list[tuple[EpisodeSource, bool]]:
-        loaded = {path: source_of(path, all_labels=self.all_labels) for path in dict.fromkeys(self.paths)}
+        source = partial(source_of, all_labels=self.all_labels, read=self.read)
+        loaded = {path: source(path) for path in dict.fromkeys(self.paths)}
         return [loaded[path] for path in self.paths]
 
     def digest(self, seed: int) -> str:
@@ -227,9 +231,10 @@ class Pretraining:
         *,
         all_labels: bool = True,
         episodes: Path | None = None,
+        read: Callable[[Path], Graph] = read_graph,
     ) -> None:
         """Train on episodes of graph files, see `Sources`. The folder `episodes` keeps them placed."""
-        sources = Sources(paths, all_labels)
+        sources = Sources(paths, all_labels, read)
         folder = None if episodes is None else episodes / sources.digest(self.seed)
         kinds = [_Episodes(sources, self.seed, labelled, folder) for labelled in (False, True)]
         while self.done < self.updates:

@@ -28,7 +28,7 @@ from adar_runtime.errors import RunFolderError, UsageError, reason, short
 from adar_runtime.evaluation.metrics import split_metrics
 from adar_runtime.evaluation.training_data import KEY
 from adar_runtime.graph import GRAPH, Graph
-from adar_runtime.loop.registry import is_count
+from adar_runtime.loop.registry import is_count, is_number
 from adar_runtime.loop.schedule import step_code
 from adar_runtime.loop.solvers import REFERENCE_STEPS, AdamsBashforth2, first_confirmed
 from adar_train.cell import State
@@ -56,7 +56,7 @@ class Check(NamedTuple):
 
     updates: int
     calls: int  # the fewest calls of ab2 that give the predictions of `MANY` calls; `MANY` means "or more"
-    val: float  # validation metric of `MANY` calls, at t = 1
+    val: float  # validation metric of `MANY` calls, at t = 1; NaN where it is undefined
 
     @property
     def shown_calls(self) -> str:
@@ -92,6 +92,8 @@ def straighten(run: Run, updates: int, on_check: Callable[[Check], None] = lambd
     tensors = model.weighted(GraphTensors.of(graph))
     started = time.perf_counter()
     before = chosen = _check(model, graph, tensors, training.split, 0)
+    if math.isnan(before.val):  # the graph of a stranger's run has no such labels
+        raise _no_validation(run)
     on_check(before)
     weights = deepcopy(model.state_dict())
     for done in _minimise(model, tensors, updates) if before.calls > FEW else ():
@@ -129,9 +131,13 @@ def checked_graph(run: Run) -> Graph:
         raise UsageError(
             f"{run.path} was trained on several graphs: only runs of one graph can be straightened"
         )
-    if "val" not in run.metrics:
-        raise UsageError(f"{run.path} has no validation metric, which the result is checked with")
+    if not is_number(run.metrics.get("val")):
+        raise _no_validation(run)
     return run.graph()
+
+
+def _no_validation(run: Run) -> UsageError:
+    return UsageError(f"{run.path} has no validation metric, which the result is checked with")
 
 
 def training_of(run: Run) -> TrainConfig:
@@ -248,7 +254,7 @@ def _check(model: AdaR, graph: Graph, tensors: GraphTensors, split: int, updates
 
     counts = (attempt.solver.calls for attempt in AdamsBashforth2.attempts(MANY))  # type: ignore[attr-defined]
     passed = first_confirmed(map(enough, counts))
-    val = split_metrics(graph, scores.cpu().numpy(), split, ["val"])["val"]
+    val = split_metrics(graph, scores.cpu().numpy(), split, ["val"]).get("val", math.nan)
     return Check(updates, passed or MANY, val)
 
 

@@ -5,7 +5,7 @@ and edges of a file; here features get noise, classes are merged, labels are giv
 descriptions get some.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,22 +42,24 @@ def stored(graph: Graph) -> Graph:
     return Graph(rows.times(basis), graph.edge_index, graph.labels, target_features=targets)
 
 
-def source_of(path: Path, *, all_labels: bool = True) -> tuple[EpisodeSource, bool]:
+def source_of(
+    path: Path, *, all_labels: bool = True, read: Callable[[Path], Graph] = read_graph
+) -> tuple[EpisodeSource, bool]:
     """The episodes of a graph file, and whether its classes are described.
 
-    Without `all_labels`, a graph with a train_mask gives only the labels of its first split.
+    Without `all_labels`, a graph with a train_mask gives only the labels of its first split. `read` reads it.
     """
-    read = read_graph(path)
-    if read.labels is None or read.level != NODE or read.regression:
+    whole = read(path)
+    if whole.labels is None or whole.level != NODE or whole.regression:
         raise GraphError(f"{path} has no classes of nodes (y) to train on: give another graph")
-    mask = None if all_labels else read.labelled("train")
-    chosen = np.flatnonzero(read.labels >= 0 if mask is None else mask)
+    mask = None if all_labels else whole.labelled("train")
+    chosen = np.flatnonzero(whole.labels >= 0 if mask is None else mask)
     if len(chosen) < FEWEST_LABELS:
         raise GraphError(
             f"{path} has {len(chosen)} labels to train on, and {FEWEST_LABELS} are needed: run the "
             "pretrained model as it is, which uses the labels of train_mask"
         )
-    graph = stored(read)
+    graph = stored(whole)
     is_described = graph.target_features is not None
     if not is_described:
         graph = replace(graph, target_features=np.zeros((graph.targets, graph.width), np.float32))
