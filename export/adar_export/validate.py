@@ -1,7 +1,7 @@
 """Parity: compare a bundle with PyTorch (names, shapes, values) over many steps on several graphs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from adar_runtime.bundle.manifest import Manifest
 from adar_runtime.bundle.reading import read_bundle
 from adar_runtime.errors import DivergedError, ExportError, LabelsError
 from adar_runtime.evaluation.metrics import split_metrics
-from adar_runtime.graph import ALL, Floats, Graph
+from adar_runtime.graph import ALL, EDGE, Floats, Graph
 from adar_runtime.graph.labels import align_labels
 from adar_runtime.loop.schedule import times
 from adar_runtime.loop.solvers import REFERENCE_SOLVER
@@ -155,7 +155,8 @@ def compare(
 ) -> Report:
     """Run bundle and PyTorch on every graph for every number of steps. `refuse` decides about the report."""
     checks = []
-    for name, graph in graphs.items():
+    for name, given in graphs.items():
+        graph = _of_level(given, bundle.manifest.level)
         tensors = as_tensors(graph)
         for budget in steps:
             earlier = [step for step in DRIFT if step < budget] if budget == max(steps) else []
@@ -169,6 +170,14 @@ def compare(
             on_check(checks[-1])
     precision = bundle.manifest.precision
     return Report(TOLERANCES[precision], checks, precision)
+
+
+def _of_level(graph: Graph, level: str) -> Graph:
+    """The graph as the bundle reads it, whose predictions are for its own level: without other labels."""
+    if level in (graph.level, EDGE):  # pairs cannot be made up: `check_fits` refuses a graph without them
+        return graph
+    unlabelled = replace(graph, labels=None, train_mask=None, val_mask=None, test_mask=None)
+    return replace(unlabelled, level=level, pairs=None)
 
 
 def check_ports(path: Path) -> None:

@@ -122,6 +122,23 @@ def test_a_graph_that_does_not_fit_is_refused(described_run: Path, described_bun
         compare(model, bundle, {"wide": random_graph(20, 50, features=9)}, (1,))
 
 
+@pytest.mark.parametrize("kind", ["edge", "graph"])
+def test_a_graph_of_another_level_is_compared_as_the_bundle_reads_it(
+    run_folder: Path, bundle_folder: Path, board: Graph, kind: str
+) -> None:
+    """A graph without labels has the level "node": models of whole graphs seemed to differ from PyTorch."""
+    bare = replace(board, labels=None, train_mask=None, val_mask=None, test_mask=None, class_names=None)
+    other = {
+        "edge": {"pairs": [[0, 1], [2, 3]], "labels": [0, 1]},
+        "graph": {"level": "graph", "labels": [1]},
+    }
+    report = compare(
+        load_run(run_folder).model, load(bundle_folder), {kind: replace(bare, **other[kind])}, [1]
+    )
+    assert report.problems() == []
+    assert [(check.outputs, check.metric) for check in report.checks] == [(board.nodes, None)]
+
+
 def test_the_error_lists_every_wrong_name_and_shape(described_bundle: Path, tmp_path: Path) -> None:
     """Not only those of the first model with an error."""
     bundle = change_model(described_bundle, tmp_path / "bundle", "head", _rename("scores", "marks"))

@@ -112,3 +112,19 @@ def test_several_graphs_with_a_label_for_each_node_are_scored_at_one_step(
     alone = evaluate("g", [board], Subject.of(bundle), [3])
     assert done.exits[0].steps == alone.exits[0].steps
     assert done.reached == pytest.approx(alone.reached)
+
+
+def test_the_runs_of_several_graphs_are_not_open_together() -> None:
+    """An open run keeps the states of its graph: those of 100,000 graphs took some gigabytes."""
+    is_open: list[int] = []
+
+    def run(graph: Graph, budget: int) -> Iterator[Moment]:
+        is_open.append(int(graph.features[0, 0]))
+        assert len(is_open) == 1
+        for step in range(budget + 1):
+            yield Moment(step / budget, float(step), np.ones((1, 3), np.float32))
+        is_open.pop()
+
+    graphs = [Graph([[float(i)]], np.zeros((2, 0), int), labels=[i], level="graph") for i in range(3)]
+    subject = Subject(run, lambda: Peak(patience=2), features=1, level="graph", regression=False, targets=3)
+    assert [one.step for one in evaluate("g", graphs, subject, [2, 3]).exits] == [2, 3]

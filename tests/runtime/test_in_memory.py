@@ -338,3 +338,8 @@ def test_given_labels_of_networkx_have_names_of_their_own() -> None:
     assert graph.class_names == ("down", "up")
     assert graph.labels.tolist() == [1, -1, 0]
     assert silent(club, labels=[1, 0, 1], class_names=["a", "b"]).class_names == ("a", "b")
+
+
+def test_labels_that_are_a_sparse_matrix_are_refused() -> None:
+    with pytest.raises(GraphError, match="y holds"):
+        silent((ADJACENCY, X), labels=scipy.sparse.csr_array(np.eye(3)))

@@ -98,3 +98,11 @@ def test_components_of_long_paths_and_without_edges() -> None:
     assert np.array_equal(components(np.zeros((2, 0), np.int64), 3), np.arange(3))
     shuffled = np.random.default_rng(0).permutation(1000)
     assert len(set(components(shuffled[path], 1000))) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"nodes": 300_000, "classes": 1000}, {"nodes": 100_000, "degree": 1000}]
+)
+def test_many_classes_and_edges_count_as_memory(settings: dict[str, int]) -> None:
+    with pytest.raises(AdarError, match="may need more than"):
+        make("blocks", **settings)

@@ -103,15 +103,20 @@ def curves(
 
 def _moments_by_graph(
     model: Model, tensors: Sequence[GraphTensors], budget: int, count: int
-) -> list[list[Moment]]:
-    """The moments of each graph, also of graphs that are in a batch."""
-    found: list[list[Moment]] = [[] for _ in range(count)]
+) -> list[Iterator[Moment]]:
+    """The moments of each graph, also of graphs that are in a batch. They are kept as arrays."""
+    found: list[Iterator[Moment]] = [iter(()) for _ in range(count)]
     for tensor, members in zip(tensors, members_of(tensors), strict=True):
-        for time, alignment, scores in _answers(model, tensor, budget):
-            each = zip(members, np.reshape(alignment, -1), np.split(scores, len(members)), strict=True)
-            for member, of_graph, answer in each:
-                found[member].append(Moment(time, float(of_graph), answer))
+        clock, alignment, scores = zip(*_answers(model, tensor, budget), strict=True)
+        alignments, answers = np.reshape(alignment, (len(clock), -1)), np.stack(scores)
+        for row, member in enumerate(members):
+            found[member] = _moments_of(clock, alignments[:, row], answers[:, row : row + 1])
     return found
+
+
+def _moments_of(clock: Sequence[float], alignment: Floats, scores: Floats) -> Iterator[Moment]:
+    for time, aligned, answer in zip(clock, alignment, scores, strict=True):
+        yield Moment(time, float(aligned), answer)
 
 
 def moments(model: Model, tensors: GraphTensors, budget: int) -> Iterator[Moment]:

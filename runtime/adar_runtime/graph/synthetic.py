@@ -191,7 +191,10 @@ def blocks(
 
 # Registry ------------------------------------------------------------------------------------------------
 
-BYTES_PER_NODE = 1_000  # upper bound over all families, features and edges together
+BYTES_PER_NODE = (
+    1_000  # upper bound over all families with few classes and edges, features and edges together
+)
+BYTES_PER_CLASS, BYTES_PER_DEGREE = 40, 100  # of a node, where classes or edges are many
 
 
 @dataclass(frozen=True)
@@ -247,7 +250,8 @@ def make(name: str, **settings: Any) -> Graph:
         if setting not in defaults:
             raise UsageError(f"{name} has no setting {setting}: choose from {', '.join(defaults)}")
     chosen = defaults | settings
-    if chosen["nodes"] * BYTES_PER_NODE > max_bytes():
+    of_node = BYTES_PER_CLASS * chosen.get("classes", 0) + BYTES_PER_DEGREE * chosen.get("degree", 0)
+    if chosen["nodes"] * max(BYTES_PER_NODE, of_node) > max_bytes():
         raise UsageError(
             f"{chosen['nodes']:,} nodes may need more than {max_bytes():,} bytes: set ADAR_MAX_BYTES higher"
         )

@@ -73,6 +73,8 @@ def _is_missing(value: Any) -> bool:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA is neither true nor false
         return True
+    except ValueError:  # an array or a sparse matrix
+        return False
 
 
 def _text(word: str | bytes) -> str:
