@@ -12,6 +12,7 @@ from adar_runtime.benchmarking.sides import PYTORCH, Timing
 from adar_runtime.errors import MissingExtraError, UsageError
 from adar_runtime.evaluation.curves import AtExit, Curve
 from adar_runtime.files import write_file
+from adar_runtime.formatting import metric_title
 from adar_runtime.loop.result import Result
 
 # The colours of adar_deploy/report/charts.css; a test compares them.
@@ -30,7 +31,7 @@ def plot_learning(history: Sequence[Mapping[str, Any]], metric: str, path: Path)
     right = axes.twinx()
     _style(right, grid="")
     right.plot([row["epoch"] for row in measured], [100 * row["val"] for row in measured], color=TONES[0])
-    right.set_ylabel(f"validation {metric} (%)", color=TONES[0])
+    right.set_ylabel(f"validation {metric_title(metric)} (%)", color=TONES[0])
     save_figure(figure, path)
 
 
@@ -48,7 +49,7 @@ def plot_curves(curves: Sequence[Curve], exits: Sequence[AtExit], part: str, met
         bottom.plot(curve.times, curve.alignment, color=colour)
         _ring(bottom, curve.times[at.step], at.alignment, colour)
         _ring(top, curve.times[at.step], 100 * at.metrics[part], colour)
-    top.set_ylabel(f"{part} {metric} (%)")
+    top.set_ylabel(f"{part} {metric_title(metric)} (%)")
     top.legend(fontsize=8, ncols=2, frameon=False, labelcolor=SOFT)
     bottom.set_ylabel("alignment (○ = stop step)")
     bottom.set_xlabel("time t = step / budget")
