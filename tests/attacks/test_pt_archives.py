@@ -140,7 +140,7 @@ def two_lists_by_a_comment(path: Path) -> None:
 def name_with_a_null(path: Path) -> None:
     """Python ends a name at a null character."""
     save(path)
-    path.write_bytes(path.read_bytes().replace(b"g/version", b"g/ver\0ion"))
+    path.write_bytes(path.read_bytes().replace(b"/version", b"/ver\0ion"))
 
 
 def zeros(path: Path) -> None:
