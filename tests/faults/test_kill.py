@@ -57,6 +57,10 @@ def test_train(times: int, commands: Server, home: Path) -> None:
                 assert left_behind(home) == []
             if killed == times:
                 break
+            if (home / "r" / CONFIG).exists():  # finished, perhaps just before it was killed
+                shutil.rmtree(home / "r")
+    if (home / "r" / CONFIG).exists():
+        shutil.rmtree(home / "r")
     end = commands.run(home, *TRAIN, *CHECKPOINTS, *(["--resume"] if resumed else []))
     assert end["code"] == 0, end["stderr"]
     assert weights_and_history(home / "r") == expected

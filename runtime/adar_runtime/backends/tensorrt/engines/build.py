@@ -23,7 +23,7 @@ from adar_runtime.bundle.onnx_facts import encodes_by_row
 from adar_runtime.bundle.reading import read_manifest
 from adar_runtime.errors import EngineError, UsageError
 from adar_runtime.files import check_writable, writing
-from adar_runtime.temporary_files import locked
+from adar_runtime.temporary_files import clear, locked
 
 CAPABILITIES = (80, 86, 89, 120, 121)  # targets of rtx; 75 has no float32 matrix products
 
@@ -45,6 +45,7 @@ def build_engines(
     profiles, _ = usable_profiles(manifest, options.profiles, by_row=by_row)
     sources = dict(onnx_models) | {CLOCK: clock_model(manifest.hidden)}
     with _exclusive(bundle):
+        clear(bundle)  # what a build that was ended has left, before a file is made in another folder
         check_writable(bundle / FOLDER / "probe")
         kept_files(bundle)  # refused before the work
         timing = TimingCache.of(target, options, bundle)
